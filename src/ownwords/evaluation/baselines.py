@@ -1,7 +1,7 @@
-"""Baselines without a neural network: compressors and counted models, on the same held-out texts.
+"""Baselines without a neural network: compressors and an n-gram model on the same held-out texts.
 
-Each is primed with the training documents and scores every held-out one from that state, knowing
-nothing of the others. xz and PPM keep learning within the document; Kneser-Ney does not.
+Each baseline is primed with the training documents and scores every held-out document from that
+state, independently of the others. xz and PPM adapt within a document; Kneser-Ney does not.
 """
 
 import lzma
@@ -14,12 +14,12 @@ from ownwords.evaluation.ngram import KneserNey
 from ownwords.evaluation.ppm import PPM
 from ownwords.evaluation.scores import DocumentScore, Score
 
-_MIN_DICTIONARY, _MAX_DICTIONARY = 1 << 20, 3 << 29  # bytes; liblzma takes no more
+_MIN_DICTIONARY, _MAX_DICTIONARY = 1 << 20, 3 << 29  # bytes; the maximum is liblzma's limit
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The score of one baseline, and how it works."""
+    """A baseline's name, method and score."""
 
     name: str
     how: str
@@ -35,7 +35,7 @@ def baselines(
     ppm_order: int = 5,
     ngram_order: int = 7,
 ) -> list[Baseline]:
-    """Score all baselines; up to some 10 MB of training text, as they are counted in Python."""
+    """Score all baselines; meant for up to about 10 MB of training text, as they run in Python."""
     known = [text.encode() for text in training]
     documents = [text.encode() for text in held_out]
     joined = b"\n".join(known)
@@ -73,7 +73,10 @@ def baselines(
 
 
 def xz_bytes(data: bytes) -> int:
-    """Size of the data in LZMA at its slowest, with a dictionary that spans all of it."""
+    """Return the size of the data under the strongest LZMA preset.
+
+    The dictionary spans all data, up to liblzma's limit.
+    """
     size = max(_MIN_DICTIONARY, 1 << max(0, len(data) - 1).bit_length())
     chain = [
         {
@@ -82,5 +85,5 @@ def xz_bytes(data: bytes) -> int:
             "dict_size": min(size, _MAX_DICTIONARY),
         }
     ]
-    # Raw: a container's header and checksum say nothing about the text.
+    # Raw format: the header and checksum of a container do not depend on the text.
     return len(lzma.compress(data, format=lzma.FORMAT_RAW, filters=chain))

@@ -1,4 +1,4 @@
-"""Which words there are: those of many books, and those the author has written."""
+"""Word lists: the words of many books, and the words an author has written."""
 
 import lzma
 import re
@@ -11,12 +11,12 @@ from ownwords.core.workspace import write_atomically
 
 FILE = "words.txt.xz"
 
-# The share of a text's words that are among the 400 most frequent of its language: English prose of
-# any kind has 0.55 to 0.75 of them, other European languages have less than 0.1.
+# Minimum share of a text's words that are among the 400 most frequent of the language: 0.55 to 0.75
+# in English prose of any kind, less than 0.1 in other European languages.
 _LEAST_FREQUENT = 0.35
-_LOOKED_AT = 100_000  # characters of each text, to know its language by
+_LOOKED_AT = 100_000  # characters of each text used to identify its language
 
-# Letters with their accents, and apostrophes within; what holds a digit is no word.
+# Letters with accents and inner apostrophes; `words_in` drops matches that contain a digit.
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+")
 _DIGIT = re.compile(r"\d")
@@ -25,24 +25,24 @@ _BEGINNING = re.compile(r"(?:^|[.!?…:\n])[^\w\n]*$")
 
 
 def words_in(text: str) -> list[re.Match[str]]:
-    """The words of a text as written; addresses and what holds digits are none."""
+    """Find the words of a text as written, without addresses and anything that contains a digit."""
     cleared = _ADDRESS.sub(lambda match: " " * len(match[0]), text)
     return [match for match in _WORD.finditer(cleared) if not _DIGIT.search(match[0])]
 
 
 def begins_sentence(word: re.Match[str]) -> bool:
-    """Whether a word found in a text is the first of a sentence, or of a line."""
+    """Whether a word found in a text is the first of a sentence or line."""
     near = max(0, word.start() - 12)
     return _BEGINNING.search(word.string, near, word.start()) is not None
 
 
 def folded(word: str) -> str:
-    """A word as the lexicon holds it."""
+    """Normalize a word to its form in the lexicon: case-folded, straight apostrophes."""
     return word.replace("’", "'").strip("_").casefold()
 
 
 def is_in_the_language(texts: Sequence[str], frequent: Sequence[str]) -> bool:
-    """Whether texts are in the language whose most frequent words are given; empty ones are."""
+    """Whether texts are in the language with these most frequent words; true without any words."""
     known = frozenset(frequent)
     is_known = [folded(word[0]) in known for text in texts for word in words_in(text[:_LOOKED_AT])]
     return not is_known or sum(is_known) / len(is_known) >= _LEAST_FREQUENT
@@ -50,24 +50,24 @@ def is_in_the_language(texts: Sequence[str], frequent: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words in small letters, and those of them that make up half of any text."""
+    """A set of case-folded words, and the most frequent among them."""
 
     words: frozenset[str]
     frequent: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lexicon":
-        """All words of some texts."""
+        """Collect all words of some texts."""
         words = {folded(word[0]) for text in texts for word in words_in(text)}
         return cls(frozenset(words - {""}))
 
     def knows(self, word: str) -> bool:
-        """Whether it holds a word, however that is written, or what it is a genitive of."""
+        """Whether the lexicon has a word in any case, or the word without an ending like 's."""
         plain = folded(word)
         return plain in self.words or _ENDING.sub("", plain) in self.words
 
     def save(self, folder: Path) -> Path:
-        """Write the words into a folder, one a line: those frequent, a blank line, the others."""
+        """Write the words into a folder, one per line: frequent ones, a blank line, the rest."""
         others = sorted(self.words - set(self.frequent))
         lines = "\n".join([*self.frequent, "", *others])
         packed = lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME)

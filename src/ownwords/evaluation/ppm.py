@@ -1,38 +1,38 @@
-"""Prediction by partial matching over bytes: what a good compressor makes of the same text.
+"""Prediction by partial matching (PPM) over bytes, as a strong compressor to compare with.
 
 Method D (Howard 1993) with exclusion and update exclusion, as in the PPMd family but without its
-inheritance and secondary escapes: plain enough to be checked by hand. Where a context of n events
-with q different symbols has seen a symbol c times, that symbol has (2c - 1) / 2n and the escape to
-the context one shorter has q / 2n; symbols of the contexts escaped from are excluded there.
+inheritance and secondary escapes: simple enough to be checked by hand. In a context with n events
+and q different symbols, a symbol seen c times has probability (2c - 1) / 2n, and the escape to the
+next shorter context q / 2n; symbols of the longer contexts are excluded there.
 """
 
 import math
 from collections.abc import Iterable
 
-END = 256  # of a document; the bytes are 0 to 255
+END = 256  # end of a document; the bytes are 0 to 255
 SYMBOLS = 257
 
 
 class PPM:
-    """Counts of what followed each context of up to `order` symbols."""
+    """PPM model: counts of the symbols that followed each context of up to `order` symbols."""
 
     def __init__(self, order: int = 5) -> None:
         self.order = order
-        # Symbols as characters: slices of a str are the quickest keys there are.
+        # Symbols are characters, so that contexts are slices of a str: the fastest dict keys.
         self._contexts: dict[str, dict[str, int]] = {}
         self._journal: list[tuple[str, str]] | None = None
 
     def learn(self, documents: Iterable[bytes]) -> None:
-        """Count documents, each with its end."""
+        """Count the symbols of documents, including the end of each."""
         for document in documents:
             text = symbols(document)
             for at in range(1, len(text)):
                 self._update(text, at)
 
     def nats(self, document: bytes, *, adaptive: bool = True) -> float:
-        """What a document costs, its end included; afterwards all counts are as before.
+        """Return the cost of a document and its end, and restore all counts afterwards.
 
-        `adaptive`: every symbol is counted once it is scored, as a compressor does.
+        `adaptive`: count every symbol after scoring it, as a compressor does.
         """
         text = symbols(document)
         total = 0.0
@@ -47,7 +47,7 @@ class PPM:
         return total
 
     def probability(self, text: str, at: int) -> float:
-        """Of the symbol `text[at]` after those before it."""
+        """Return the probability of the symbol `text[at]` given the symbols before it."""
         wanted = text[at]
         share = 1.0
         excluded: set[str] = set()
@@ -60,7 +60,7 @@ class PPM:
                 if not seen:
                     continue
             events, different = sum(seen.values()), len(seen)
-            # With every symbol there is in sight, there is nothing to escape to.
+            # All symbols are known here, so there is no escape.
             weight = 2 * events
             if len(excluded) + different == SYMBOLS:
                 weight -= different
@@ -71,7 +71,7 @@ class PPM:
         return share / (SYMBOLS - len(excluded))
 
     def _update(self, text: str, at: int) -> None:
-        """Count a symbol in its contexts, from the longest down to the first that knew it."""
+        """Count a symbol in its contexts, from the longest to the first that has seen it before."""
         symbol = text[at]
         contexts = self._contexts
         for length in range(min(self.order, at), -1, -1):
@@ -101,5 +101,5 @@ class PPM:
 
 
 def symbols(document: bytes) -> str:
-    """A document as characters of its bytes, the end of another before it and its own behind."""
+    """Return the bytes of a document as characters, with `END` before and after."""
     return f"{chr(END)}{document.decode('latin-1')}{chr(END)}"

@@ -1,7 +1,7 @@
-"""Other authors, as what their style can be compared by: counts of words and letters, no text.
+"""Reference authors for style comparison, stored as counts of words and letters without any text.
 
-`base/reference.py` at the root of the repository makes the file from public-domain books. What is
-counted is a unit of so many words; a stretch is some units that follow one another in one text.
+`base/reference.py` at the root of the repository makes the file from public-domain books. Counts
+are stored per unit of `unit_words` words; a stretch is `stretch` consecutive units of one text.
 """
 
 import io
@@ -33,14 +33,14 @@ _Stored = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class FeatureVocabulary:
-    """The words style is measured by, and into how many buckets groups of letters are hashed."""
+    """The counted words, and the numbers of hash buckets for character n-grams."""
 
-    words: tuple[str, ...]  # by how frequent they are with all authors, most frequent first
+    words: tuple[str, ...]  # by frequency over all authors, most frequent first
     letters: int
     masked: int
 
     def count(self, passages: Sequence[TextPassage]) -> "FeatureCounts":
-        """What is counted in each passage."""
+        """Count the features of each passage."""
         vocabulary, frequent = hashes_of(self.words), frozenset(self.words)
         widths = (len(self.words), self.letters, self.masked)
         words, letters, stars = (np.zeros((len(passages), n), np.float32) for n in widths)
@@ -54,7 +54,7 @@ class FeatureVocabulary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureCounts:
-    """Counts of some passages, a row each, and whose they are."""
+    """Feature counts with one row per passage, and the source of each passage."""
 
     words: Counts
     letters: Counts
@@ -80,12 +80,12 @@ class ReferenceAuthors:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of passages, in words, in which these can be had, shortest first."""
+        """The available passage lengths in words, shortest first."""
         parts = [n for n in range(1, self.stretch + 1) if self.stretch % n == 0]
         return tuple(self.unit_words * n for n in parts)
 
     def passages(self, words: int) -> FeatureCounts:
-        """All of them in passages of so many words; `sources` are the numbers of the authors."""
+        """Sum the units to passages of `words` words; `sources` are the numbers of the authors."""
         if words not in self.lengths:
             raise ValueError(f"there are passages of {self.lengths} words, and none of {words}")
         together = words // self.unit_words
@@ -112,7 +112,7 @@ class ReferenceAuthors:
         unit_words: int,
         stretch: int,
     ) -> "ReferenceAuthors":
-        """From texts by author: the first `stretch` units of each; shorter ones are left out."""
+        """Count the first `stretch` units of each author's texts; shorter texts are left out."""
         authors: list[str] = []
         author_of: list[int] = []
         rows: list[FeatureCounts] = []
@@ -139,11 +139,11 @@ class ReferenceAuthors:
         )
 
     def save(self, folder: Path) -> Path:
-        """Write the file into a folder."""
+        """Write the compressed file into a folder and return its path."""
         file = io.BytesIO()
         np.savez(
             file,
-            # Column by column: they pack better, as one column's counts are alike.
+            # Column-major order compresses better: the counts of a column are similar.
             words=np.asfortranarray(self._words),
             letters=np.asfortranarray(self._letters),
             masked=np.asfortranarray(self._masked),
@@ -157,7 +157,7 @@ class ReferenceAuthors:
 
     @classmethod
     def load(cls, folder: Path) -> "ReferenceAuthors":
-        """Read them from the folder they were saved in."""
+        """Read the reference authors from the folder they were saved in."""
         path = folder / FILE
         try:
             packed = io.BytesIO(lzma.decompress(path.read_bytes()))

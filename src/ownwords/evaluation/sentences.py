@@ -1,8 +1,8 @@
-"""Sentences, and what is broken about one as anyone can see without knowing what it means.
+"""Splits text into sentences and detects formal faults that need no understanding of the meaning.
 
-A text is lines (in an archive's text a newline is a break that shows), a line is sentences. A short
-line without an end mark is a heading or an item of a list, and no sentence. What is cut from a
-longer text may begin within quotes and end anywhere: neither counts as broken.
+A text consists of lines (a newline in an archive's text is a visible break), a line of sentences.
+A short line without an end mark is a heading or a list item, not a sentence. A passage cut from a
+longer text may begin within quotes and end anywhere: neither counts as a fault.
 """
 
 import re
@@ -16,11 +16,11 @@ import numpy as np
 Fault = Literal["no end", "unpaired", "small letter", "too long", "doubled word"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
-HEADING_WORDS = 12  # a line without an end mark that is longer should have one
-LEAST_LIMIT = 60  # words of a sentence that nobody calls absurdly long
+HEADING_WORDS = 12  # a longer line should have an end mark
+LEAST_LIMIT = 60  # words; no sentence up to this length counts as too long
 
-# What a point stands after within a sentence: before a name, before a number, before small letters.
-# An author's others are learned from what he writes.
+# Abbreviations whose period does not end a sentence: before a name, a number or a lowercase letter.
+# `SentenceConventions.of` learns further ones from the author's texts.
 _TITLES = (
     "mr mrs ms dr st prof rev hon gen col capt lt sgt maj gov sen messrs mme mlle hr fr sr sra mt"
 )
@@ -33,7 +33,7 @@ _BEFORE_NAMES, _BEFORE_NUMBERS, _BEFORE_SMALL = (
     frozenset(words.split()) for words in (_TITLES, _COUNTED, _SHORTENED)
 )
 _ROMAN = re.compile(r"[ivxlc]+")
-# English says these twice without being odd: "all that that means", "he had had enough".
+# Doubled words that are correct English: "all that that means", "he had had enough".
 _SAID_TWICE = frozenset({"that", "had"})
 _MARKER = re.compile(r"^(?:[-–—*•·▪◦]|\(?\w{1,2}[.)])\s+(?=\S)")
 _END = re.compile(
@@ -47,12 +47,12 @@ _QUOTES = '"“”„«»'
 _SMILEY = re.compile(r"[:;=]-?[()]")
 _OPENS_AFTER = frozenset(" \t\n\u00a0([{—–-/*_'‘")
 _CLOSES_BEFORE = frozenset(".,;:!?)]}")
-_GOES_ON = (":", ";", ",", "—", "–", "-")  # with what is shown below: a list, a quotation
+_GOES_ON = (":", ";", ",", "—", "–", "-")  # continues below with a list or a quotation
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence as it stands, its words, and all that is wrong with it."""
+    """The text of a sentence, its word count and its faults."""
 
     text: str
     words: int
@@ -61,15 +61,19 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceConventions:
-    """How an author writes sentences, so that his own ways are not called faults."""
+    """An author's conventions, so that his own habits do not count as faults."""
 
-    abbreviations: frozenset[str] = frozenset()  # what he writes a point after, within sentences
+    abbreviations: frozenset[str] = frozenset()  # words he writes with a period within sentences
     doubled: frozenset[str] = _SAID_TWICE
     longest: int = LEAST_LIMIT  # words
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "SentenceConventions":
-        """What the texts show; a sentence is absurd at half as long again as his longest ones."""
+        """Learn the conventions from texts.
+
+        The length limit is 1.5 times the 99.5th percentile of sentence lengths, at least
+        `LEAST_LIMIT`.
+        """
         within: Counter[str] = Counter()
         for text in texts:
             for match in _ABBREVIATED.finditer(text):
@@ -87,7 +91,7 @@ class SentenceConventions:
 
 
 def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
-    """The sentences of a text, each judged; the last is left out if the text ends within it."""
+    """Split a text into sentences with their faults; skip the last one if the text cuts it off."""
     lines = list(_lines(text))
     judged: list[Sentence] = []
     after_end = False  # whether the line before ended a sentence
@@ -144,7 +148,7 @@ def _is_ended(line: str) -> bool:
 
 
 def _split(line: str, abbreviations: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Where each sentence of a line begins and ends."""
+    """Yield the (start, end) of each sentence in a line."""
     start = 0
     for mark in _END.finditer(line):
         if mark.end() == len(line) or not _ends(line, mark, abbreviations):
@@ -156,11 +160,11 @@ def _split(line: str, abbreviations: frozenset[str]) -> Iterator[tuple[int, int]
 
 
 def _ends(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool:
-    """Whether a sentence ends with this mark, by what stands before and after."""
+    """Whether this mark ends a sentence, judged by the text before and after it."""
     following = line[mark.end() :].lstrip().lstrip("\"'“”„«»‘’([*_")[:1]
     small = following.islower()
     if mark[0] != ".":
-        # "What!" he cried; and so on ... until the end.
+        # Does not end the sentence: "What!" he cried; and so on ... until the end.
         return not small
     before = _BEFORE.search(line[: mark.start()])
     word = before[0].casefold() if before else ""
@@ -179,7 +183,11 @@ def _begins_small(sentence: str) -> bool:
 
 
 def _unpaired_brackets(line: str, *, begins: bool, cut_from: int) -> list[int]:
-    """Where a bracket stands whose other half is missing, and not for having been cut off."""
+    """Return the positions of unpaired brackets, except where the text was cut.
+
+    `begins`: this is the first line, so a closing bracket before any opening one is allowed.
+    Brackets opened at or after `cut_from` may be closed beyond the cut.
+    """
     unpaired: list[int] = []
     opened: list[int] = []
     smileys = {at for smiley in _SMILEY.finditer(line) for at in range(*smiley.span())}
@@ -197,7 +205,10 @@ def _unpaired_brackets(line: str, *, begins: bool, cut_from: int) -> list[int]:
 
 
 def _unpaired_quotes(line: str, following: str, *, begins: bool, cut: bool) -> list[int]:
-    """The same of double quotes; of single ones apostrophes cannot be told."""
+    """Return the positions of unpaired double quotes, except where the text was cut.
+
+    Single quotes are not checked: they cannot be distinguished from apostrophes.
+    """
     unpaired: list[int] = []
     opened = -1
     for at, char in enumerate(line):
@@ -212,13 +223,13 @@ def _unpaired_quotes(line: str, following: str, *, begins: bool, cut: bool) -> l
             opened = -1
         elif not begins:
             unpaired.append(at)
-    # Speech that goes on in the next paragraph is opened there anew.
+    # Speech that continues in the next paragraph is opened again there.
     goes_on = cut or (following != "" and following[0] in _QUOTES)
     return unpaired if opened < 0 or goes_on else [*unpaired, opened]
 
 
 def _opens(line: str, at: int, is_open: bool) -> bool:
-    """Whether a quote opens: by the space on its sides, or else by its shape."""
+    """Whether a quote opens: judged by the space around it, or else by its shape."""
     before = at == 0 or line[at - 1] in _OPENS_AFTER
     after = at + 1 == len(line) or line[at + 1].isspace() or line[at + 1] in _CLOSES_BEFORE
     if before != after:

@@ -1,13 +1,13 @@
-"""What of a text shows who wrote it, as counts: its most frequent words, its groups of letters.
+"""Stylometric features of a text as counts: frequent words and character n-grams.
 
-Letters are taken as they stand in words and between them, 3 to 5 at a time: they hold endings,
-function words and what is put before and after a comma. How an edition is printed is no style: the
-kind of quotes and dashes, italics, digits and line breaks are made alike first. (Quotation marks
-are left out: they would tell a novel from an essay, and not much more.)
+Character n-grams of 3 to 5 characters run across word boundaries: they capture endings, function
+words and the words around commas. Typography is not style, so the kinds of quotes and dashes,
+italics, digits and line breaks are normalized first. (Quotation marks are removed: they would
+separate novels from essays, and little else.)
 
-Groups of letters also hold what a text is about. In a masked text every word that is not one of
-some hundreds frequent in the whole language is a star (E. Stamatatos, Authorship Attribution Using
-Text Distortion, EACL 2017): who is known by that as well is not known by his subjects.
+Character n-grams also capture the topic. In a masked text every word outside the few hundred most
+frequent of the language is replaced by a star (E. Stamatatos, Authorship Attribution Using Text
+Distortion, EACL 2017): an author recognized from masked text is not recognized by his topics.
 """
 
 import re
@@ -32,7 +32,7 @@ _MIXER = np.uint32(0x9E3779B1)
 
 
 def plain(text: str) -> str:
-    """The text in small letters, printed as every other."""
+    """Normalize a text: case-folded, with uniform dashes, dots, digits and spaces."""
     text = text.casefold().replace("’", "'").replace("‘", "'")
     text = _DASH.sub(" - ", _DOTS.sub("...", text))
     text = _DIGITS.sub("0", _OTHER.sub(" ", _QUOTE.sub("", text)))
@@ -40,12 +40,12 @@ def plain(text: str) -> str:
 
 
 def masked(plain_text: str, frequent: Collection[str]) -> str:
-    """A plain text with a star for every word but those kept."""
+    """Replace every word of a normalized text except the `frequent` ones by a star."""
     return _WORD.sub(lambda match: match[0] if match[0] in frequent else "*", plain_text)
 
 
 def letter_groups(plain_text: str, buckets: int) -> npt.NDArray[np.int64]:
-    """How many groups of letters fall into each bucket; `buckets` is a power of two."""
+    """Count the hashed character n-grams per bucket; `buckets` is a power of two."""
     codes = np.frombuffer(f" {plain_text} ".encode("utf-32-le", "surrogatepass"), np.uint32)
     shift = np.uint32(32 - (buckets.bit_length() - 1))
     counts = np.zeros(buckets, np.int64)
@@ -61,7 +61,7 @@ def letter_groups(plain_text: str, buckets: int) -> npt.NDArray[np.int64]:
 
 
 def word_counts(hashes: Hashes, vocabulary: Hashes) -> npt.NDArray[np.int64]:
-    """How often each word of a vocabulary stands among the words of a text."""
+    """Count how often each word of a vocabulary occurs among the words of a text."""
     order = np.argsort(vocabulary)
     known = vocabulary[order]
     at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
@@ -71,7 +71,7 @@ def word_counts(hashes: Hashes, vocabulary: Hashes) -> npt.NDArray[np.int64]:
 
 
 def hashes_of(words: Sequence[str]) -> Hashes:
-    """The hash of each of these words, as they stand in a passage."""
+    """Hash words the same way as the words of a passage."""
     hashes = hash_words(" ".join(words)).hashes
     if len(hashes) != len(words):
         raise ValueError("what is given is not one word each")

@@ -1,11 +1,11 @@
-"""Whether words follow one another as in the author's sentences, whatever the words are.
+"""Measures whether word order follows the author's patterns, independent of the words themselves.
 
-Each word has a part in its sentence, as far as that can be seen in any language: one of the most
-frequent words is itself; of any other the last letter is kept, of a name its capital, of a number
-nothing. Three parts in a row are a turn. Of words put together for the first time, a real writer
-takes a turn he has taken before about every second time; whoever strings words together without a
-plan does so less often, also where each word may follow the one before. Words that stand so in the
-posts already say nothing, as they may be copied, and are not counted.
+Each word is reduced to a class, without knowledge of the language: the 150 most frequent words stay
+themselves, other words become their last letter, names "^" and numbers "0". Three classes in a row
+are a pattern ("turn" in the code). When real writers combine three words for the first time, about
+half of these combinations have a pattern they have used before. Text strung together without a plan
+reaches less, even where each word may follow the previous one. Word sequences that occur in the
+posts are not counted, since they may be copied.
 """
 
 import re
@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-FREQUENT = 150  # words; on the columnist 50 and 400 tell less apart, and so do longer endings
+FREQUENT = 150  # words; 50, 400 or longer endings separate the columnist's texts less well
 TURN = 3  # words
 
-_MOST = 500_000  # words of the training posts that are looked at: more would change little
+_MOST = 500_000  # approximate limit of words read from the training posts: more change little
 _PART = re.compile(r"\w+(?:['’]\w+)*|[.!?…:;,]|\n")
 _ENDS = frozenset(".!?…:\n")
 
@@ -25,7 +25,7 @@ _Turn = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class WordOrder:
-    """The turns an author's posts take, and the words they are of."""
+    """The patterns and the word sequences that occur in an author's posts."""
 
     frequent: frozenset[str]
     sequences: frozenset[_Turn]
@@ -33,7 +33,7 @@ class WordOrder:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "WordOrder":
-        """All that some texts show."""
+        """Collect the patterns and word sequences of texts; of long corpora only every nth text."""
         every = 1 + sum(map(len, texts)) // (6 * _MOST)
         looked_at = texts[::every]
         counts = Counter(
@@ -52,13 +52,13 @@ class WordOrder:
         return cls(frequent, frozenset(sequences), frozenset(turns))
 
     def odd(self, text: str) -> tuple[int, int]:
-        """How many turns of a text the posts never take, of how many with words new to them."""
+        """Count the word sequences new to the posts: (those with an unknown pattern, all)."""
         new = [turn for words, turn in _taken(text, self.frequent) if words not in self.sequences]
         return sum(turn not in self.turns for turn in new), len(new)
 
 
 def _taken(text: str, frequent: frozenset[str]) -> Iterator[tuple[_Turn, _Turn]]:
-    """Each few words in a row, and the turn they are."""
+    """Yield every `TURN` consecutive words or marks of a text with their pattern."""
     words: list[str] = []
     parts: list[str] = []
     begins = True

@@ -1,24 +1,22 @@
 """The copy guard: generated text never repeats a long passage of the training texts.
 
-Two guarantees, however tokens are sampled, also where the passage begins in the prompt:
+Two guarantees hold for every sampling method, also where the passage begins in the prompt:
 
-- of tokens: never `longest` or more in a row as they stand in a document;
-- of text: never `words` or more words in a row as they stand in a document, whatever their capitals
-  (of ASCII) and the punctuation and spaces between them, and however they are cut into tokens.
+- tokens: never `longest` or more consecutive tokens of a document;
+- text: never `words` or more consecutive words of a document, regardless of ASCII case, of the
+  punctuation and spaces between them, and of the tokenization.
 
-The word in which a prompt ends counts as the prompt's. A token that holds several words, as a few
-tokenizers have, can go beyond by as many words less one. Scripts that put no spaces between words
-have the promise of tokens only. Documents do not run on into each other, nor texts over a special
-token.
+The word in which a prompt ends belongs to the prompt. A token that contains n words, as a few
+tokenizers have, can exceed the limit by n - 1 words. For scripts without spaces between words only
+the token guarantee holds. Runs do not extend across documents or special tokens.
 
-Ordinary writing is not hindered: of 37 columns by one author none repeats 9 words of another, and
-in 2.9 million words by a novelist 10 in a row recur once in 46,000. So `words` is 10 unless told,
-and `longest` so many tokens as 12 words of these texts take on average.
+Ordinary writing is not affected: none of 37 columns by one author repeats 9 words of another, and
+in 2.9 million words by a novelist 10 consecutive words recur once in 46,000. So `words` defaults to
+10, and `longest` to the number of tokens that 12 words of the indexed texts take on average.
 
-The index knows the hash of each run and what must not follow it. Nobody can read the texts from it;
-whoever has a passage at hand that is nearly so long as the guard permits can follow it to the end
-of its document. Of 10,000 looks into it some 2 find what is not there, and forbid one innocent
-token each.
+The index stores a hash of each run and the tokens that must not follow it. The texts cannot be read
+from it, but given a passage almost as long as the guard permits, the rest of its document can be
+recovered. About 2 of 10,000 lookups are false positives, each of which bans one other token.
 
 Shapes: N tokens or words of a document, V vocabulary.
 """
@@ -60,8 +58,9 @@ WORDS = 10
 FORMAT = 1
 
 _MOST = 10_000  # words or tokens of a run
-_LONGER = 1.2  # tokens beyond the average of so many words, as words differ
-# Where spaces do not divide words, what lies between two of them is longer than words are.
+_LONGER = 1.2  # factor on the average tokens of `words` words, as words differ in length
+# A mean of more than 20 bytes per word indicates a script without spaces between words; then
+# `longest` is 24 tokens.
 _UNDIVIDED, _UNDIVIDED_LONGEST = 20, 24
 
 _DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I32": np.int32}
@@ -70,7 +69,7 @@ _TABLE = ("offsets", "marks", "values")
 
 
 class CopyGuard:
-    """An index of what must not come next, from `build` or `load`."""
+    """An index of the tokens that must not come next, from `build` or `load`."""
 
     def __init__(self, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.longest: int = header["longest"]
@@ -86,13 +85,13 @@ class CopyGuard:
         )
 
     def banned(self, history: Sequence[int] | npt.NDArray[np.int32]) -> Sequence[int]:
-        """The ids that must not follow this history, the prompt included."""
+        """Return the ids that must not follow this history, which includes the prompt."""
         if self.native is not None:
             return self.native(history)
         return self.banned_plainly(history)
 
     def banned_plainly(self, history: Sequence[int] | npt.NDArray[np.int32]) -> list[int]:
-        """The same without the compiled library."""
+        """Return the same ids as `banned`, computed without the compiled library."""
         banned_ids: set[int] = set()
         run = self.longest - 1
         if len(history) >= run:
@@ -117,7 +116,7 @@ class CopyGuard:
                 file.write(block)
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes of the file, part by part."""
+        """Yield the contents of the index file in consecutive blocks."""
         header = {
             "format": FORMAT,
             "longest": self.longest,
@@ -127,7 +126,7 @@ class CopyGuard:
         }
         about = np.frombuffer(json.dumps(header).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
-        # The widest first, so that each begins where the processor wants it.
+        # Widest item size first, so that every array is aligned.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
         yield encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
         for name in names:
@@ -136,7 +135,10 @@ class CopyGuard:
     def _last_words(
         self, history: Sequence[int] | npt.NDArray[np.int32]
     ) -> tuple[list[bytes], bool]:
-        """The last words of the text, as many as matter, and whether the last may continue."""
+        """Return the last words of the text, and whether the last one may continue.
+
+        At least `self.words` of them, if the text has so many.
+        """
         offsets, pieces, breaks = (
             self.arrays[name] for name in ("pieces.offsets", "pieces.bytes", "pieces.breaks")
         )
@@ -152,7 +154,7 @@ class CopyGuard:
                     parts.append(pieces[offsets[i] : offsets[i + 1]].tobytes())
             tail = spaced(b"".join(parts))
             words = words_of(tail)
-            # One more than is looked at, as the first may be cut.
+            # One word more than needed, since the first may be cut off.
             if is_whole or len(words) >= self.words:
                 return words, bool(words) and tail.endswith(words[-1])
             count *= 2
@@ -163,7 +165,10 @@ class CopyGuard:
         return self._hashes[word]
 
     def _beginning(self, node: int, is_open: bool) -> list[int]:
-        """Ids of all tokens that the word could begin with; after a letter, those with a gap."""
+        """Return the ids of all tokens that a word's prefix node and its ancestors begin with.
+
+        `is_open`: the previous word may continue, so only tokens with a gap before the word count.
+        """
         parents, offsets, ids = (
             self.arrays[name] for name in ("nodes.parents", "nodes.offsets", "nodes.ids")
         )
@@ -182,7 +187,7 @@ def build(
     words: int = WORDS,
     longest: int | None = None,
 ) -> CopyGuard:
-    """Index these documents, given as ids; special tokens divide them."""
+    """Build a guard from documents given as token ids; special tokens separate texts."""
     for name, number in (("words", words), ("longest", longest)):
         if number is not None and not 2 <= number <= _MOST:
             raise ConfigError(f"{name} should be from 2 to {_MOST:,}, and is {number}")
@@ -190,7 +195,7 @@ def build(
     nodes = PrefixTrie(pieces)
     breaks_V = np.array([piece is None for piece in pieces], np.uint8)
     types: dict[bytes, int] = {}
-    runs: list[tuple[Array, Array]] = []  # the ids and words of each stretch of text
+    runs: list[tuple[Array, Array]] = []  # token ids and word numbers of each stretch of text
     for document in documents:
         for ids in _stretches(np.asarray(document, np.int32), breaks_V):
             text = b"".join(pieces[i] or b"" for i in ids.tolist())
@@ -223,7 +228,7 @@ def build(
 def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
     """Memory-map an index that `save` wrote.
 
-    Raises ModelError if it is damaged, or of another tokenizer than that of `fingerprint`.
+    Raises ModelError if it is damaged or was made with a tokenizer of another fingerprint.
     """
     arrays = {}
     header = read_header(path)
@@ -282,7 +287,7 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         "nodes.ids": (np.uint32, None),
     }
     for name, (dtype, size) in sizes.items():
-        # No token stands under two beginnings.
+        # Every token belongs to at most one prefix.
         too_many = name.startswith("nodes") and len(arrays[name]) > 2 * header["vocabulary"] + 1
         if arrays[name].dtype != dtype or size not in (None, len(arrays[name])) or too_many:
             raise ValueError(f"{name} has {len(arrays[name])} of {arrays[name].dtype}")
@@ -291,7 +296,7 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
 def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
     """Bytes of each token; None for tokens without text."""
     special = set(tokenizer.special.values())
-    before: list[int] = []  # some tokenizers take a space off what a text begins with
+    before: list[int] = []  # some tokenizers drop the space at the beginning of a text
     skip = 0
     pieces: list[bytes | None] = []
     for i in range(tokenizer.vocabulary_size):
@@ -316,7 +321,10 @@ def _stretches(ids_N: Array, breaks_V: Array) -> list[Array]:
 def _default_longest(
     words: int, runs: Sequence[tuple[Array, Array]], types: Mapping[bytes, int]
 ) -> int:
-    """Number of tokens that `words` words take, and some more."""
+    """Return 1.2 times the mean number of tokens of `words` words, at least `words`.
+
+    24 for scripts without spaces between words, or without any words.
+    """
     counts = np.zeros(len(types), np.int64)
     for _, numbers in runs:
         counts += np.bincount(numbers, minlength=len(types))

@@ -1,7 +1,7 @@
 """The contract of an engine: token ids in, logits of the next token out.
 
 Two engines implement it and pass the same contract tests: the native one (CPU, no PyTorch) and the
-PyTorch one (any device). An engine knows no tokenizer and samples nothing.
+PyTorch one (any device). An engine has no tokenizer and does no sampling.
 
 Shapes: R rows of a cache, N positions, V vocabulary.
 """
@@ -18,7 +18,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
 
-# "stored": as the files have them.
+# "stored": the format of the files.
 WeightFormat = Literal["stored", "f32", "bf16", "int8", "int4"]
 
 # Schemes of the matrices, and of embedding and head, when quantizing while loading.
@@ -40,7 +40,7 @@ class LogitRange:
 
 @dataclass(frozen=True, slots=True)
 class ForwardInput:
-    """The ids that one row reads next; logits outside `logit_range` may come back as -inf."""
+    """The ids to append to a row; logits outside `logit_range` may be returned as -inf."""
 
     row: int
     ids: Sequence[int]
@@ -48,24 +48,24 @@ class ForwardInput:
 
 
 class EngineCache(Protocol):
-    """The KV cache of several texts, one a row, each up to `length` tokens."""
+    """The KV cache of several texts, one per row, each up to `length` tokens."""
 
     rows: int
     length: int
 
     def cached_length(self, row: int) -> int:
-        """Number of tokens that the row holds."""
+        """Return the number of tokens cached in the row."""
 
     def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
-        """Append ids to some rows in one batch; return the logits of what follows.
+        """Append ids to some rows in one batch and return next-token logits.
 
-        After the last id of each input, [inputs, V]; with `all_positions` after every id, [N, V],
-        input after input. Raises OwnwordsError for what `check_inputs` refuses, before anything is
-        read.
+        The logits after the last id of each input, [inputs, V], or with `all_positions` after every
+        id, [N, V], in the order of the inputs. Raises OwnwordsError, before it changes the cache,
+        for inputs that `check_inputs` refuses.
         """
 
     def truncate(self, row: int, length: int) -> None:
-        """Forget everything beyond the first `length` tokens of the row."""
+        """Drop all but the first `length` tokens of the row."""
 
     def copy_prefix(self, source: int, row: int, length: int) -> None:
         """Set the row to the first `length` tokens of another row."""
@@ -77,7 +77,7 @@ class EngineCache(Protocol):
 class Engine(Protocol):
     """A loaded model that computes logits."""
 
-    name: str  # for people: "native int8, AVX-512"
+    name: str  # for display: "native int8, AVX-512"
     vocabulary: int
     context: int
     weights: WeightFormat

@@ -49,7 +49,7 @@ _KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
 
 
 class NativeEngine:
-    """A model in the C++ engine, which runs on threads of its own."""
+    """A model in the C++ engine, which runs on its own threads."""
 
     def __init__(self, model: native.NativeModel, weights: WeightFormat) -> None:
         self.weights = weights
@@ -65,7 +65,7 @@ class NativeEngine:
 
 
 class NativeEngineCache:
-    """The engine contract's cache on the C++ one; it keeps its engine alive."""
+    """Implements `EngineCache` with the C++ cache; holds a reference to its engine."""
 
     def __init__(self, engine: NativeEngine, native_cache: native.NativeCache) -> None:
         self.rows = native_cache.rows
@@ -114,9 +114,9 @@ def load(
     weights: WeightFormat = "stored",
     threads: int | None = None,
 ) -> NativeEngine | None:
-    """Load the weights of a folder; None where the C++ engine is not compiled.
+    """Load the weights of a folder; return None if the C++ engine is not compiled.
 
-    Raises ModelError for what `models.weights.load` refuses and for numbers that are not finite.
+    Raises ModelError for weights that `models.weights.load` refuses and for non-finite values.
     """
     if not native.available():
         return None
@@ -163,12 +163,12 @@ def _kinds_of_schemes(
 def _packed_kinds(
     stored: set[str], weights: WeightFormat
 ) -> tuple[tuple[native.Kind, native.Kind], WeightFormat]:
-    """What to pack matrices and ends as, and the name of that format."""
+    """Return the types to pack matrices and embedding or head as, and the format's name."""
     if weights in QUANTIZED:
         return _kinds_of_schemes(QUANTIZED[weights]), weights
     if weights == "bf16" or (weights == "stored" and stored == {"BF16"}):
         return ("bf16", "bf16"), "bf16"
-    # There is no kind for float16; float32 holds it exactly.
+    # The engine has no float16 type; float32 represents it exactly.
     return ("f32", "f32"), "stored" if weights == "stored" and stored == {"F16"} else "f32"
 
 
@@ -224,7 +224,7 @@ def _shape(
 ) -> native.ModelShape:
     """Describe a model family to the C++ engine; `is_bf16`: the model computes in bfloat16."""
     tables = config.rope_frequencies()
-    # Rounded before it multiplies, as in training: 33.94 is 34 in bfloat16.
+    # Round the scale before multiplying, as in training: 33.94 becomes 34 in bfloat16.
     scale = config.embedding_scale
     return native.ModelShape(
         vocabulary=config.vocabulary,

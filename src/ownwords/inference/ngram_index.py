@@ -1,4 +1,4 @@
-"""N-gram index of texts: words, hashes of n-grams, and tables of what follows each.
+"""N-gram index of texts: word splitting, n-gram hashes, and tables of their continuations.
 
 Shapes: N tokens or words of a document.
 """
@@ -17,37 +17,37 @@ Array = npt.NDArray[Any]
 FACTOR = 0x9E3779B97F4A7C15
 _FNV, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 MASK = (1 << 64) - 1
-# A table keeps of a hash its first bits, which say where, and some more.
+# A table stores part of a hash: the first bits select the bucket, 16 more (the mark) the entry.
 MOST_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
 _IN_A_BUCKET = 8
 
-# General punctuation, that of Latin-1 and of Chinese, Japanese and Korean, each a space to us; at
-# the end, where tokens may divide a character, what can become one of them.
+# UTF-8 of general, Latin-1 and CJK punctuation, which is treated as spaces. At the end of a text,
+# where a token may split a character, also its incomplete first bytes.
 _PUNCTUATION = re.compile(
     rb"\xe2[\x80\x81][\x80-\xbf]?|\xe3\x80[\x80-\xbf]?|\xc2[\xa0-\xbf]|[\xc2\xe2\xe3]\Z"
 )
-_CONTINUING = bytes(range(0x80, 0xC0))  # within a character of several bytes
+_CONTINUING = bytes(range(0x80, 0xC0))  # UTF-8 continuation bytes
 _WORD = re.compile(rb"[0-9a-z\x80-\xff]+")
 
 
 class Table:
-    """A hash table of continuations: buckets by the first bits of a hash, told apart by 16 more."""
+    """A hash table of continuations: the first hash bits select a bucket, 16 more the entries."""
 
     def __init__(self, offsets: Array, marks: Array, values: Array) -> None:
         self.arrays = (offsets, marks, values)
         self.bits = (len(offsets) - 1).bit_length() - 1
-        # Its numbers come out in a third of the time that an array's take.
+        # Reading an item of a memoryview takes a third of the time of an array's.
         self._offsets: memoryview[int] = offsets.data
         self._marks: memoryview[int] = marks.data
         self._values: memoryview[int] = values.data
 
     @classmethod
     def build(cls, keys_N: Numbers, values_N: Array) -> "Table":
-        """Of pairs of a hash and what follows it; each pair once."""
+        """Build a table from pairs of a hash and its continuation, without duplicate pairs."""
         bits = max(0, math.ceil(math.log2(max(1, len(keys_N)) / _IN_A_BUCKET)))
         bits = min(bits, MOST_BITS)
         shift = np.uint64(64 - _MARK_BITS - bits)
-        # Sorted in place: np.unique hashes first, and these numbers share their last bits.
+        # Sort instead of np.unique, which hashes first: these numbers share their low bits.
         entries = (keys_N >> shift << np.uint64(_VALUE_BITS)) | values_N.astype(np.uint64)
         entries.sort()
         entries = entries[np.diff(entries, prepend=~entries[:1]) != 0]
@@ -62,7 +62,7 @@ class Table:
         )
 
     def find(self, key: int) -> list[int]:
-        """Return what follows this hash."""
+        """Return the continuations of this hash."""
         bucket = key >> (64 - self.bits)
         mark = key >> (64 - _MARK_BITS - self.bits) & ((1 << _MARK_BITS) - 1)
         begin, end = self._offsets[bucket], min(self._offsets[bucket + 1], len(self._marks))
@@ -76,7 +76,7 @@ class PrefixTrie:
     def __init__(self, pieces: Sequence[bytes | None]) -> None:
         groups: dict[bytes, tuple[list[int], list[int]]] = {}
         for i, piece in enumerate(pieces):
-            # Tokens can begin with the last byte of a punctuation mark, as of the one in "it’s".
+            # A token can begin with the last byte of a punctuation mark, such as that in "it’s".
             text = (piece or b"").lstrip(_CONTINUING)
             if first := _WORD.search(spaced(text)):
                 at_once = first.start() == 0 and text == piece
@@ -88,14 +88,14 @@ class PrefixTrie:
         self._lists = [ids for beginning in ordered for ids in groups[beginning]]
 
     def of(self, word: bytes, most: int | None = None) -> int:
-        """The node of the longest prefix of a word, of at most so many bytes; or -1."""
+        """Return the node of a word's longest prefix of at most `most` bytes, or -1."""
         for size in range(min(len(word) if most is None else most, self._longest), 0, -1):
             if (number := self._numbers.get(word[:size])) is not None:
                 return number
         return -1
 
     def arrays(self) -> dict[str, Array]:
-        """Arrays of each node's parent and two lists of ids: with and without a gap before."""
+        """Return arrays of each node's parent and two id lists: with and without a gap before."""
         return {
             "nodes.parents": np.array(self._parents, np.int32),
             "nodes.offsets": offsets_of([len(ids) for ids in self._lists]),
@@ -109,13 +109,13 @@ def spaced(text: bytes) -> bytes:
 
 
 def words_of(text: bytes) -> list[bytes]:
-    """The words of a normalized text."""
+    """Return the words of a text normalized by `spaced`."""
     words: list[bytes] = _WORD.findall(text)
     return words
 
 
 def contexts(hashes_N: Numbers, run: int) -> Numbers:
-    """The hash of the `run - 1` items before each place that has so many."""
+    """Hash the `run - 1` items before each position from `run - 1` on."""
     count = max(0, len(hashes_N) - run + 1)
     keys = np.zeros(count, np.uint64)
     for i in range(run - 1):
@@ -149,5 +149,5 @@ def mixed_all(numbers_N: Array) -> Numbers:
 
 
 def offsets_of(sizes: Sequence[int]) -> Array:
-    """Offsets of consecutive parts of these sizes, and the end."""
+    """Return the offsets of consecutive parts of these sizes, and the end."""
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.uint32)

@@ -13,11 +13,11 @@ The parts of `SamplingParams` apply in this order; the default of each changes n
 5. The draw takes the id at which the cumulative probability, in the order of ids, passes `uniform`.
 
 `uniform` is a function of the text's seed and of the number of tokens drawn before, so a text is
-the same alone or in any row of a batch.
+the same whether it is generated alone or in any row of a batch.
 
-A logit of -inf is never sampled. NaN, inf, and -inf everywhere are no distribution: OwnwordsError,
-as when everything is banned. Of equal logits the lower ids are kept. Logits that a penalty drives
-beyond the range of float32 stay at its end.
+A logit of -inf is never sampled. NaN, inf, or -inf everywhere raise OwnwordsError, as does a ban of
+everything. Among equal logits the lower ids are kept. Penalized logits are clipped to the range of
+float32.
 
 Shapes: V vocabulary, N ids.
 """
@@ -41,20 +41,20 @@ _Floats = npt.NDArray[np.float64]
 
 _NEG_INF = float("-inf")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_MIN_TEMPERATURE = 1e-6  # smaller ones would turn differences into infinities
+_MIN_TEMPERATURE = 1e-6  # smaller ones would turn logit differences into infinities
 _MAX_PENALTY = 1000  # larger ones only drive logits out of range
-_GROUP = 64  # logits whose maximum is taken together when looking for the top ones
+_GROUP = 64  # logits per block maximum when searching for the top ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Sampling settings; the module's docstring says what each does, and in which order."""
+    """Sampling settings; the module docstring explains each and the order they apply in."""
 
     temperature: float = 1.0  # below 1 sharpens the distribution, above 1 flattens it
     top_k: int = 0  # keep the k most likely; 0: all
     top_p: float = 1.0  # keep the smallest set of most likely tokens with this probability
     min_p: float = 0.0  # keep tokens with at least this share of the top probability
-    typical_p: float = 1.0  # keep those nearest to the mean surprise, with this probability
+    typical_p: float = 1.0  # keep the ids nearest to the mean surprisal, up to this probability
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -100,7 +100,7 @@ class SamplingParams:
             return 0.0
         if self.min_p == 0:
             return None
-        # A little more, as logits are compared in single precision.
+        # A small safety margin, since logits are compared in single precision.
         return max(self.temperature, _MIN_TEMPERATURE) * -math.log(self.min_p) * 1.0001 + 1e-3
 
     @property
@@ -138,9 +138,9 @@ def sample_token(
 
 
 class Sampler:
-    """Samples the tokens of one request: in C++ where that is compiled, otherwise here.
+    """Samples the tokens of one request: in C++ if compiled, otherwise in NumPy.
 
-    What `guard` forbids after a history is banned. Nothing is remembered between calls. Both
+    Tokens that `guard` forbids after a history are banned. Calls are stateless. Both
     implementations sample the same id for the same `uniform`, unless it falls within 1e-5 of the
     border between two tokens, or a probability within that of a limit, where single and double
     precision may round to different sides.
@@ -226,7 +226,7 @@ def _apply_penalties(
 
 
 def _repeated_ngram_ids(history_N: _Ints, n: int) -> _Ints:
-    """The ids that would complete an n-gram that the history already holds."""
+    """Return the ids that would complete an n-gram that already occurs in the history."""
     count = len(history_N) - n + 1
     if count < 1:
         return history_N[:0]
@@ -237,10 +237,10 @@ def _repeated_ngram_ids(history_N: _Ints, n: int) -> _Ints:
 
 
 def probabilities(logits_V: Logits, params: SamplingParams) -> _Floats:
-    """The distribution to draw from, summing to one. Not for temperature 0."""
+    """Return the filtered distribution [V], which sums to one. Not for temperature 0."""
     x_V = logits_V.astype(np.float64)
     x_V = (x_V - x_V.max()) / max(params.temperature, _MIN_TEMPERATURE)
-    # What is too improbable for any filter need not be sorted.
+    # Ids too improbable to survive the filters need not be sorted.
     ids_N = np.flatnonzero(x_V > _log_floor(params, len(x_V)))
     x_N = x_V[ids_N]
     total = np.exp(x_V).sum()
@@ -267,7 +267,7 @@ def probabilities(logits_V: Logits, params: SamplingParams) -> _Floats:
 
 
 def _log_floor(params: SamplingParams, size: int) -> float:
-    """A logit below which none survives: all of these together weigh less than top_p drops."""
+    """Return a bound below which no logit survives: their total weight is below 1 - top_p."""
     if params.top_k or params.typical_p < 1 or params.top_p >= 1:
         return _NEG_INF
     return min(-1.0, math.log((1 - params.top_p) / size))
@@ -282,13 +282,13 @@ def _smallest_set(ids_N: _Ints, x_N: _Floats, weight: float) -> tuple[_Ints, _Fl
 
 
 def draw_token(probabilities_V: _Floats, uniform: float) -> int:
-    """The id at which the cumulative probability passes `uniform`."""
+    """Return the id at which the cumulative probability passes `uniform`."""
     cumulative_V = probabilities_V.cumsum()
     return int(np.searchsorted(cumulative_V, uniform * cumulative_V[-1], side="right"))
 
 
 def log_probabilities(logits_V: Logits, ids: Sequence[int] | _Ints) -> _Floats:
-    """Log-probabilities of these ids under the model itself."""
+    """Return the log-probabilities of these ids under the unfiltered logits."""
     logits_V = np.asarray(logits_V)
     top = float(logits_V.max())
     if not top < math.inf:
@@ -301,13 +301,13 @@ def log_probabilities(logits_V: Logits, ids: Sequence[int] | _Ints) -> _Floats:
 
 
 def top_logprobs(logits_V: Logits, count: int) -> tuple[tuple[int, float], ...]:
-    """The `count` most likely ids with their log-probabilities, best first."""
+    """Return the `count` most likely ids with their log-probabilities, best first."""
     count = min(count, len(logits_V))
     if count < 1:
         return ()
     least = _NEG_INF
     groups = len(logits_V) // _GROUP
-    if groups > count:  # `count` groups reach this maximum, so the top ids do as well
+    if groups > count:  # `count` blocks reach this bound, so the top `count` ids do as well
         tops = logits_V[: groups * _GROUP].reshape(groups, _GROUP).max(1)
         least = float(np.partition(tops, groups - count)[groups - count])
     ids = np.flatnonzero(logits_V >= np.float32(least))
@@ -316,7 +316,7 @@ def top_logprobs(logits_V: Logits, count: int) -> tuple[tuple[int, float], ...]:
 
 
 def draw_uniform(seed: int, drawn: int) -> float:
-    """A pseudo-random number in (0, 1) for the token after `drawn` others of a text."""
+    """Return a pseudo-random number in (0, 1) for the token after `drawn` others of a text."""
     key = hashlib.blake2b(f"{seed}/{drawn}".encode(), digest_size=4).digest()
     # 32 bits, so that rounding a sum in float64 never turns it into 1.
     return (int.from_bytes(key) + 0.5) / 2**32

@@ -1,4 +1,4 @@
-"""Continuous batching: texts join and leave a batch, and none affects the tokens of another."""
+"""Continuous batching: texts join and leave a batch without affecting each other's tokens."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from ownwords.inference.generation import (
     GenerationState,
 )
 
-# Prompt tokens read in one step: while other texts wait for their next token, and otherwise.
+# Prompt tokens per prefill step: while other texts are decoding, and otherwise.
 _CHUNK_WHILE_DECODING, _CHUNK = 64, 512
-_SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is just reading
+_SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is currently prefilling
 
 
 @dataclass(eq=False, slots=True)
 class RequestHandle:
-    """A submitted request; `error` is why it failed, if it did."""
+    """A submitted request; `error` is set if it failed."""
 
     request: GenerationRequest
     finish_reason: FinishReason | None = None
@@ -38,29 +38,29 @@ class Slot:
     state: GenerationState
 
 
-# Of each text that advanced: its new tokens, and why it ended if it did.
+# For each text that advanced: its new tokens, and the finish reason if it ended.
 StepOutputs = list[tuple[RequestHandle, list[GeneratedToken], FinishReason | None]]
 
 
 class BatchScheduler:
     """Generates several texts together.
 
-    Each step produces the next token of every text and reads on in the prompts of new ones. A row
-    keeps what it read, so a request with the same prefix reads only the rest. Texts longer than
-    `length` continue from their later half. `submit` and `cancel` may be called from other threads
-    than the one that calls `step`.
+    Each step decodes the next token of every text and prefills part of new prompts. Rows keep their
+    cached tokens, so a request that shares a prefix with a cached text prefills only the rest. A
+    text longer than `length` continues from its later half. `submit` and `cancel` may be called
+    from other threads than the one that calls `step`.
     """
 
     def __init__(self, engine: Engine, *, rows: int, length: int) -> None:
         self.length = min(length, engine.context)
         self._vocabulary = engine.vocabulary
         self._cache = engine.cache(rows, self.length)
-        # Alone, a prompt is read at once: nobody waits, and one batch is faster than several.
+        # With a single row the whole prompt is prefilled at once, which is faster than in chunks.
         self._chunk = _CHUNK if rows > 1 else self.length
         self._waiting: deque[tuple[RequestHandle, GenerationState]] = deque()
         self._slots: list[Slot] = []
         self._free = list(range(rows))  # least recently used first
-        self._freed_ids: list[list[int]] = [[] for _ in range(rows)]  # what a free row holds
+        self._freed_ids: list[list[int]] = [[] for _ in range(rows)]  # tokens in each free row
 
     @property
     def busy(self) -> bool:
@@ -74,7 +74,7 @@ class BatchScheduler:
         return handle
 
     def cancel(self, handle: RequestHandle) -> None:
-        """Stop generating; later steps report nothing of it."""
+        """Stop generating; later steps return no output for the request."""
         handle.is_cancelled = True
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class BatchScheduler:
             outputs.append((handle, [token] if token else [], state.finish_reason))
             if state.finish_reason:
                 self._release(slot)
-            elif not state.cached:  # it outgrew the row and continues from its later half
+            elif not state.cached:  # the text outgrew its row and continues from its later half
                 self._cache.truncate(slot.row, 0)
 
     def _release(self, slot: Slot) -> None:
@@ -146,7 +146,7 @@ class BatchScheduler:
 
         Returns False, to be tried again, while another text is reading much of the same prompt.
         """
-        ids = state.context_ids[:-1]  # the last one is read in any case, for its logits
+        ids = state.context_ids[:-1]  # the last one is always read, for its logits
         state.cached, source = 0, -1
         for row, freed_ids in enumerate(self._freed_ids):
             if (shared := shared_prefix(freed_ids, ids)) > state.cached:
@@ -169,7 +169,7 @@ class BatchScheduler:
 
 
 def generate(engine: Engine, request: GenerationRequest) -> Iterator[GeneratedToken]:
-    """Generate one text, token by token; nothing is read before the first token is requested."""
+    """Generate one text token by token; starts when the first token is requested."""
     scheduler = BatchScheduler(engine, rows=1, length=len(request.ids) + request.max_tokens)
     try:
         handle = scheduler.submit(request)
@@ -183,7 +183,7 @@ def generate(engine: Engine, request: GenerationRequest) -> Iterator[GeneratedTo
 
 
 def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Number of leading ids that two texts have in common."""
+    """Return the number of leading ids that two texts have in common."""
     low, high = 0, min(len(first), len(second))
     if first[:high] == second[:high]:
         return high

@@ -1,4 +1,4 @@
-"""The PyTorch engine: runs a model on any device, also one still in training.
+"""The PyTorch engine: runs a model on any device, including a model still in training.
 
 Shapes: R rows of the cache, B rows of a batch, T tokens, N positions, C width, V vocabulary.
 """
@@ -34,17 +34,17 @@ from ownwords.models.quantization_scheme import QuantizationScheme
 from ownwords.models.quantize import quantize
 
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
-_SHORT = 16  # tokens per row up to which padding is free: reading the weights dominates
-_MIN_SPAN = 128  # of KV slots, for which CUDA graphs are captured
+_SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
+_MIN_SPAN = 128  # smallest number of attended KV slots to capture CUDA graphs for
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class TorchEngine:
-    """A network as an engine. `frozen` promises that its weights neither change nor move.
+    """Runs a network as an engine; `frozen`: its weights neither change nor move.
 
     On CUDA, short forward passes of a frozen network are captured as graphs and replayed, which
-    saves launching kernels. Any other network may be in training: it runs without gradients or
-    dropout, and is left as it was.
+    saves kernel launches. A network that is not frozen may be in training: it runs without
+    gradients and dropout, and its mode is restored afterwards.
     """
 
     def __init__(self, network: CausalLM, *, frozen: bool = False) -> None:
@@ -62,8 +62,9 @@ class TorchEngine:
     def load(
         cls, folder: Path, *, device: str = "cpu", weights: WeightFormat = "stored"
     ) -> "TorchEngine":
-        """Load a model directory. Raises what `bundle.load` raises, and OwnwordsError for a
-        device that is not there.
+        """Load a model directory.
+
+        Raises the errors of `bundle.load`, and OwnwordsError for an unavailable device.
         """
         _check_device(device)
         network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
@@ -80,7 +81,7 @@ class TorchEngine:
 
 
 class TorchEngineCache:
-    """The engine contract's cache on a `models.kv_cache.KVCache`."""
+    """Implements `EngineCache` with a `models.kv_cache.KVCache`."""
 
     def __init__(self, engine: TorchEngine, rows: int, length: int) -> None:
         check_cache_size(rows, length, engine)
@@ -133,7 +134,7 @@ class TorchEngineCache:
     def _forward(
         self, kv_cache: KVCache, inputs: Sequence[ForwardInput], all_positions: bool
     ) -> Sequence[Tensor]:
-        """Logits after each id of each input, or after its last, from the network itself."""
+        """Run the network eagerly; return the logits after each id of each input or its last."""
         hidden: list[list[Tensor]] = [[] for _ in inputs]
         for first in range(0, max(len(each.ids) for each in inputs), _CHUNK):
             places = [place for place, each in enumerate(inputs) if len(each.ids) > first]
@@ -160,8 +161,8 @@ class TorchEngineCache:
 class _GraphedForward:
     """Short forward passes of all rows in a few fixed shapes, each captured when it first occurs.
 
-    A shape is the number of tokens per row and the span of KV slots attended to. Rows with nothing
-    to read take part as well; at these sizes that costs nothing.
+    A shape is the number of tokens per row and the span of KV slots attended to. Rows without input
+    are computed as well; at these sizes that costs nothing.
     """
 
     def __init__(self, engine: TorchEngine, kv_cache: KVCache) -> None:
@@ -199,7 +200,7 @@ class _GraphedForward:
 
 
 class _CapturedStep:
-    """One shape of short forward passes, as a CUDA graph where it can be captured."""
+    """A forward pass of one shape, as a CUDA graph if it can be captured."""
 
     def __init__(
         self, network: CausalLM, kv_cache: KVCache, tokens: int, span: int, pool: object | None
@@ -233,15 +234,15 @@ class _CapturedStep:
             stream.wait_stream(torch.cuda.current_stream(device))
             try:
                 with torch.cuda.stream(stream):
-                    for _ in range(2):  # a first call sets up what must not be captured
+                    for _ in range(2):  # warm-up: the setup must not be captured
                         self._forward()
                 torch.cuda.current_stream(device).wait_stream(stream)
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool):  # type: ignore[arg-type]
                     logits_RTV = self._forward()
             except RuntimeError:
-                # Something in the network synchronises with the device, as a replaced layer may:
-                # then the same kernels are launched one by one.
+                # A layer synchronises with the device, as a replaced layer may: fall back to
+                # launching the same kernels one by one.
                 torch.cuda.synchronize(device)
                 return
         self._graph, self._logits_RTV = graph, logits_RTV
@@ -275,7 +276,7 @@ def _next_power_of_two(count: int) -> int:
 
 
 def _norm_weight(network: CausalLM) -> Tensor:
-    """A weight of the final norm, which is never quantized."""
+    """Return a weight of the final norm, which is never quantized."""
     return next(network.final_norm.parameters())
 
 
