@@ -1,8 +1,8 @@
 """Bits per byte: how well a language model predicts texts, independent of its tokenizer.
 
-Every token counts once, the end of the document included, and each is predicted by a distribution
-over the whole vocabulary that sums to one. A text has other tokenizations than the one scored, so
-its true cost is at most this figure.
+Every token counts once, including the end of the document, and each is predicted by a distribution
+over the whole vocabulary that sums to one. A text also has other tokenizations than the one scored,
+so its true cost is at most this figure.
 
 Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary.
 """
@@ -26,13 +26,13 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 Ids = npt.NDArray[np.int64]
 
-BATCH_TOKENS = 4096  # enough to keep the device busy, little memory beside a model
+BATCH_TOKENS = 4096  # enough to saturate the device, little memory compared with a model
 _GRADIENT_CLIP = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The ids `begin` to `end` of a document, which one row reads, and the targets it scores.
+    """The ids `begin` to `end` of a document as input of one row, and the targets it scores.
 
     Target i is the id that follows id i.
     """
@@ -75,9 +75,9 @@ def score_adapting(
 ) -> Score:
     """Score with dynamic evaluation: after each segment the model takes an SGD step on it.
 
-    Each token is scored before anything is learned from it, so this is a code length like any
-    other, but of a model that keeps learning: not comparable with a static score. Every document
-    starts from the model's own weights, which stay as they are. `segment` defaults to half the
+    Each token is scored before the model learns from it, so the result is a valid code length, but
+    not comparable with a static score, since the model keeps learning. Every document starts from
+    the model's own weights, which do not change. `segment` defaults to half the
     context.
     """
     context, segment = _window_sizes(model, context, segment)
@@ -96,7 +96,7 @@ def score_adapting(
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
     """Encode each text between start and end tokens.
 
-    Without a start token, as in GPT-2, the end of the previous document stands before it.
+    Without a start token, as in GPT-2, the end token is put before the text.
     """
     before = tokenizer.end if tokenizer.start is None else tokenizer.start
     head, tail = (
@@ -119,7 +119,7 @@ def evaluating(model: CausalLM) -> Iterator[None]:
 
 
 def document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: int) -> list[float]:
-    """Nats of each document; its first id is given."""
+    """Return the nats of each document; its first id is context and not scored."""
     nats: list[list[float]] = [[] for _ in rows]
     windows = [
         window
@@ -134,18 +134,18 @@ def document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: in
 
 
 def _windows(document: int, targets: int, context: int, stride: int) -> Iterator[Window]:
-    """Windows of at most `context` ids that score each target once; all but the first are full."""
+    """Yield windows of at most `context` ids that score each target once."""
     scored = 0
     while scored < targets:
         end = min(targets, scored + (stride if scored else context))
-        # Where windows overlap, the last one reaches back as far as it can.
+        # Overlapping windows start as early as the context allows, also the last one.
         begin = scored if stride == context else max(0, end - context)
         yield Window(document, begin, end, scored)
         scored = end
 
 
 def _batches(windows: Sequence[Window]) -> Iterator[list[Window]]:
-    """Batches of windows of similar length, which need little padding."""
+    """Yield batches of windows of similar length, which need little padding."""
     batch: list[Window] = []
     for window in sorted(windows, key=lambda window: window.begin - window.end):
         longest = batch[0].end - batch[0].begin if batch else 0
@@ -158,7 +158,7 @@ def _batches(windows: Sequence[Window]) -> Iterator[list[Window]]:
 
 
 def _window_nats(model: CausalLM, rows: Sequence[Ids], batch: Sequence[Window]) -> list[float]:
-    """Total nats of the scored targets of each window."""
+    """Return the total nats of the scored targets of each window."""
     longest = batch[0].end - batch[0].begin
     ids_BT = torch.zeros(len(batch), longest, dtype=torch.int64)
     targets_BT = torch.full((len(batch), longest), IGNORED)
@@ -168,7 +168,7 @@ def _window_nats(model: CausalLM, rows: Sequence[Ids], batch: Sequence[Window]) 
         first = window.first - window.begin
         targets_BT[row, first : len(ids) - 1] = ids[first + 1 :]
     device = next(model.final_norm.parameters()).device
-    # Padding is on the right, where no real token attends to it.
+    # Right padding: causal attention never reaches it from a real token.
     hidden_BTC = model(ids_BT.to(device))
     targets_BT = targets_BT.to(device)
     is_scored_BT = targets_BT != IGNORED
@@ -198,7 +198,7 @@ def _target_nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tenso
 def _adapting_nats(
     model: CausalLM, ids: Ids, windows: Iterator[Window], context: int, learning_rate: float
 ) -> Iterator[float]:
-    """Nats of each window, scored by a copy of the model that learns from it afterwards."""
+    """Yield the nats of each window, scored by a copy of the model before it learns from it."""
     with evaluating(model):
         learner = copy.deepcopy(model)  # stays in evaluation mode: no dropout
     parameters = [parameter.requires_grad_(True) for parameter in learner.parameters()]
@@ -226,7 +226,7 @@ def _score_of(
 ) -> Score:
     if names and len(names) != len(texts):
         raise ConfigError(f"{len(names)} names for {len(texts)} texts")
-    # With nothing before it, the first token may be any of the vocabulary.
+    # Without a preceding token, the first one costs as much as a uniform guess.
     is_bare = tokenizer.start is None and tokenizer.end is None
     return Score(
         tuple(

@@ -42,12 +42,12 @@ from ownwords.evaluation.scores import Interval, Score
 from ownwords.evaluation.voice import Voice
 
 _DECISIONS = {"leave out": "left out", "cap": "capped", "keep": "kept in full, as you chose"}
-_Z = 1.959964  # of a normal distribution, for 95%
+_Z = 1.959964  # normal quantile for 95%
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Everything measured for a scorecard; None where there was nothing to measure."""
+    """Everything measured for a scorecard; None if there was nothing to measure."""
 
     posts: EvaluationPosts
     judged_posts: Sequence[EvaluationPost]
@@ -84,7 +84,7 @@ class ScorecardContext:
 
 
 def build_scorecard(measured: Measurements, context: ScorecardContext) -> Scorecard:
-    """The scorecard without its conclusions."""
+    """Build the scorecard without its conclusions."""
     report = context.report
     return Scorecard(
         about=_model_facts(measured, context),
@@ -101,7 +101,7 @@ def build_scorecard(measured: Measurements, context: ScorecardContext) -> Scorec
 
 
 def wilson(share: float, of: int) -> Estimate:
-    """A share of independent trials, with Wilson's 95% interval."""
+    """Return a share of independent trials with Wilson's 95% interval."""
     if not of:
         return Estimate(0.0, 0, None)
     middle = (share + _Z**2 / (2 * of)) / (1 + _Z**2 / of)
@@ -132,7 +132,7 @@ def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFact
 
 
 def _static_rows(measured: Measurements, context: ScorecardContext) -> list[BitsRow]:
-    """The model, and everything else that does not change while it reads."""
+    """The static scores: of models that do not adapt to the text."""
     ours = measured.ours
     if not ours:
         return []
@@ -152,7 +152,7 @@ def _static_rows(measured: Measurements, context: ScorecardContext) -> list[Bits
 
 
 def _adaptive_rows(measured: Measurements) -> list[BitsRow]:
-    """The model learning as it reads, and the compressors, which always do."""
+    """The adaptive scores: the model learning as it reads, and the adaptive compressors."""
     ours = measured.adaptive
     if not ours:
         return []
@@ -243,7 +243,7 @@ def _samples(measured: Measurements) -> tuple[WritingSample, ...]:
 
 
 def dominant(report: Report, after: Score | None, before: Score | None) -> Dominant | None:
-    """The post that outweighs the others most, if there is one."""
+    """Return the dominant post with the most words of its own, if there is one."""
     flagged = [post for post in report.posts if "dominant" in post.flags]
     if not flagged:
         return None
@@ -279,7 +279,7 @@ def _dominant_row(how: str, words: int, others: int, score: Score | None) -> Dom
 
 
 def _notes(measured: Measurements, context: ScorecardContext) -> list[str]:
-    """What was limited, and what could not be measured."""
+    """Return notes on what was limited and what could not be measured."""
     notes = []
     if context.has_changed:
         notes.append(

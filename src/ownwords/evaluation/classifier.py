@@ -1,8 +1,8 @@
-"""A logistic regression that tells one author's passages from others', judged on unseen ones only.
+"""Logistic regression of one author's passages against others', scored by cross-validation.
 
 The author's posts and the other authors are divided into folds. Each fold's weights are fitted
-without its posts and its authors, and only passages they were not fitted on are scored with them.
-All folds are fitted at once.
+without its posts and authors, and score only passages outside their training data. All folds are
+fitted together.
 
 Shapes: N passages, F features, K folds.
 """
@@ -15,20 +15,23 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float32]
 
 FOLDS = 4
-PENALTY = 1e-3  # of the squared weights: features come standardised, with rows of length about 1
+PENALTY = 1e-3  # L2 penalty, for standardised features whose rows have length about 1
 
-_STEPS = 60  # with 150 an area under the curve moves by 0.001
-_SMALL = 1e-3  # of the first gradient's length, below which no more steps are taken
+_STEPS = 60  # 150 steps change an area under the curve by 0.001
+_SMALL = 1e-3  # stop below this share of the first gradient's norm
 
 
 class StandardScaler:
-    """Counts made comparable: shares, damped, each feature with mean 0 and spread 1."""
+    """Standardizes square roots of relative counts: mean 0 and deviation 1 per feature.
+
+    Features are also divided by the square root of their number, so that rows have length about 1.
+    """
 
     def __init__(self, counts_NF: Array) -> None:
         damped_NF = _damped(counts_NF)
         self._mean_F = damped_NF.mean(axis=0)
         spread_F = damped_NF.std(axis=0)
-        # A feature that never varies says nothing; divided by its spread it would say everything.
+        # Constant features become 0 instead of being divided by a zero deviation.
         scale_F = np.where(spread_F > 0, 1 / np.maximum(spread_F, 1e-9), 0)
         self._scale_F = (scale_F / np.sqrt(max(1, counts_NF.shape[1]))).astype(np.float32)
 
@@ -39,15 +42,15 @@ class StandardScaler:
 
 def _damped(counts_NF: Array) -> Array:
     shares_NF = counts_NF / np.maximum(counts_NF.sum(axis=1, keepdims=True), 1)
-    # The square root: what comes in bursts, as a subject's words do, counts for less.
+    # The square root gives less weight to words that occur in bursts, such as those of a topic.
     damped_NF: Array = np.sqrt(shares_NF, dtype=np.float32)
     return damped_NF
 
 
 def folds(sources: Sequence[int], count: int = FOLDS) -> npt.NDArray[np.int64]:
-    """Which fold each passage is in: those of one source in one, the folds about as large.
+    """Return the fold of each passage: one fold per source, folds of about equal size.
 
-    Fewer sources than folds are parted.
+    With fewer sources than folds, passages are divided in their order, regardless of source.
     """
     distinct, which, sizes = np.unique(sources, return_inverse=True, return_counts=True)
     if len(distinct) < count:
@@ -91,7 +94,7 @@ def fit(
             break
         next_FK: Array = ahead_FK - step * down_FK
         moved_FK = next_FK - at_FK
-        # No longer downhill: reset the momentum of that fold.
+        # Restart: reset the momentum of folds whose last step went uphill.
         uphill_K = (down_FK * moved_FK).sum(axis=0) > 0
         momentum_K = np.where(uphill_K, np.float32(1), momentum_K)
         later_K = ((1 + np.sqrt(1 + 4 * momentum_K**2)) / 2).astype(np.float32)
@@ -101,7 +104,7 @@ def fit(
 
 
 def scores(features_NF: Array, weights_FK: Array) -> npt.NDArray[np.float64]:
-    """How much each passage is the author's, by each fold's weights: above 0 it rather is."""
+    """Return the logit of each passage under each fold's weights [N, K]; above 0: the author's."""
     scores_NK: Array = features_NF @ weights_FK[:-1] + weights_FK[-1]
     return scores_NK.astype(np.float64)
 
@@ -116,7 +119,7 @@ def _weights(is_author_N: npt.NDArray[np.bool_], fold_N: npt.NDArray[np.int64]) 
 
 
 def _largest(rows_NF: Array, weights_N: Array) -> float:
-    """The largest eigenvalue of the weighted products of features, by the power method."""
+    """Estimate the largest eigenvalue of the weighted Gram matrix by power iteration."""
     at_F = rows_NF.T @ weights_N + 1e-3
     size = 0.0
     for _ in range(12):
@@ -125,4 +128,4 @@ def _largest(rows_NF: Array, weights_N: Array) -> float:
         if not size:
             return 1.0
         at_F /= size
-    return 1.1 * size  # the method comes from below
+    return 1.1 * size  # power iteration approaches the value from below

@@ -1,7 +1,7 @@
 """Fluency of samples: made-up words, broken sentences, repetition, each beside real posts.
 
-Real posts have repetitions, new words and sentences without an end, too, so every figure of the
-samples is compared with that of held-out posts, in passages of the same length.
+Real posts also have repetitions, new words and unfinished sentences, so every figure of the samples
+is compared with that of held-out posts, in passages of the same length.
 """
 
 from collections import Counter
@@ -27,16 +27,16 @@ class Fluency:
 
     passage_words: int
     repeated: PairedEstimate  # runs of 4 words that occurred before in the same text
-    looped: PairedEstimate  # words that repeat at once what was just said
+    looped: PairedEstimate  # words in immediate repetitions
     sample_loop: Loop
     held_out_loop: Loop
-    new_words: PairedEstimate  # words in none of the training posts
-    non_words: PairedEstimate | None  # nor in the lexicon, names and numbers apart
+    new_words: PairedEstimate  # words that occur in no training post
+    non_words: PairedEstimate | None  # also not in the lexicon; without names and numbers
     unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
     broken: PairedEstimate  # sentences with any fault
     faults: Mapping[Fault, PairedEstimate]
     sentence_words: PairedEstimate  # the mean length of a sentence
-    odd_turns: PairedEstimate  # patterns of words in no training post: see `word_order`
+    odd_turns: PairedEstimate  # word patterns that occur in no training post: see `word_order`
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
 
@@ -138,7 +138,7 @@ class _FluencyJudge:
         )
 
     def _words(self, text: str, counts: Counter[str]) -> tuple[str, ...]:
-        """Count words in no list; return those that are not names."""
+        """Count words that are in no list; return those that are not names."""
         strange: list[str] = []
         words = words_in(text)
         counts["judged"] = len(words)
@@ -152,7 +152,7 @@ class _FluencyJudge:
             if not word[0].isupper():
                 counts["non-words"] += 1
                 strange.append(word)
-            elif not begins_sentence(match):  # there a capital does not make it a name
+            elif not begins_sentence(match):  # there a capital does not indicate a name
                 counts["unknown names"] += 1
         return tuple(strange)
 

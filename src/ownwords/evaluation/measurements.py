@@ -1,4 +1,4 @@
-"""What is measured on a model, as it is cached, before it becomes a scorecard."""
+"""Raw measurements of a model, as they are cached before the scorecard is built."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ownwords.evaluation.baselines import Baseline
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Compressors and counted models."""
+    """Scores of the compressors and n-gram models."""
 
     rows: tuple[Baseline, ...]
 
@@ -48,8 +48,8 @@ class SampledTexts:
 class Extraction:
     """Shares of passages that the model continues word for word from the tokens before them.
 
-    `held_out` is the rate by chance: of documents it cannot know. The numbers of passages count
-    only those that do not overlap, since others are no independent observations.
+    `held_out` is the rate by chance, on documents the model was not trained on. The numbers of
+    passages count only as many as fit without overlap, since overlapping ones are not independent.
     """
 
     prefix: int
@@ -62,7 +62,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Novelty:
-    """Share of word n-grams that no training document holds, in samples and in real posts."""
+    """Share of word n-grams that occur in no training document, in samples and real posts."""
 
     n: int
     generated: float
@@ -71,7 +71,7 @@ class Novelty:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRun:
-    """A passage of whole words and the id of the post that holds it; empty where there is none."""
+    """A passage of whole words and the id of the post that contains it; empty if there is none."""
 
     text: str
     words: int
@@ -80,7 +80,7 @@ class CopiedRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyMeasurements:
-    """What the samples, and real held-out posts, copy from training posts."""
+    """Passages and n-grams that samples and real held-out posts copy from training posts."""
 
     written: CopiedRun
     real: CopiedRun

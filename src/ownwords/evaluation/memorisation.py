@@ -41,10 +41,10 @@ def extraction_rate(
 ) -> float:
     """Share of random passages that greedy decoding reproduces from the `prefix` before them.
 
-    Nothing is generated: greedy decoding reproduces a passage exactly if each of its tokens is the
-    most likely after the true ones before, which one forward pass shows. Passages lie within
-    documents. A context too short for prefix and passage halves both; 0 where no document is long
-    enough.
+    One forward pass replaces generation: greedy decoding reproduces a passage exactly if each of
+    its tokens is the most likely one given the true tokens before it. Passages lie within
+    documents. If the context is too short for prefix and passage, both become half of it. The rate
+    is 0 if no document is long enough.
     """
     runs, length = _greedy_runs(model, shards, samples, prefix, length, seed)
     return float(np.mean([run == length for run in runs])) if runs else 0.0
@@ -83,9 +83,9 @@ def novelty(
     training: Sequence[str],
     sizes: Sequence[int] = (4, 6, 8),
 ) -> list[Novelty]:
-    """How new the n-grams of generated texts and of real held-out posts are.
+    """Measure the share of new n-grams in generated texts and in real held-out posts.
 
-    Case and punctuation make no passage new; n-grams count as often as they occur.
+    Case and punctuation are ignored; n-grams count as often as they occur.
     """
     numbers: dict[str, int] = {}
     groups = [
@@ -104,16 +104,16 @@ def novelty(
 
 
 def words(text: str) -> list[str]:
-    """The lower-case words of a text."""
+    """Return the case-folded words of a text."""
     return _WORD.findall(text.casefold())
 
 
 def _greedy_runs(
     model: CausalLM, shards: EncodedDocuments, samples: int, prefix: int, length: int, seed: int
 ) -> tuple[list[int], int]:
-    """For each passage the number of leading tokens that greedy decoding gets right.
+    """Return the number of leading tokens of each passage that greedy decoding gets right.
 
-    Also the length of the passages, which a short context may limit.
+    Also returns the length of the passages, which a short context may limit.
     """
     prefix, length = _fit_context(model, prefix, length)
     places = _places(shards, prefix + length, samples, seed)
@@ -141,7 +141,7 @@ def _fit_context(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:
 
 
 def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> list[int]:
-    """Where in the ids passages of so many tokens begin, drawn without replacement."""
+    """Draw the start offsets of passages of `tokens` tokens, without replacement."""
     lengths_D = np.diff(shards.offsets_D1)
     free_D = np.maximum(0, lengths_D - tokens + 1)
     ends_D = np.cumsum(free_D)

@@ -13,7 +13,7 @@ from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
 
-_MAX_FILES = 200  # the most recently used stay
+_MAX_FILES = 200  # the least recently used are deleted
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class MetricCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.seconds: dict[str, float] = {}  # what each figure took when it was measured
+        self.seconds: dict[str, float] = {}  # time each figure took when it was measured
         self.measured: list[str] = []  # the figures that were not in the cache
 
     def get_or_measure(
@@ -31,8 +31,8 @@ class MetricCache:
     ) -> T:
         """Return the cached figure, or measure and cache it.
 
-        `kind` is its dataclass. A damaged file is measured and written again, and so is one by
-        another version of ownwords, which may have measured differently.
+        `kind` is its dataclass. Damaged files, and files of another version of ownwords, which may
+        measure differently, are measured and written again.
         """
         key = digest(__version__, name, *depends_on)
         path = self.folder / f"{name}-{key[:16]}.json"
@@ -40,7 +40,7 @@ class MetricCache:
         if cached is not None:
             figures, self.seconds[name] = cached
             with suppress(OSError):
-                path.touch()  # its last use, for `prune`
+                path.touch()  # records the last use for `prune`
             return figures
         began = time.perf_counter()
         figures = measure()
@@ -68,11 +68,11 @@ class MetricCache:
             if entry["key"] != key or entry["checksum"] != _checksum(entry):
                 return None
             return decode(kind, entry["figures"], complete=True), float(entry["seconds"])
-        # Whatever is wrong with the file: its figure can be measured again.
+        # Any damage is harmless: the figure can be measured again.
         except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
             return None
 
 
 def _checksum(entry: dict[str, Any]) -> str:
-    """A flipped byte often leaves valid JSON, with another figure."""
+    """Return a checksum, since a flipped byte often leaves valid JSON with another figure."""
     return digest(json.dumps([entry[name] for name in ("key", "seconds", "figures")]))

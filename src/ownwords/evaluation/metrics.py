@@ -1,4 +1,4 @@
-"""Every figure of a scorecard: what it depends on, how it is measured and cached.
+"""Measures and caches every figure of a scorecard under a key of its inputs.
 
 PyTorch is imported only when something has to be measured.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
-_OTHER_SHARE = 0.4  # of the time that writing samples takes (docs/log.md)
+_OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
     "ours": "your model",
@@ -56,20 +56,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """How much is measured; more gives narrower intervals and takes longer."""
+    """Sample sizes; larger ones give narrower intervals and take longer."""
 
-    # Held-out posts to score, chosen at random where there are more.
+    # Limits of the held-out posts to score, which are chosen at random if there are more.
     max_posts: int = 40
     max_bytes: int = 150_000
-    # Training text for compressors and counted models.
+    # Training text for compressors and n-gram models.
     baseline_bytes: int = 600_000
-    passages: int = 128  # of each kind, tested for being known by heart
+    passages: int = 128  # of each kind, tested for memorisation
     # Samples: new texts with the first seeds, and texts that continue the beginning of a post.
     seeds: int = 12
     prompts: int = 8
     prompt_words: int = 8
-    max_tokens: int = 400  # some 300 words: a passage that style can be measured on
-    base_samples: int = 4  # of each kind, written by the base too
+    max_tokens: int = 400  # about 300 words, enough to measure style
+    base_samples: int = 4  # of each kind, also written by the base
     # Learning rate of the adaptive score: the best of those tried on one author's validation posts,
     # 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
     adapt_rate: float = 0.1
@@ -83,12 +83,12 @@ class Candidate:
 
     @cached_property
     def key(self) -> str:
-        """A fingerprint of everything that decides what the model writes."""
+        """A fingerprint of everything that affects what the model writes."""
         return model_fingerprint(self.folder)
 
     @cached_property
     def weights_key(self) -> str:
-        """The same without the copy guard."""
+        """The same fingerprint without the copy guard."""
         return model_fingerprint(self.folder, copy_guard=False)
 
     @cached_property
@@ -172,10 +172,10 @@ class MetricSuite:
 
     @contextmanager
     def stage(self, ours: Candidate, rivals: Sequence[Candidate | None]) -> Iterator[None]:
-        """Report the progress of the whole scoring, so that the time left is always a measured one.
+        """Report the progress of the whole scoring, for an estimate of the time left.
 
-        Writing samples takes most of it and is counted by tokens; every other figure is given an
-        equal share of the rest. What is cached, or ends early, is taken off the total.
+        Writing samples takes most of the time and is counted in tokens; every other figure gets an
+        equal share of the rest. Cached figures and texts that end early reduce the total.
         """
         tokens = self._tokens(self.prompts) * (2 if ours.has_guard else 1)
         if any(rival and rival.role == "base" for rival in rivals):
@@ -195,7 +195,7 @@ class MetricSuite:
 
     @cached_property
     def base_prompts(self) -> PromptSet:
-        """Those of them that the base continues, too."""
+        """The subset of `prompts` that the base model continues as well."""
         most, prompts = self._config.base_samples, self.prompts.prompts
         new = [sample for sample in prompts if not sample.prompt][:most]
         continued = [sample for sample in prompts if sample.prompt][:most]
@@ -214,7 +214,7 @@ class MetricSuite:
         )
 
     def adaptive_bits_per_byte(self, candidate: Candidate) -> Score | None:
-        """The same of a model that keeps learning within each post."""
+        """Bits per byte of a model that keeps learning within each post."""
         if not self.judged_posts:
             return None
         rate = self._config.adapt_rate
@@ -227,7 +227,7 @@ class MetricSuite:
         )
 
     def baselines(self) -> Baselines | None:
-        """The same of compressors and counted models."""
+        """Bits per byte of compressors and n-gram models."""
         if not self.judged_posts:
             return None
         # A single post may be longer than the limit.
@@ -261,7 +261,7 @@ class MetricSuite:
         )
 
     def extraction(self, candidate: Candidate) -> Extraction:
-        """How many training passages the model knows by heart."""
+        """Share of training passages the model knows by heart."""
         count = self._config.passages
         return self._measured(
             "by-heart",
@@ -272,7 +272,7 @@ class MetricSuite:
         )
 
     def copies(self, samples: SampledTexts, how: str) -> CopyMeasurements:
-        """What the samples copy from training posts."""
+        """Passages and n-grams that the samples copy from training posts."""
 
         def measure() -> CopyMeasurements:
             from ownwords.evaluation.model_metrics import copies  # noqa: PLC0415 - torch takes seconds
@@ -304,7 +304,7 @@ class MetricSuite:
         )
 
     def fluency(self, samples: SampledTexts) -> Fluency:
-        """Faults in the language of the samples, beside the held-out posts."""
+        """Faults in the language of the samples, compared with the held-out posts."""
         folder = self._reference_folder(lexicon.FILE)
         return self._measured(
             "fluency",
@@ -320,7 +320,7 @@ class MetricSuite:
         )
 
     def _reference_folder(self, name: str) -> Path | None:
-        """The folder of figures about real books, if it has this file."""
+        """Return the reference folder if it has this file."""
         folder = self._reference
         return folder if folder and (folder / name).exists() else None
 
@@ -328,7 +328,7 @@ class MetricSuite:
         return digest(*samples.texts), self._training_key, self._key
 
     def _beginnings(self) -> list[SamplePrompt]:
-        """Beginnings of held-out posts, in random order."""
+        """Return prompts with the beginnings of held-out posts, in reproducible random order."""
         prompts = []
         for post in sorted(self.judged_posts, key=lambda post: post.key):
             head, body = post.head_and_body

@@ -27,7 +27,7 @@ from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-# Separates texts that are searched together; occurs in none of them.
+# Separates texts that are joined for one search; occurs in none of them.
 _SEPARATOR = "\x00"
 # Stripped from both ends of a passage.
 _PUNCTUATION = " \n\t.,;:!?…—–-"
@@ -62,7 +62,7 @@ class ModelMetrics:
     def extraction(
         self, training: Sequence[str], held_out: Sequence[str], samples: int
     ) -> Extraction:
-        """How many passages of each kind the model continues word for word."""
+        """Measure the share of passages of each kind that the model continues word for word."""
         model = self._model_and_tokenizer[0]
         return extraction(model, self._encoded(training), self._encoded(held_out), samples=samples)
 
@@ -116,7 +116,7 @@ class ModelMetrics:
 def copies(
     written: Sequence[str], held_out: Sequence[str], training: Sequence[str], ids: Sequence[str]
 ) -> CopyMeasurements:
-    """Measure what generated texts, and real held-out posts, copy from training posts."""
+    """Measure how much generated texts and real held-out posts copy from training posts."""
     documents = dict(zip(ids, training, strict=True))
 
     def longest(texts: Sequence[str]) -> CopiedRun:
@@ -153,5 +153,5 @@ def _in_word(letter: str) -> bool:
 
 
 def _word_length(text: str) -> int:
-    """Number of letters before the first one that is in no word."""
+    """Return the number of word characters that a text begins with."""
     return next((i for i, letter in enumerate(text) if not _in_word(letter)), len(text))

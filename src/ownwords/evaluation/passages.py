@@ -1,7 +1,7 @@
 """Cuts texts into passages of equal length, so that style and fluency can be compared.
 
-A short text repeats itself less and shows a rarer word once or not at all, so figures of a
-paragraph and of an essay differ whoever wrote them.
+Short texts repeat themselves less and contain fewer rare words, so figures of a paragraph and of an
+essay differ even for the same author.
 """
 
 import re
@@ -15,9 +15,9 @@ _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！�
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextPassage:
-    """A stretch of exactly so many words; `source` is the number of the text it is from.
+    """A passage of a fixed number of words; `source` is the number of its text.
 
-    A passage of several short texts has a source of its own.
+    Each passage joined from short texts has its own source number.
     """
 
     text: str
@@ -28,7 +28,7 @@ class TextPassage:
 def passages(texts: Sequence[str], words: int) -> list[TextPassage]:
     """Cut all texts into consecutive passages of `words` words.
 
-    Shorter texts are joined. The rest at the end of a text is left out.
+    Shorter texts are joined. Words at the end of a text that do not fill a passage are left out.
     """
     cut_passages: list[TextPassage] = []
     short: list[str] = []
@@ -45,17 +45,17 @@ def passages(texts: Sequence[str], words: int) -> list[TextPassage]:
 
 
 def evenly(items: Sequence[TextPassage], most: int) -> list[TextPassage]:
-    """At most so many items, evenly spaced."""
+    """Return at most `most` items, evenly spaced."""
     if len(items) <= most:
         return list(items)
     return [items[i * len(items) // most] for i in range(most)]
 
 
 def openings(text: str, words: int) -> list[str]:
-    """Cut a text into stretches of so many words, each from the beginning of a line.
+    """Cut a text into stretches of `words` words that begin at the start of a line.
 
-    In far longer lines it begins with a sentence. A text, or the rest of one, of half as many
-    words is a stretch as well.
+    If no line starts soon enough, a stretch begins with a sentence. A text or its rest is also a
+    stretch if it has at least half as many words.
     """
     _, starts, _ = hash_words(text)
     stretches: list[str] = []
@@ -72,7 +72,7 @@ def openings(text: str, words: int) -> list[str]:
 
 
 def _beginning(text: str, after: int, near: int) -> int:
-    """Where the next line begins; the next sentence, if that is not near; or else the end."""
+    """Return where the next line begins, or if that is too far, the next sentence or line."""
     line = text.find("\n", after)
     if 0 <= line <= near:
         return line + 1

@@ -10,7 +10,7 @@ from ownwords.core.fingerprint import digest
 
 
 class SplitText(Protocol):
-    """A text as a model reads it."""
+    """A text as it is given to a model."""
 
     @property
     def id(self) -> str: ...
@@ -33,7 +33,7 @@ class SplitTexts(Protocol):
 
 @dataclass(frozen=True)
 class EvaluationPost:
-    """A post as a model reads it, title first, and where its author finds it."""
+    """A post as it is given to a model, title first, with its date and address."""
 
     id: str
     text: str
@@ -55,7 +55,7 @@ class EvaluationPost:
 
     @property
     def head_and_body(self) -> tuple[str, str]:
-        """The title with the gap below it, and the body."""
+        """Return the title with the blank line below it, and the body."""
         head, gap, body = self.text.partition("\n\n")
         return (head + gap, body) if self.title and body else ("", self.text)
 
@@ -67,11 +67,11 @@ class EvaluationPosts:
     train: Sequence[EvaluationPost]
     validation: Sequence[EvaluationPost]
     test: Sequence[EvaluationPost]
-    key: str = ""  # of the whole split, as models trained on it store it
+    key: str = ""  # key of the whole split, which models trained on it store
 
     @classmethod
     def of(cls, texts: SplitTexts, documents: Iterable[Document]) -> "EvaluationPosts":
-        """The texts with the titles, dates and addresses of the archive's documents."""
+        """Join the split texts with the titles, dates and addresses of the archive's documents."""
         by_id = {document.id: document for document in documents}
         train, validation, test = (
             [_with_document(text, by_id) for text in side]
@@ -83,9 +83,9 @@ class EvaluationPosts:
 def sample_posts(
     posts: Sequence[EvaluationPost], max_bytes: int, max_posts: int | None = None
 ) -> list[EvaluationPost]:
-    """Choose whole posts at random, always the same ones, up to `max_bytes` in total.
+    """Choose a reproducible random sample of whole posts of up to `max_bytes` in total.
 
-    They keep their order. If even the shortest post is longer, it alone is chosen.
+    The posts keep their order. If no post fits, the shortest one is chosen.
     """
     chosen: list[EvaluationPost] = []
     left = max_bytes
@@ -100,7 +100,7 @@ def sample_posts(
 
 
 def posts_key(posts: Iterable[EvaluationPost]) -> str:
-    """One key of all the posts in their order."""
+    """Return a fingerprint of all the posts in their order."""
     return digest(*(post.key for post in posts))
 
 

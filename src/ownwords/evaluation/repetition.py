@@ -1,7 +1,7 @@
 """Repetition in a text: runs of words that occurred before, and loops.
 
-A loop repeats at once what was just said ("and so on and so on and so on"). A run may come back
-anywhere.
+A loop is an immediate repetition ("and so on and so on and so on"). A run of words may be repeated
+anywhere in the text.
 """
 
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ import numpy as np
 
 from ownwords.archive.features import hash_words, shingles
 
-RUN = 4  # words: a run that long occurs twice in a page of real text, but rarely
-LEAST_LOOP = 4  # repeated words, below which it may be a figure of speech
+RUN = 4  # words: runs of this length rarely occur twice in a page of real text
+LEAST_LOOP = 4  # repeated words; fewer may be a figure of speech
 
-_LONGEST_UNIT = 60  # words of a loop's period
+_LONGEST_UNIT = 60  # longest period of a loop, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The longest immediate repetition; `words` counts those beyond the first time."""
+    """The longest immediate repetition; `words` excludes the first occurrence."""
 
     words: int = 0
-    text: str = ""  # from the first time on
+    text: str = ""  # includes the first occurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Repetition:
     words: int
     runs: int
     repeated: int  # runs that occurred before
-    looped: int  # words in loops, beyond the first time
+    looped: int  # words in loops, without the first occurrence
     longest: Loop
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RESAMPLES = 2000  # of the documents; more would not move the second figure of an interval
+RESAMPLES = 2000  # of the documents; more would not change the second digit of an interval
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentScore:
-    """Cost of a document, its end included."""
+    """Cost of a document, including its end."""
 
     name: str
     nats: float
@@ -76,9 +76,9 @@ class Score:
         return Interval(float(low), float(high), level)
 
     def advantage(self, other: "Score", level: float = 0.95, seed: int = 1) -> Interval | None:
-        """Interval of the bits per byte by which this is better than `other`.
+        """Interval of the difference in bits per byte by which this is better than `other`.
 
-        Paired: both are resampled together, so what is hard for both cancels out.
+        Paired bootstrap: both are resampled together, so the difficulty of a document cancels out.
         """
         if len(self.documents) != len(other.documents):
             raise ValueError("scores of different documents cannot be compared")

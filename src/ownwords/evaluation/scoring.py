@@ -1,7 +1,7 @@
 """Measures everything about a model and builds its scorecard.
 
-Figures are cached under a key of all that they depend on, so a second scoring is instant, and
-another model or a new post has only those figures measured again that it changes.
+Figures are cached under a key of all their inputs, so a second scoring is instant, and after a
+change of the model or the posts only the affected figures are measured again.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class ComparisonModels:
     """Model directories to compare with."""
 
     base: Path | None = None
-    base_name: str = ""  # for people; by default the folder's
+    base_name: str = ""  # for display; defaults to the folder's name
     scratch: Path | None = None  # trained from scratch on the same posts
     ablation: Path | None = None  # trained like ours, but on the full dominant post
 
@@ -68,7 +68,7 @@ def score_model(
     )
     with suite.stage(ours, (base, scratch, ablation)):
         samples = suite.samples(ours, suite.prompts)
-        # What the guard holds back is still memorised, and the author should know.
+        # Text that the guard withholds is still memorised, so it is measured without the guard.
         unguarded = samples
         if samples.has_guard:
             unguarded = suite.samples(ours, suite.prompts, guarded=False)

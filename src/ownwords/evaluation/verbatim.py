@@ -9,17 +9,17 @@ import numpy.typing as npt
 
 _Numbers = npt.NDArray[np.uint64]
 
-_MOST_PAIRS = 5_000  # of places in one document that are looked at: a text of one letter has more
-_ENDS = ",.;:!?)]}…”’"  # of what stood before: no passage begins with them
+_MOST_PAIRS = 5_000  # candidate pairs per document; degenerate texts of one letter have more
+_ENDS = ",.;:!?)]}…”’"  # end of the preceding sentence or clause: no passage begins with them
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
 class VerbatimMatch:
-    """A passage that a text and a document have in common, character for character."""
+    """A passage that occurs character for character in a text and a document."""
 
     text: str
-    document: str  # its name; empty where nothing is shared
+    document: str  # its name; empty if nothing is shared
 
     @property
     def words(self) -> int:
@@ -28,7 +28,7 @@ class VerbatimMatch:
 
 @dataclass(frozen=True, slots=True)
 class SharedPassage:
-    """A passage of whole words, `text[start:end]`, also in `document` from `at` on."""
+    """A passage of whole words, `text[start:end]`, that occurs in `document` at offset `at`."""
 
     start: int
     end: int
@@ -37,14 +37,14 @@ class SharedPassage:
 
 
 def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> VerbatimMatch:
-    """The longest passage of `written` that is in a training document, and which document."""
+    """Return the longest passage of `written` that occurs in a training document."""
     ours = _Text(written)
     best, where = 0, -1
     for number, document in enumerate(training):
         theirs = _Text(document)
         if not ours.shares(theirs, best + 1):
             continue
-        # A shared run holds shared runs of every shorter length: double, then halve the gap.
+        # A shared run contains shared runs of every shorter length: double the length, then bisect.
         low, high = best + 1, 2 * (best + 1)
         while ours.shares(theirs, high):
             low, high = high, 2 * high
@@ -64,10 +64,10 @@ def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()
 def shared_passages(
     written: str, documents: Iterable[tuple[str, str]], words: int, least: int = 20
 ) -> list[SharedPassage]:
-    """All passages of at least so many words that are in a document, in the order of the text.
+    """Find all passages of at least `words` words that occur in a document, in text order.
 
-    `documents` are names and texts. Passages are maximal, of whole words and at least `least`
-    characters. Of two that overlap the longer is kept, of equals the first.
+    `documents` are (name, text) pairs. Passages are maximal, of whole words, from common runs of at
+    least `least` characters. Of overlapping passages the longer is kept, or the first of equals.
     """
     ours = _Text(written)
     passages: dict[tuple[int, int], SharedPassage] = {}
@@ -89,7 +89,7 @@ def shared_passages(
 def _matches(
     ours: "_Text", written: str, document: str, least: int
 ) -> Iterator[tuple[int, int, int]]:
-    """(place in the text, place in the document, length) of maximal common runs."""
+    """Yield (offset in the text, offset in the document, length) of maximal common runs."""
     mine = ours.hashes(least)
     theirs = _Text(document).hashes(least)
     if not len(mine) or not len(theirs):
@@ -105,14 +105,14 @@ def _matches(
             if pairs > _MOST_PAIRS:
                 return
             if start and at and written[start - 1] == document[at - 1]:
-                continue  # begins earlier, where it is found
+                continue  # not maximal: found at an earlier offset
             length = _common(written, start, document, at)
             if length >= least:  # otherwise a hash collision
                 yield start, at, length
 
 
 def _common(text: str, start: int, other: str, at: int) -> int:
-    """Length of the common run from there on."""
+    """Return the length of the common run from these offsets on."""
 
     def same(begin: int, end: int) -> bool:
         return text[start + begin : start + end] == other[at + begin : at + end]
@@ -131,7 +131,7 @@ def _common(text: str, start: int, other: str, at: int) -> int:
 def _of_whole_words(
     written: str, document: str, start: int, at: int, length: int
 ) -> tuple[int, int] | None:
-    """The part of a run that consists of whole words in both texts."""
+    """Return the (begin, end) of a run's whole words in the text; None without any."""
     begin, end = start, start + length
     if _cuts(written, begin) or _cuts(document, at):
         while begin < end and not written[begin].isspace():
@@ -147,15 +147,15 @@ def _of_whole_words(
 
 
 def _cuts(text: str, at: int) -> bool:
-    """Whether that place is within a word."""
+    """Whether that offset is within a word."""
     return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
 class _Text:
-    """Rolling hashes of a text: of every run of any length.
+    """Polynomial rolling hashes of all runs of a text, for any length.
 
-    sum(c[i] * base**i) over a run, divided by base**start, does not depend on the place of the run;
-    modulo 2**64 an odd base has an inverse.
+    sum(c[i] * base**i) over a run, divided by base**start, does not depend on the offset of the
+    run; modulo 2**64 an odd base has an inverse.
     """
 
     _BASE = 0x9E3779B97F4A7C15
@@ -188,7 +188,7 @@ class _Text:
         return bool((mine[at] == others).any())
 
     def first_shared(self, other: "_Text", length: int) -> int:
-        """Place of the first common run in this text."""
+        """Return the offset of the first common run in this text."""
         return int(np.isin(self.hashes(length), other.hashes(length)).argmax())
 
 

@@ -1,7 +1,7 @@
 """Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
-A figure whose interval includes its threshold decides nothing: where it is needed, the conclusion
-is that there is too little text to tell.
+A figure whose interval includes its threshold is inconclusive. If the conclusion depends on it, the
+conclusion is that there is too little text to tell.
 """
 
 from dataclasses import replace
@@ -43,26 +43,26 @@ SENTENCES = {
     TOO_FEW: "There is too little text to tell whether it writes like you.",
 }
 
-# Share of training passages continued word for word. Models of many books know fewer than 1 in 100
-# (Carlini et al. 2023), one that has read a blog too often nearly all.
+# Share of training passages continued word for word: less than 0.01 for models of many books
+# (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
 BY_HEART = 0.05
 # Share of copied runs of 8 words, beyond what the author repeats; normally far below 1 in 100.
 TAKEN_RUNS = 0.05
 # Words copied in one piece: four times what the copy guard allows.
 COPIED_WORDS = 40
-# Share of made-up words, beyond the author's: two blogs differ by less than the first; with the
-# second, hardly a sentence of twenty words is without one.
+# Excess share of made-up words over the author's: two blogs differ by less than the first limit; at
+# the second, about two of three sentences of twenty words contain one.
 STRANGE, VERY_STRANGE = 0.02, 0.05
-# Without a word list, the share of words that no training post holds.
+# Without a word list: excess share of words that occur in no training post.
 NEW, VERY_NEW = 0.05, 0.20
-# Share of broken sentences, beyond the author's.
+# Excess share of broken sentences over the author's.
 BROKEN, VERY_BROKEN = 0.10, 0.50
-# Share of new word sequences whose pattern is new as well, beyond the author's: other authors have
-# as many, a bigram babbler .08 more (docs/log.md).
+# Excess share of new word sequences whose pattern is new as well: 0 for other authors, 0.08 for
+# text from a bigram model (docs/log.md).
 ODD, VERY_ODD = 0.03, 1.0
 # Share of repeated runs of 4 words, and of words repeated at once.
 REPEATED, LOOPED = 0.05, 0.30
-# Median words of a sample; fewer are no text.
+# Smallest median number of words in a sample that counts as text.
 LEAST_WORDS = 12
 # A classifier that ranks the author's own unseen passages no better than this is useless.
 LEAST_AUC = 0.75
@@ -99,7 +99,7 @@ def _overall(
         return _conclude(WORDS_ONLY, fluency, voice, foresight)
     if all(topic.kind in (YOURS, CLEAN, BETTER) for topic in decisive):
         return _conclude(WRITES_LIKE_YOU, *decisive, copying)
-    # What cannot be told comes first.
+    # Inconclusive topics come first.
     ordered = sorted(decisive, key=lambda topic: topic.kind in (YOURS, CLEAN, BETTER))
     return _conclude(TOO_FEW, *ordered, copying)
 
@@ -179,7 +179,7 @@ def _voice_by_distance(voice: Voice) -> Conclusion:
         f"Its use of common words is at a distance of {ours.median.value:.2f} from your posts; for"
         f" the middle half of your own held-out passages it is {real.low:.2f} to {real.high:.2f}."
     )
-    # Closer than the author's own is no fault.
+    # A smaller distance than the author's own is not a fault.
     kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": TOO_FEW}
     return Conclusion("voice", kinds[_side(ours.median.interval, real.high)], sentence)
 
@@ -214,7 +214,7 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
 def _fluency_sentence(fluency: Fluency) -> str:
     odd_turns = fluency.odd_turns if _beyond(fluency.odd_turns, ODD) != "below" else None
     strange = "are not real words" if fluency.non_words else "are in none of your posts"
-    # A measure, the least value worth a mention, and what it says.
+    # (measure, smallest value worth mentioning, wording)
     measures: list[tuple[PairedEstimate | None, float, str]] = [
         (fluency.non_words or fluency.new_words, 0.0, f"of its words {strange}"),
         (fluency.unknown_names, STRANGE, "of its words are invented names"),
@@ -272,16 +272,16 @@ def _copying(memorised: Memorised | None) -> Conclusion:
 
 
 def _beyond(pair: PairedEstimate, limit: float) -> _Side:
-    """On which side of a limit the samples lie, relative to the held-out posts."""
+    """Return the side of the limit on which the samples' excess over held-out posts lies."""
     if pair.excess is None and pair.samples.interval and pair.held_out.of:
-        # A single post is too little to call samples as good, and enough to call them bad.
+        # A single held-out post can show that samples are worse, but not that they are as good.
         is_above = pair.samples.interval.low > pair.held_out.value + limit
         return "above" if is_above else "unsure"
     return _side(pair.excess, limit)
 
 
 def _side(interval: Interval | None, limit: float) -> _Side:
-    """On which side of a limit a figure surely lies."""
+    """Return the side of the limit on which the whole interval lies, or "unsure"."""
     if interval is None:
         return "unsure"
     if interval.low > limit:

@@ -1,16 +1,16 @@
 """Stylometry: how close samples, held-out posts and other authors are to the training posts.
 
-Two measures, both on passages of equal length. Burrows' Delta counts the most frequent words, which
-nobody chooses by subject: how far each one's rate lies from the author's mean, in spreads among all
-passages, on average. It needs long passages (with 250 words it ranks 80 of 100 passages right where
-with 1,000 it ranks 99: docs/log.md), so short samples are laid end to end for it. A text that has
-the author's words in no order is nearer to his mean than he is himself: a small distance is no
-praise. The classifier weighs groups of 3 to 5 letters; it is fitted to training posts and other
-authors, and judged on posts and authors it was not fitted to. A second one sees masked text only
-(see `stylometry`), so that a subject cannot be what gives an author away.
+Both measures use passages of equal length. Burrows' Delta uses the most frequent words, which do
+not depend on the topic: the mean absolute difference of their rates from the author's means, in
+standard deviations over all passages. It needs long passages (it ranks 80 of 100 passages correctly
+with 250 words, 99 with 1,000: docs/log.md), so short samples are joined for it. A small distance
+alone is not a merit: the author's words in random order are nearer to his mean than his own texts.
+The classifier uses character n-grams of 3 to 5 letters; it is fitted to training posts and other
+authors, and scored on posts and authors it was not fitted to. A second classifier uses masked text
+only (see `stylometry`), so that it cannot recognize an author by his topics.
 
-But for a few, the other authors wrote before 1929, and a voice of today is more easily told from
-theirs than from a neighbour's. What counts is how near samples come to real held-out posts.
+Most of the other authors wrote before 1929, and a contemporary voice is easier to distinguish from
+theirs than from a contemporary's. What counts is how near samples come to real held-out posts.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ from ownwords.evaluation.passages import TextPassage, evenly, passages
 from ownwords.evaluation.reference_authors import Counts, FeatureCounts, ReferenceAuthors
 from ownwords.evaluation.stylometry import hashes_of, word_counts
 
-LENGTHS = (250, 500, 1000)  # words of a passage, if no other authors say otherwise
-DELTA_WORDS = 150  # the most frequent words; as many as the corpus report measures posts by
+LENGTHS = (250, 500, 1000)  # words of a passage, without reference authors
+DELTA_WORDS = 150  # number of most frequent words, the same as in the corpus report
 
-_ENOUGH = 12  # passages of each kind, for which the classifier is given longer ones
-_ENOUGH_JOINED = 5  # the same for the Delta
-_FEWEST = 8  # training passages, below which there is no norm to measure from
-_MOST = 600  # passages of one kind: more would not move a figure
+_ENOUGH = 12  # passages of each kind required to use a longer passage length
+_ENOUGH_JOINED = 5  # the same for Burrows' Delta
+_FEWEST = 8  # training passages required for a meaningful mean
+_MOST = 600  # passages of one kind: more would not change a figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Delta:
     held_out: DeltaDistribution
     samples: DeltaDistribution
     others: DeltaDistribution | None
-    # Of other authors' passages, the share nearer to the training posts than the median one is.
+    # Share of other authors' passages nearer to the training posts than the median passage.
     nearer_than_held_out: float | None
     nearer_than_samples: float | None
 
@@ -69,13 +69,13 @@ class Delta:
 class AuthorClassification:
     """How the classifier judges each kind of passage.
 
-    An area under the curve (`_auc`) is the probability that of two passages, one of each kind, the
-    first looks more like the author's: 1 always, 0.5 by chance.
+    An area under the ROC curve (`_auc`) is the probability that the classifier scores a passage of
+    the first kind above one of the second: 0.5 by chance.
     """
 
     held_out_auc: Estimate  # held-out posts over other authors
     samples_auc: Estimate  # samples over other authors
-    real_auc: Estimate  # held-out posts over samples: 0.5 where they cannot be told apart
+    real_auc: Estimate  # held-out posts over samples: 0.5 if they cannot be distinguished
     held_out_taken: Estimate  # share of held-out passages classified as the author's
     samples_taken: Estimate
     others_taken: Estimate
@@ -83,7 +83,7 @@ class AuthorClassification:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """Both measures; what could not be measured is None, for `reason`."""
+    """The figures of both measures; None for what could not be measured, see `reason`."""
 
     passage_words: int  # of the classifier
     training: int  # passages
@@ -154,7 +154,7 @@ def _has_enough_joined(texts: Sequence[Sequence[str]], length: int) -> bool:
 
 
 def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
-    """A sentence if a kind has too few passages, otherwise empty."""
+    """Return a sentence if a kind has too few passages, otherwise an empty string."""
     least = (_FEWEST, 1, 1)
     names = ("training posts", "held-out posts", "samples")
     short = [
@@ -167,7 +167,7 @@ def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
 
 
 def _own_vocabulary(own: Sequence[TextPassage]) -> npt.NDArray[np.uint64]:
-    """The words in the most passages, for languages without a word list."""
+    """Return hashes of the words in the most passages, for languages without a word list."""
     hashes = np.concatenate([np.unique(passage.hashes) for passage in own])
     distinct, spread = np.unique(hashes, return_counts=True)
     return distinct[np.argsort(-spread, kind="stable")[:DELTA_WORDS]]
@@ -257,7 +257,7 @@ def _beats(ours: Vector, theirs: Vector) -> Vector:
 
 
 def _threshold(own: Vector, others: Vector) -> float:
-    """The threshold with equal error rates for the author's passages and others'."""
+    """Return the threshold with equal error rates for the author's passages and others'."""
     values = np.unique(np.concatenate([own, others]))
     between = (values[:-1] + values[1:]) / 2 if len(values) > 1 else values
     missed = np.searchsorted(np.sort(own), between) / len(own)
