@@ -1,1 +1,1 @@
-"""How good a model is: bits per byte, what it memorised, and the baselines beside it."""
+"""Evaluates models: bits per byte, memorisation, fluency and style, compared with baselines."""

@@ -33,7 +33,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class PairedEstimate:
-    """A figure of samples, and of the author's held-out text.
+    """A figure of samples and the same figure of the author's held-out text.
 
     `excess` is the interval of the difference, samples minus held-out.
     """
@@ -111,7 +111,7 @@ def over_pairs(values_AB: Vector, rows: ClusterBootstrap, columns: ClusterBootst
 
 
 def interval(drawn: Vector, *draws: ClusterBootstrap) -> Interval | None:
-    """Interval of the resampled values; None where a side has a single source."""
+    """Interval of the resampled values; None if a side has fewer than two sources."""
     if any(each.sources < 2 for each in draws):
         return None
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

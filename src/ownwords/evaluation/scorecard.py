@@ -21,16 +21,16 @@ class ModelFacts:
 
     name: str  # of the blog
     model: str  # the model's folder
-    base: str  # the name of what it was tuned from; empty for one trained from nothing
+    base: str  # name of the base model; empty if trained from scratch
     parameters: int
     training_posts: int
     training_words: int
     training_bytes: int
     validation_posts: int
-    test_posts: int  # held out, whole
-    judged_posts: int  # of those, so many were scored
+    test_posts: int  # held-out posts
+    judged_posts: int  # number of test posts that were scored
     judged_bytes: int
-    guarded: bool  # it has a copy guard
+    guarded: bool  # whether it has a copy guard
     version: str
     made_on: str  # ISO day
 
@@ -39,8 +39,8 @@ class ModelFacts:
 class BitsRow:
     """Bits per byte of one model on the held-out posts, with 95% intervals.
 
-    An adaptive model keeps learning within the post it is scored on. `gain` is by how much ours of
-    the same kind is better on the same posts.
+    An adaptive model keeps learning within the post it is scored on. `gain` is the difference by
+    which our model of the same kind is better on the same posts.
     """
 
     name: str
@@ -58,9 +58,9 @@ class BitsRow:
 
 @dataclass(frozen=True, slots=True)
 class CopiedPassage:
-    """The longest passage that is, character for character, in a training post."""
+    """The longest passage that occurs character for character in a training post."""
 
-    text: str  # empty where there is none
+    text: str  # empty if there is none
     words: int
     title: str = ""
     day: str = ""
@@ -69,12 +69,12 @@ class CopiedPassage:
 
 @dataclass(frozen=True, slots=True)
 class NewRuns:
-    """Share of runs of `n` words that are in no training post."""
+    """Share of runs of `n` words that occur in no training post."""
 
     n: int
     guarded: float | None  # None without a guard
     unguarded: float
-    real: float | None  # of the held-out posts, where there are any
+    real: float | None  # of the held-out posts; None without any
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class Memorised:
     """What the model knows by heart, and what it copies."""
 
     prefix: int  # tokens given
-    length: int  # tokens to follow word for word
-    training: Estimate  # share of passages of the posts learned from
-    held_out: Estimate  # of passages it cannot know
+    length: int  # tokens to be continued word for word
+    training: Estimate  # share of training passages reproduced
+    held_out: Estimate  # share of held-out passages reproduced, by chance
     unguarded: CopiedPassage
     guarded: CopiedPassage | None  # None without a guard
-    real: CopiedPassage  # what the held-out posts themselves share with the others
+    real: CopiedPassage  # longest passage that held-out posts share with training posts
     novelty: tuple[NewRuns, ...]
     words_written: int
 
@@ -99,17 +99,17 @@ class WritingSample:
     prompt: str  # empty: a new text
     seed: int
     tuned: str
-    base: str | None  # None where there is no base
-    title: str = ""  # of the held-out post that begins so
+    base: str | None  # None without a base
+    title: str = ""  # of the held-out post whose beginning is the prompt
 
 
 @dataclass(frozen=True, slots=True)
 class DominantRow:
-    """Training data with the full post, or as its author decided."""
+    """A model trained with the full post, or with the author's decision about it."""
 
     how: str
-    words: int  # of that post, learned from
-    share: float  # of all words learned from
+    words: int  # of the post in the training data
+    share: float  # of all training words
     bits: float | None = None
     low: float | None = None
     high: float | None = None
@@ -124,7 +124,7 @@ class Dominant:
     url: str
     decision: str  # keep | cap | leave out
     rows: tuple[DominantRow, ...]
-    gain_low: float | None = None  # by how much the decision made the model better, where measured
+    gain_low: float | None = None  # improvement by the decision, if measured
     gain_high: float | None = None
 
 
@@ -154,7 +154,7 @@ class Scorecard:
     """Everything measured about a model."""
 
     about: ModelFacts
-    bits: tuple[BitsRow, ...]  # empty where nothing was held out
+    bits: tuple[BitsRow, ...]  # empty without held-out posts
     voice: Voice | None
     fluency: Fluency | None
     memorised: Memorised | None
@@ -163,7 +163,7 @@ class Scorecard:
     plan: tuple[str, ...] = ()  # forecasts of the training, and their outcomes
     seconds: tuple[StageTime, ...] = ()
     notes: tuple[str, ...] = ()  # limits of the figures
-    verdicts: tuple[Conclusion, ...] = ()  # the one about all first
+    verdicts: tuple[Conclusion, ...] = ()  # overall conclusion first
 
     @property
     def name(self) -> str:
@@ -181,18 +181,18 @@ class Scorecard:
 
     @property
     def untouched(self) -> BitsRow | None:
-        """The base's figure, where there is a base."""
+        """The base model's static figure; None without a base."""
         return self.row(BASE)
 
     def row(self, name: str) -> BitsRow | None:
-        """The row of that name."""
+        """Return the row of that name."""
         return next((row for row in self.bits if row.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The scorecard as plain data for JSON."""
+        """Convert the scorecard to plain data for JSON."""
         return encode(self)
 
     @classmethod
     def from_dict(cls, data: object) -> "Scorecard":
-        """Restore what `to_dict` gave; ValidationError where it does not fit."""
+        """Restore a scorecard from `to_dict`; raises ValidationError for invalid data."""
         return decode(cls, data, source="scorecard.json", complete=True)

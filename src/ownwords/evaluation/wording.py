@@ -46,7 +46,7 @@ def rate(share: float) -> str:
 
 
 def between(low: float | None, high: float | None, format_value: Callable[[float], str]) -> str:
-    """Format a range; empty where it is unknown."""
+    """Format a range; empty if it is unknown."""
     return "" if low is None or high is None else f"{format_value(low)} to {format_value(high)}"
 
 
@@ -117,7 +117,7 @@ def note(row: BitsRow) -> str:
 
 
 def source(passage: CopiedPassage) -> str:
-    """Where a passage stands: "in “Title”, 9 March 2014"."""
+    """Where a passage occurs: "in “Title”, 9 March 2014"."""
     if not passage.title:
         return "in one of your posts"
     return f"in {quoted(passage.title, 90)}" + (f", {day(passage.day)}" if passage.day else "")

@@ -8,11 +8,11 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 
 class StopMatcher:
-    """Ends a text where a stop string begins, wherever tokens divide it.
+    """Ends a text where a stop string begins, regardless of token boundaries.
 
-    The first stop string to be complete ends the text; of several completed at once, the one that
-    began first. Only text that may still become a stop string is held back, so the output does not
-    depend on the pieces in which the text arrives. `matched` is the stop string that ended it.
+    The first stop string to be complete ends the text; of several that end at the same place, the
+    one that began first. Only text that may still become a stop string is held back, so the output
+    does not depend on how the text is split. `matched` is the stop string that ended it.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -48,9 +48,9 @@ class StopMatcher:
 class IncrementalDetokenizer:
     """Decodes one text token by token; `prompt_ids` are the ids before the first one.
 
-    The output does not depend on where tokens divide the text. Held back is only what may still
-    become a character or a stop string; invalid bytes become U+FFFD. Special tokens that do not end
-    a text appear by their names. Raises ConfigError for invalid stop strings.
+    The output does not depend on token boundaries. Only text that may still become a character or
+    a stop string is held back; invalid bytes become U+FFFD. Special tokens that do not end a text
+    appear by their names. Raises ConfigError for invalid stop strings.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class IncrementalDetokenizer:
         self._stop_matcher = StopMatcher(stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         # Some tokenizers (Llama 2's) drop the space before the first word of a text, so each token
-        # is decoded together with the one before it. At the beginning of a text there is none.
+        # is decoded together with the previous one, except at the beginning of a text.
         special = set(tokenizer.special.values())
         self._previous = (
             [prompt_ids[-1]] if len(prompt_ids) and prompt_ids[-1] not in special else []
@@ -73,7 +73,7 @@ class IncrementalDetokenizer:
         return self._stop_matcher.matched
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes that the token would add here."""
+        """Return the bytes that the token would add here."""
         known = len(self._tokenizer.decode_bytes(self._previous)) if self._previous else 0
         return self._tokenizer.decode_bytes([*self._previous, token])[known:]
 
@@ -84,7 +84,7 @@ class IncrementalDetokenizer:
         return self._feed_text(self._decoder.decode(data))
 
     def finish(self) -> str:
-        """Return the text held back, when the text ended otherwise than by a stop string.
+        """Return the text held back; call it when the text ended without a stop string.
 
         An incomplete character at the end becomes U+FFFD.
         """
@@ -96,7 +96,7 @@ class IncrementalDetokenizer:
 
 
 def _partial_match(text: str, stop: str) -> int:
-    """Length of the longest end of the text that begins the stop string."""
+    """Return the length of the longest suffix of the text that is a prefix of the stop string."""
     for size in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:size]):
             return size

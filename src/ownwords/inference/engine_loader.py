@@ -37,10 +37,9 @@ def load_directory_and_engine(
 ) -> tuple[ModelDirectory, Engine]:
     """Load and check a model directory; return its files' contents and the engine of its weights.
 
-    ModelError or ConfigError says what is wrong, as from `models.bundle.load`. "auto" is CUDA where
-    there is a device, otherwise the CPU, where the native engine runs if it is compiled, and
-    PyTorch if not. "int8" and "int4" quantize the weights as `models.quantize` does, including the
-    embedding.
+    Raises ModelError or ConfigError, as `models.bundle.load` does. "auto" selects CUDA if there is
+    a device, otherwise the CPU, which uses the native engine if compiled, otherwise PyTorch. "int8"
+    and "int4" quantize the weights as `models.quantize` does, including the embedding.
     """
     if device not in DEVICES and not device.startswith("cuda:"):
         raise OwnwordsError(
@@ -75,7 +74,7 @@ def load_directory_and_engine(
 
 
 def describe_cpu_engine() -> tuple[str, str]:
-    """Name of the engine that runs on the CPU, and why it is not the native one, if so."""
+    """Return the name of the CPU engine, and the reason if it is not the native one."""
     if native.available():
         return f"native engine, {bindings.describe()}", ""
     has_torch = importlib.util.find_spec("torch") is not None
@@ -83,7 +82,7 @@ def describe_cpu_engine() -> tuple[str, str]:
 
 
 def _has_cuda() -> bool:
-    """Whether PyTorch finds a device; only a machine with a driver pays for importing it."""
+    """Whether PyTorch finds a device; imports it only on machines with a driver."""
     driver = Path("C:/Windows/System32/nvcuda.dll" if sys.platform == "win32" else "/dev/nvidiactl")
     amd = Path("/dev/kfd")
     if not driver.exists() and not amd.exists():

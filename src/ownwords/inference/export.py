@@ -17,13 +17,13 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 ExportFormat = Literal["hf", "gguf", "ollama"]
 
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-# Ollama users expect small files; others may quantize a GGUF file further.
+# Ollama users expect small files; a GGUF file can be quantized further with other tools.
 _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The files written; `notes` say what differs from the request."""
+    """The exported files; `notes` say what differs from the request."""
 
     path: Path
     form: str
@@ -35,7 +35,7 @@ class ExportResult:
 def export(
     source: Path, form: str, *, out: Path | None = None, type: str | None = None
 ) -> ExportResult:
-    """Write the model of a directory or GGUF file in another format, whole or not at all.
+    """Write the model of a directory or GGUF file atomically in another format.
 
     `form` is hf (a model directory), gguf (one file) or ollama (a folder with a Modelfile); `type`
     is the type of the weights. Without `out` the result goes beside the source.
@@ -46,7 +46,7 @@ def export(
         )
     loaded = gguf.load(source) if source.suffix.lower() == ".gguf" else bundle.load(source)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:
-        # A model of ours from before its directory named the sampling that it was scored with.
+        # Older models of ours do not record the sampling settings they were scored with.
         loaded = replace(loaded, generation={**generation_config(), **loaded.generation})
     own_tokenizer = tokenizer.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(own_tokenizer)

@@ -1,7 +1,7 @@
-"""One text being generated: its request, what to read next, and the token sampled from the logits.
+"""State of one text during generation: its request, its next input and its sampled tokens.
 
-The result depends on the request alone: draw n of a text uses a random number derived from the
-seed and n, so other texts in the batch never change a token.
+The result depends only on the request: draw n of a text uses a random number derived from the seed
+and n, so other texts in the batch never change a token.
 
 Shapes: V vocabulary.
 """
@@ -32,9 +32,9 @@ _LARGE_VOCABULARY = 10_000  # below it, computing a range of the logits saves no
 class GenerationRequest:
     """A prompt and how to continue it. An id of `stop_ids` ends the text and is not part of it.
 
-    Only the first `vocabulary` ids are sampled (None: all), since a model may have more than its
-    tokenizer, as padding. `logprobs` is how many of the most likely tokens to report with each
-    token; 0 reports no log-probability at all.
+    Only the first `vocabulary` ids are sampled (None: all), since a model's vocabulary may be
+    padded beyond its tokenizer's. `logprobs` is how many of the most likely tokens to report with
+    each token; 0 reports no log-probability at all.
     """
 
     ids: Sequence[int]
@@ -84,7 +84,7 @@ class GenerationState:
         self.request = request
         self.length = length
         self.finish_reason: FinishReason | None = None if request.max_tokens else "length"
-        # In an array that the sampler reads without a copy, with space to grow.
+        # Spare capacity at the end avoids a copy per token; the sampler reads it in place.
         self._ids_N = np.array(request.ids, np.int32)
         self._ids = list(request.ids)
         self._start = 0  # index of the first token in the row
@@ -100,7 +100,7 @@ class GenerationState:
 
     @property
     def uncached(self) -> int:
-        """Number of tokens that the row still lacks."""
+        """Number of tokens that are not in the cache row yet."""
         return len(self._ids) - self._start - self.cached
 
     @property
@@ -115,18 +115,18 @@ class GenerationState:
 
     @property
     def logit_range(self) -> LogitRange | None:
-        """The logits that decide the next token; None where all of them may, as under a ban."""
+        """The range of logits that can decide the next token; None for all, as under a ban."""
         guard = self.request.guard
         if self._logit_range is not None and guard is not None:
             return None if len(guard.banned(self._ids_N[: len(self._ids)])) else self._logit_range
         return self._logit_range
 
     def next_input(self, row: int, budget: int, *, is_alone: bool = False) -> ForwardInput:
-        """The next ids to read, at most `budget`, which count as cached from now on."""
+        """Return the next input of at most `budget` ids, and count these as cached."""
         begin = self._start + self.cached
         ids = self._ids[begin : begin + budget]
         self.cached += len(ids)
-        # A batch computes the logits of all its rows together.
+        # With several rows the logits of all are computed together, without a range.
         return ForwardInput(row, ids, self.logit_range if is_alone and not self.uncached else None)
 
     def sample(self, logits_V: Logits) -> GeneratedToken | None:

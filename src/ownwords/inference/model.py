@@ -27,7 +27,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 
 class Model:
-    """A loaded model, from `ownwords.load`; `stop_ids` end a text beside the tokenizer's own."""
+    """A loaded model, from `ownwords.load`; `stop_ids` are added to the tokenizer's own."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Model:
     ) -> "Model":
         """Load a model directory with the tokenizer saved in it.
 
-        Its copy guard, where it has one, applies to everything the model writes.
+        Its copy guard, if it has one, applies to everything the model writes.
         """
         files, engine = load_directory_and_engine(
             folder, device=device, weights=weights, threads=threads
@@ -76,9 +76,9 @@ class Model:
     ) -> TextGenerator:
         """Continue the prompt, yielding whole characters as they come, up to `max_tokens` tokens.
 
-        The text ends earlier where the model ends the document, and before any of `stops`. The same
-        seed writes the same text. With `quote` it may repeat what it was trained on. `sampling` are
-        fields of `inference.sampling.SamplingParams`, such as `temperature=0.5`.
+        The text ends earlier if the model ends the document, and before any of `stops`. The same
+        seed gives the same text. `quote` disables the copy guard. `sampling` are fields of
+        `inference.sampling.SamplingParams`, such as `temperature=0.5`.
         """
         request = self.request(
             prompt,
@@ -124,7 +124,7 @@ class Model:
         quote: bool = False,
         logprobs: int = 0,
     ) -> GenerationRequest:
-        """The request that continues a prompt, for this model's engine or a scheduler of it."""
+        """Build the request that continues a prompt, for this model's engine or its scheduler."""
         return build_request(
             self.tokenizer,
             prompt,
@@ -137,9 +137,9 @@ class Model:
         )
 
     def logits(self, ids: Sequence[int]) -> Logits:
-        """The logits of what follows each of the ids, [ids, vocabulary].
+        """Return the next-token logits after each of the ids, [ids, vocabulary].
 
-        Raises OwnwordsError for ids outside the vocabulary and for more than the context holds.
+        Raises OwnwordsError for ids outside the vocabulary and for more ids than the context.
         """
         if len(ids) > self.engine.context:
             raise OwnwordsError(

@@ -1,4 +1,4 @@
-"""Text in, text out: prompts to token ids, generated ids to text."""
+"""Text generation: encodes prompts, builds requests and decodes generated tokens."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 # loop (docs/log.md).
 DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02)
 
-_BATCH = 8  # texts of one prompt generated together
+_BATCH = 8  # texts of one prompt that are generated together
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ TextGenerator = Generator[str, None, TextOutcome]  # yields the text piece by pi
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Token ids of a prompt, with the token that begins a text where there is one."""
+    """Encode a prompt, with the start token if the tokenizer has one."""
     ids = [] if tokenizer.start is None else [tokenizer.start]
     ids += tokenizer.encode(prompt)
     if not ids and tokenizer.end is not None:
@@ -41,14 +41,15 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
 
 
 def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids that end a text: the end token, and the token that begins another text."""
+    """Ids that end a text: the end token and the start token of another text."""
     return frozenset(i for i in (tokenizer.end, tokenizer.start) if i is not None)
 
 
 def generation_config(sampling: SamplingParams = DEFAULT_SAMPLING) -> dict[str, object]:
-    """The sampling in the words of generation_config.json, so that other tools sample alike.
+    """Return sampling settings for generation_config.json, so that other tools sample alike.
 
-    All of it is named: elsewhere the defaults differ (top_k 50 in transformers, 40 in llama.cpp).
+    Every setting is written, since the defaults of other tools differ (top_k 50 in transformers, 40
+    in llama.cpp).
     """
     return {
         "do_sample": sampling.temperature > 0,
@@ -78,9 +79,9 @@ def build_request(
     extra_stop_ids: Iterable[int] = (),
     logprobs: int = 0,
 ) -> GenerationRequest:
-    """The request that continues a prompt, given as text or as ids.
+    """Build the request that continues a prompt, given as text or as ids.
 
-    It never samples ids that stand for no text; `extra_stop_ids` end it beside the tokenizer's own.
+    Ids without a token are never sampled; `extra_stop_ids` are added to the tokenizer's own.
     """
     if tokenizer.gaps:
         never = dict.fromkeys(tokenizer.gaps, float("-inf"))

@@ -12,7 +12,7 @@ PAGE, DATA = "scorecard.html", "scorecard.json"
 
 
 def write(card: Scorecard, folder: Path) -> tuple[Path, Path]:
-    """Write both atomically into a folder; return their paths."""
+    """Write both files atomically into a folder and return their paths."""
     page, data = folder / PAGE, folder / DATA
     text = json.dumps(card.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
     write_atomically(data, text + "\n")
@@ -21,7 +21,7 @@ def write(card: Scorecard, folder: Path) -> tuple[Path, Path]:
 
 
 def read(folder: Path) -> Scorecard | None:
-    """Read the scorecard in a folder; None where there is none, or it cannot be read."""
+    """Read the scorecard in a folder; None if it is missing or cannot be read."""
     try:
         card = Scorecard.from_dict(json.loads((folder / DATA).read_bytes()))
     except (

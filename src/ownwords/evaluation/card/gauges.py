@@ -8,7 +8,7 @@ from ownwords.archive.report.html import Html, join, tag
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A figure beside others of its kind; `low` and `high` are None where they are unknown."""
+    """A figure to compare with others; `low` and `high` are None if they are unknown."""
 
     label: str
     value: float
@@ -36,12 +36,12 @@ class Panel:
 
 
 def render_panels(panels: Sequence[Panel]) -> Html:
-    """Heading, sentence and table of each panel, side by side where the page is wide enough."""
+    """Render heading, sentence and table of each panel, side by side on wide pages."""
     return tag("div", *(tag("div", *_render(panel)) for panel in panels), class_="panels")
 
 
 def render_panels_stacked(panels: Sequence[Panel]) -> Html:
-    """The same below each other, for panels that are compared."""
+    """Render panels below each other, for panels that are compared."""
     return join(*(part for panel in panels for part in _render(panel)))
 
 

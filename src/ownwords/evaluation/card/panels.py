@@ -20,7 +20,7 @@ _MASKED = "The same with all but the most frequent words hidden, so that only st
 
 
 def foresight(card: Scorecard) -> list[Panel]:
-    """Bits per byte of fixed models, and of those that learn while they read."""
+    """Bits per byte of static models, and of models that adapt to the text."""
     scale_end = max((row.high or row.bits for row in card.bits), default=0.0)
     kinds = (
         ("static", "Fixed models", "These do not change while they read an unseen post."),
@@ -55,7 +55,7 @@ def voice(card: Scorecard) -> list[Panel]:
 
 
 def fluency(card: Scorecard) -> list[Panel]:
-    """Faults of the samples' language, each beside the held-out posts."""
+    """Faults of the samples' language, each compared with the held-out posts."""
     fluency = card.fluency
     if fluency is None:
         return []
@@ -128,7 +128,7 @@ def copying(card: Scorecard) -> list[Panel]:
 
 
 def examples(card: Scorecard) -> list[tuple[str, str]]:
-    """Examples of faults in the samples: what it is, and the text."""
+    """Examples of faults in the samples: (fault, text)."""
     fluency = card.fluency
     if fluency is None:
         return []

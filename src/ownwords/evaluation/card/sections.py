@@ -8,11 +8,11 @@ from ownwords.evaluation.card import panels
 from ownwords.evaluation.card.gauges import render_panels, render_panels_stacked
 from ownwords.evaluation.scorecard import CopiedPassage, Scorecard, Topic, WritingSample
 
-_OPEN = 4  # samples that are not folded
+_OPEN = 4  # samples shown expanded
 
 
 def samples(card: Scorecard) -> PageSection | None:
-    """The same beginnings and seeds, with the base and with the tuned model."""
+    """Samples with the same prompts and seeds from the base and from the tuned model."""
     ordered = say.in_turn(card.samples)
     if not ordered:
         return None
@@ -55,7 +55,7 @@ def _quote(author: str, text: str, style: str) -> Html:
 
 
 def foresight(card: Scorecard) -> PageSection:
-    """Bits per byte, the static figures and the adaptive ones apart."""
+    """Bits per byte, with separate panels for static and adaptive figures."""
     ours = card.ours
     body = join(
         _conclusion(card, "foresight"),
@@ -67,7 +67,7 @@ def foresight(card: Scorecard) -> PageSection:
 
 
 def voice(card: Scorecard) -> PageSection:
-    """Whose style it has."""
+    """How close its style is to the author's."""
     how = say.how_voice(card)
     body = join(
         _conclusion(card, "voice"),

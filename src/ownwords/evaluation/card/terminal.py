@@ -15,7 +15,7 @@ _SAMPLE_LETTERS = 420
 
 
 def print_card(card: Scorecard, console: Console, page: str = "") -> None:
-    """Print the scorecard within the console's width; text of a model is never markup.
+    """Print the scorecard within the console's width; model text is never parsed as markup.
 
     `page` is the path of the full scorecard.
     """
