@@ -16,7 +16,7 @@ in 2.9 million words by a novelist 10 consecutive words recur once in 46,000. So
 
 The index stores a hash of each run and the tokens that must not follow it. The texts cannot be read
 from it, but given a passage almost as long as the guard permits, the rest of its document can be
-recovered. About 2 of 10,000 lookups are false positives, each of which bans one other token.
+recovered. About 2 of 10,000 lookups are false positives, each of which bans one token needlessly.
 
 Shapes: N tokens or words of a document, V vocabulary.
 """
@@ -165,7 +165,7 @@ class CopyGuard:
         return self._hashes[word]
 
     def _beginning(self, node: int, is_open: bool) -> list[int]:
-        """Return the ids of all tokens that a word's prefix node and its ancestors begin with.
+        """Return the ids of all tokens that could begin a word, given its longest prefix's node.
 
         `is_open`: the previous word may continue, so only tokens with a gap before the word count.
         """
