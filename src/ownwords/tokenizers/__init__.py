@@ -1,1 +1,1 @@
-"""Text to ids and back: byte-level BPE, bytes, imported tokenizers, chat templates."""
+"""Tokenizers: byte-level BPE, raw bytes, imported tokenizer.json files, and chat templates."""

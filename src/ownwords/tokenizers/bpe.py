@@ -1,4 +1,4 @@
-"""Byte-level BPE: trained by rustbpe, encoded by tiktoken, saved for every other tool."""
+"""Byte-level BPE: trained by rustbpe, encoded by tiktoken, saved as a standard tokenizer.json."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,27 +15,28 @@ from ownwords.tokenizers.text import END, SPECIAL, START, TokenizerError, encode
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
-_JOB = 1 << 17  # characters that one thread takes at a time; small ones would wait for each other
-# Texts go to the trainer in chunks, so many at a time: this bounds what it holds, 16 million
-# characters, however long a text is, and leaves each thread enough to do.
+_JOB = 1 << 17  # characters per thread job; smaller jobs would contend with each other
+# Texts go to the trainer in batches of _CHUNKS chunks of _CHUNK characters: this bounds its memory
+# to 16 million characters, however long a text is, and still keeps every thread busy.
 _CHUNK, _CHUNKS = 1 << 14, 1 << 10
 
-# A corpus with long runs of one character would spend its vocabulary on them. Longer tokens are
-# dropped, which changes no other, as a token is made of shorter ones; spare ones take their place.
+# A corpus with long runs of one character would waste its vocabulary on them. Longer tokens are
+# dropped, which affects no other token, since tokens are merges of shorter ones; _SPARE additional
+# merges are learned to replace them.
 _LONGEST, _SPARE = 128, 256
 
 
 class BPETokenizer(ByteLevelTokenizer):
-    """`tokens` are the bytes of the merges in the order they were learned, from id 256 on.
+    """Byte-level BPE; `tokens` are the merged tokens in the order learned, from id 256 on.
 
-    Lossless for any text. The name of a special token inside a text is text, unless
-    `special=True` says that it was put there on purpose.
+    Lossless for any text. The name of a special token inside a text is encoded as plain text
+    unless `special=True`.
     """
 
     pattern = PATTERN
 
     def encode_batch(self, texts: Iterable[str], *, threads: int | None = None) -> list[Ids]:
-        """The ids of each text, on all cores unless told; a long text is shared among them."""
+        """The ids of each text, on `threads` threads (default: all cores); long texts are split."""
         found: list[list[Ids]] = []
         with ThreadPoolExecutor(threads or usable_cores()) as pool:
             jobs = list(_jobs(texts))
@@ -67,8 +68,8 @@ class BPETokenizer(ByteLevelTokenizer):
     def _encoding(self) -> "Encoding":
         from tiktoken import Encoding  # noqa: PLC0415 - only who encodes waits for it
 
-        # tiktoken looks for special tokens that are not allowed too, and to look for none at all
-        # is to find nothing at every character: a third slower than looking for one.
+        # tiktoken searches for disallowed special tokens too. With none defined, its empty pattern
+        # is tried at every character, a third slower than searching for one: so define a dummy.
         one = {"\x00no text\x00": len(self.ranks)}
         return Encoding(
             "ownwords", pat_str=LINEAR_PATTERN, mergeable_ranks=self.ranks, special_tokens=one
@@ -84,10 +85,10 @@ def train(
     end: str | None = END,
     template: str | None = None,
 ) -> BPETokenizer:
-    """Learn a vocabulary of that many tokens in all, or fewer where the texts hold no more.
+    """Learn a vocabulary of `vocabulary` tokens in all, or fewer if the texts have no more merges.
 
-    The texts are read once, a little at a time; their order and the number of threads (of
-    RAYON_NUM_THREADS, else all) change nothing. Ties go to the pair of lower ids.
+    The texts are streamed once; their order and the number of threads (RAYON_NUM_THREADS, else
+    all) do not change the result. Ties go to the pair with the lower ids.
     """
     least = len(BYTES) + len(special)
     if vocabulary < least:
@@ -117,7 +118,7 @@ def _for_training(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _jobs(texts: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-    """Texts and parts of texts, each with the number of its text, in portions worth a thread."""
+    """Yield jobs for threads: lists of (text index, chunk), about `_JOB` characters each."""
     job: list[tuple[int, str]] = []
     size = 0
     for owner, text in enumerate(texts):

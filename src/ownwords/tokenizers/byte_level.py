@@ -1,11 +1,11 @@
-"""What our own tokenizers are made of: the 256 bytes, merges of them, special tokens.
+"""The base class of our own tokenizers: the 256 bytes, merges of them, special tokens.
 
-Two ways of merging meet here. tiktoken joins the neighbours whose joined bytes have the lowest id;
-tokenizer.json lists pairs, and everybody else joins the neighbours whose pair stands first. They
-are the same where each token is what its own bytes end in when joined by the tokens before it, and
-its listed pair is the last two parts: for wherever two neighbours could be joined to that token,
-the bytes between its borders were joined by earlier tokens alone, which gives that pair and no
-other. `_pairs` computes the pairs so, and only a file that lists exactly these is read as ours.
+Two merge rules must agree. tiktoken merges the neighbours whose joined bytes have the lowest id;
+tokenizer.json lists pairs, and other tools merge the neighbours whose pair is listed first. Both
+give the same ids if merging each token's own bytes by the earlier tokens ends in two parts, and
+those two are its listed pair: wherever two neighbours could be merged into that token, the bytes
+within it were merged by earlier tokens alone, which yields that pair and no other. `_pairs`
+computes the pairs this way, and only a file that lists exactly these is loaded as ours.
 """
 
 import re
@@ -24,12 +24,12 @@ Ids = npt.NDArray[np.uint32]
 
 BYTES = tuple(bytes([byte]) for byte in range(256))
 
-# Steps to find the pairs take the square of a token's length; real vocabularies need a thousandth.
+# Finding a token's pair takes steps quadratic in its length; real vocabularies need a thousandth.
 _MOST_STEPS = 100_000_000
 
 
 class ByteLevelTokenizer(TokenTable):
-    """What the tokenizers of ours have in common: the bytes first, then merges, then specials."""
+    """Base of our tokenizers; ids are the 256 bytes, then the merges, then special tokens."""
 
     pattern: ClassVar[str | None] = None
 
@@ -67,7 +67,7 @@ class ByteLevelTokenizer(TokenTable):
         )
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text; with `special`, the names of special tokens in it become theirs."""
+        """The ids of a text; with `special`, names of special tokens become their ids."""
         encode_utf8(text)
         if not special:
             return self._encode(text)
@@ -88,14 +88,14 @@ class ByteLevelTokenizer(TokenTable):
         return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def document(self) -> tokenizer_json.Json:
-        """What tokenizer.json says of this tokenizer."""
+        """The tokenizer.json of this tokenizer."""
         return tokenizer_json.document(self.ranks, self.merges, self.special, self.pattern)
 
     @classmethod
     def from_document(
         cls, document: tokenizer_json.Json, roles: tokenizer_json.SpecialTokensConfig
     ) -> Self | None:
-        """The tokenizer of this class that writes exactly this tokenizer.json, if there is one."""
+        """The tokenizer whose `document()` equals this tokenizer.json, or None."""
         match document:
             case {"model": {"vocab": dict(vocabulary)}, "added_tokens": list(added)}:
                 pass
@@ -118,7 +118,7 @@ class ByteLevelTokenizer(TokenTable):
         return found if found.document() == document else None
 
     def files(self) -> dict[str, bytes]:
-        """The files of a model directory from which transformers computes the same ids."""
+        """The tokenizer files of a model directory, which give the same ids in transformers."""
         names = list(self.special)
         roles = tokenizer_json.SpecialTokensConfig(
             None if self.start is None else names[self.start - len(self.ranks)],
@@ -131,7 +131,7 @@ class ByteLevelTokenizer(TokenTable):
         }
 
     def fingerprint(self) -> str:
-        """A key of which ids any text gets, the same after saving, loading or importing."""
+        """A hash of the text-to-ids mapping, stable across saving, loading and importing."""
         return self._fingerprint
 
     @cached_property
@@ -140,7 +140,7 @@ class ByteLevelTokenizer(TokenTable):
 
 
 def _pairs(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """The last two parts of each merged token; an error if its bytes do not end in two."""
+    """The pair that each merged token is made of; an error if its bytes do not merge into two."""
     if sum(len(token) ** 2 for token in ranks) > _MOST_STEPS:
         raise TokenizerError("the tokens of the vocabulary are too long to be words")
     pairs = []

@@ -1,4 +1,4 @@
-"""The tokenizer that needs no training: a token is a byte."""
+"""A byte tokenizer: every UTF-8 byte is one token, so it needs no training."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ class ByteTokenizer(ByteLevelTokenizer):
         super().__init__((), special=special, start=start, end=end, template=template)
 
     def encode_batch(self, texts: Iterable[str], *, threads: int | None = None) -> list[Ids]:
-        """The ids of each text; copying bytes is no work for threads."""
+        """The ids of each text; `threads` is ignored, since copying bytes gains nothing by them."""
         return [np.frombuffer(encode_utf8(text), np.uint8).astype(np.uint32) for text in texts]
 
     def _encode(self, text: str) -> list[int]:

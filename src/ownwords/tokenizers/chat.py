@@ -1,4 +1,4 @@
-"""Conversations as text and ids: the chat template of a model, rendered in a sandbox."""
+"""Renders and encodes conversations by a model's chat template, in a sandbox."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, object]]
 
-# One document; each turn names who speaks and ends as a document ends, which is where to stop.
+# A conversation is one document; every turn names its role and ends with END, the stop token.
 DEFAULT_TEMPLATE = (
     START
     + "{% for message in messages %}"
@@ -22,9 +22,9 @@ DEFAULT_TEMPLATE = (
 
 
 class ChatTemplate:
-    """A Jinja template as transformers takes them; one that asks for too much is an error.
+    """A Jinja chat template as in transformers; exceeding the sandbox's limits is an error.
 
-    It sees `messages`, `add_generation_prompt` and whatever else `render` is given.
+    It sees `messages`, `add_generation_prompt` and the other variables passed to `render`.
     """
 
     def __init__(self, source: str = DEFAULT_TEMPLATE) -> None:
@@ -37,7 +37,7 @@ class ChatTemplate:
                 f" at most {LONGEST_TEMPLATE:,} are read"
             )
         self._sandbox = JinjaSandbox()
-        self._lock = Lock()  # the sandbox counts for one rendering at a time
+        self._lock = Lock()  # the sandbox's allowance is for one rendering at a time
         try:
             self._template = self._sandbox.from_string(source)
         except Exception as error:
@@ -49,10 +49,10 @@ class ChatTemplate:
     def render(
         self, messages: Messages, *, add_generation_prompt: bool = False, **variables: object
     ) -> str:
-        """The conversation as the text that the model reads.
+        """Render a conversation as the text that the model reads.
 
-        Each message has a `role` and what the template asks for, usually `content`; all of it
-        plain data. `add_generation_prompt` ends the text where the model is to answer.
+        Each message has a `role` and the fields the template needs, usually `content`, all plain
+        data. With `add_generation_prompt` the text ends where the model's answer begins.
         """
         given = _plain({"tools": None, "documents": None, **variables, "messages": messages})
         pieces: list[str] = []
@@ -79,7 +79,7 @@ def render(
     add_generation_prompt: bool = False,
     **variables: object,
 ) -> str:
-    """The text of a conversation by the tokenizer's own template, as `apply_chat_template` does."""
+    """Render a conversation by the tokenizer's template, like `apply_chat_template`."""
     return _template_of(tokenizer).render(
         messages,
         add_generation_prompt=add_generation_prompt,
@@ -91,10 +91,10 @@ def render(
 def encode(
     tokenizer: Tokenizer, messages: Messages, *, add_generation_prompt: bool = False
 ) -> list[int]:
-    """The ids of a conversation.
+    """Encode a conversation as ids.
 
-    Special tokens come from the template alone: a message that spells one has it as text, so that
-    nobody can end a turn or speak as somebody else from inside a message.
+    Only the template inserts special tokens: their names inside a message are encoded as plain
+    text, so a message can neither end its turn nor impersonate another role.
     """
     names = sorted(tokenizer.special, key=len, reverse=True)
     if not names:
@@ -138,13 +138,13 @@ def _template_of(tokenizer: Tokenizer) -> ChatTemplate:
 
 
 def _named(tokenizer: Tokenizer) -> dict[str, object]:
-    """The names by which templates know the special tokens."""
+    """The template variables `bos_token` and `eos_token`."""
     given = {"bos_token": tokenizer.start, "eos_token": tokenizer.end}
     return {name: tokenizer.decode([i]) for name, i in given.items() if i is not None}
 
 
 def _plain(variables: Mapping[str, object]) -> dict[str, Any]:
-    """A copy in plain data: a template gets nothing that it could call or change."""
+    """Copy variables as plain JSON data, so a template can neither call nor change anything."""
     try:
         text = json.dumps(variables, ensure_ascii=False, default=_as_data)
         encode_utf8(text)

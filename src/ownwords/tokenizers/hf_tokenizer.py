@@ -1,9 +1,9 @@
-"""Tokenizers that others made: tokenizer.json through the `tokenizers` library.
+"""Tokenizers of other models: tokenizer.json through the `tokenizers` library.
 
-Known kinds: byte-level BPE (GPT-2, Llama 3, Qwen) and BPE with byte fallback (Llama 2, Gemma).
-Each part of the file must be one that is listed here, with the settings listed here. A part that
-we do not know could lose text, draw lots (dropout), or take unbounded time or memory (a regular
-expression, a replacement that grows), so it is refused by name.
+Supported kinds: byte-level BPE (GPT-2, Llama 3, Qwen) and BPE with byte fallback (Llama 2, Gemma).
+Every part of the file must be listed here, with the settings listed here. An unknown part could
+lose text, be random (dropout), or take unbounded time or memory (a regular expression, a
+replacement that grows), so it is refused by name.
 """
 
 import re
@@ -47,10 +47,10 @@ PATTERNS = {
 _BLANK = "▁"  # what sentencepiece writes for a space
 _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 _MOST_TOKENS = 1 << 20
-_MOST_STEPS = 16  # of a part of the file; the files of known models have up to four
+_MOST_STEPS = 16  # in one part of the file; known models have up to four
 _LONGEST_TOKEN = 1 << 12  # characters
 
-# The steps that each part of the file may have, and the settings that each step must have.
+# The steps allowed in each part of the file, and the settings required of each step.
 _NORMALIZERS: Mapping[str, tokenizer_json.Json] = {
     "NFC": {},
     "Prepend": {"prepend": _BLANK},
@@ -74,10 +74,10 @@ _POST_PROCESSORS: Mapping[str, tokenizer_json.Json] = {"ByteLevel": {}, "Templat
 
 
 class HFTokenizer(TokenTable):
-    """A tokenizer.json as it stands; its ids are those of the `tokenizers` library.
+    """An imported tokenizer.json, used unchanged; its ids are those of the `tokenizers` library.
 
-    Lossless as far as its kind is: one that normalises (Qwen: NFC) gives the normalised text back,
-    and one made with sentencepiece takes U+2581 for a space.
+    Lossless except where the tokenizer itself is not: with a normaliser (Qwen: NFC), decoding
+    returns the normalised text, and sentencepiece tokenizers treat U+2581 as a space.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class HFTokenizer(TokenTable):
         self._backend = _backend(files[tokenizer_json.TOKENIZER], added)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text, nothing added; with `special`, names of special tokens are theirs."""
+        """The ids of a text, without BOS or EOS; with `special`, special names become their ids."""
         encode_utf8(text)
-        with self._lock:  # the setting belongs to the backend, not to the call
+        with self._lock:  # encode_special_tokens is state of the backend, not of the call
             self._backend.encode_special_tokens = not special
             with _telling():
                 return self._backend.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Iterable[str], *, threads: int | None = None) -> list[Ids]:
-        """The ids of each text; the library takes as many threads as RAYON_NUM_THREADS says."""
+        """The ids of each text; the library uses RAYON_NUM_THREADS threads, not `threads`."""
         given = list(texts)
         for text in given:
             encode_utf8(text)
@@ -125,7 +125,7 @@ class HFTokenizer(TokenTable):
         return [np.array(encoding.ids, np.uint32) for encoding in found]
 
     def files(self) -> dict[str, bytes]:
-        """The files as they were read, with the chat template as it is now."""
+        """The files as they were read, with the current chat template."""
         if self.template == self._roles.template and tokenizer_json.CONFIG in self._kept:
             return dict(self._kept)
         kept = (
@@ -141,7 +141,7 @@ class HFTokenizer(TokenTable):
         return {**others, tokenizer_json.CONFIG: tokenizer_json.write(config)}
 
     def fingerprint(self) -> str:
-        """A key of which ids any text gets."""
+        """A hash of the text-to-ids mapping."""
         return self._fingerprint
 
     @cached_property
@@ -150,7 +150,7 @@ class HFTokenizer(TokenTable):
 
     def _pieces(self, ids: Iterable[int]) -> Iterator[bytes]:
         pieces = super()._pieces(ids)
-        if self._strips:  # the space that encoding put before the text
+        if self._strips:  # remove the space that encoding put before the text
             for first in pieces:
                 yield first.removeprefix(b" ")
                 break
@@ -193,7 +193,7 @@ def _check_split(splitter: tokenizer_json.Json) -> None:
 def _parts(
     document: tokenizer_json.Json, name: str, inner: str, known: Mapping[str, tokenizer_json.Json]
 ) -> list[tokenizer_json.Json]:
-    """The steps of a part of the file, those of sequences one by one; an unknown one refused."""
+    """The steps of one part of the file, sequences flattened; an unknown step is an error."""
     found: list[tokenizer_json.Json] = []
     left = [document.get(name)]
     while left:
@@ -260,7 +260,7 @@ def _is_id(value: object) -> TypeGuard[int]:
 def _table(
     document: tokenizer_json.Json, vocabulary: Mapping[str, int], added: list[tuple[int, str, bool]]
 ) -> tuple[list[bytes | None], bool]:
-    """The bytes of each id, and whether a space before the text is to be taken off again."""
+    """The bytes of each id, and whether decoding must strip a leading space."""
     splitters = _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
     decoders = _parts(document, "decoder", "decoders", _DECODERS)
     model = document["model"]
@@ -325,11 +325,11 @@ def _backend(data: bytes, added: list[tuple[int, str, bool]]) -> "Backend":
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """Turn what the library raises, its panics included, into a sentence."""
+    """Turn the library's exceptions, its panics included, into a TokenizerError."""
     try:
         yield
     except BaseException as error:
-        # A panic of the library is no Exception, and its class has no name to import.
+        # The library's PanicException derives from BaseException and cannot be imported.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise TokenizerError(
                 f"the `tokenizers` library cannot use this tokenizer.json: {str(error)[:200]}",

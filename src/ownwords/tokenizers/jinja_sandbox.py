@@ -1,10 +1,9 @@
-"""Jinja for templates that strangers wrote: what it may call, how much it may make, how long.
+"""A Jinja sandbox for untrusted templates, with limits on calls, output size and time.
 
-Jinja's own sandbox keeps a template away from the interpreter, not from the machine: a line of
-template can ask for a terabyte. Here everything that makes something larger than what it was made
-from is counted against an allowance, loops and macros count their turns, and the clock is looked
-at with every count. What cannot be counted is left out: of the filters and methods of values,
-those listed below are there.
+Jinja's own sandbox protects the interpreter but not the machine: one line of template can ask for a
+terabyte. Here every operation that can grow a value is charged against an allowance, each turn of
+a loop and each macro call is charged, and every charge checks the clock. Operations that cannot be
+charged are not available: only the filters and methods listed below exist.
 """
 
 # ruff: noqa: ANN401 - a template passes whatever it likes
@@ -29,9 +28,9 @@ from jinja2.visitor import NodeTransformer
 LONGEST_TEMPLATE = 1 << 18  # characters; the longest of known models have some 20,000
 ALLOWANCE = 1 << 25  # characters and elements made while rendering once
 LIMIT_S = 5.0
-# Of lists that a template builds: elements in all, a text counting a 16th; lists in lists.
+# Limits on lists a template builds: total elements (16 characters of text count as one), nesting.
 _MOST_BUILT, _DEEPEST = 1 << 20, 64
-_MOST_BITS = 4096  # of a product of whole numbers
+_MOST_BITS = 4096  # of an integer operand or power
 
 _FILTERS = """abs capitalize count d default dictsort e escape first float int items last length
     list lower map max min reject rejectattr reverse round safe select selectattr sort string title
@@ -51,18 +50,18 @@ _METHODS: Mapping[type, frozenset[str]] = {
 
 
 class TooMuchError(SecurityError):
-    """The template made more, or took longer, than a conversation can need."""
+    """The template exceeded a limit on output, nesting, numbers or time."""
 
 
 class _Variables(Namespace):
-    """`namespace()`; printing it does not print what it holds, which may hold itself."""
+    """`namespace()`, whose repr omits the contents, because they may be recursive."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
 
 
 class _Generation(Extension):
-    """`{% generation %}`, by which trainers mark what the model said, marks nothing in the text."""
+    """Renders `{% generation %}` blocks, which mark the assistant's text for training, as is."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -72,7 +71,7 @@ class _Generation(Extension):
 
 
 class _Counted(NodeTransformer):
-    """Puts the counting into the template's tree, where its environment cannot see by itself."""
+    """Inserts charges into the template's syntax tree where the environment has no hook."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja's names
         self.generic_visit(node)
@@ -100,7 +99,7 @@ class _Counted(NodeTransformer):
         return self._turning(node)
 
     def _turning(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
-        # The text of a turn counts here: inside a macro nobody sees it before it is joined.
+        # Charge the literal text of each turn here: a macro's output is only seen once joined.
         text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
         self.generic_visit(node)
         count: list[nodes.Expr] = [nodes.Const(1 + text)]
@@ -115,7 +114,7 @@ def _calling(name: str, arguments: list[nodes.Expr], at: nodes.Node) -> nodes.Ca
 
 
 class JinjaSandbox(ImmutableSandboxedEnvironment):
-    """The environment of one template; `allow` begins the counting anew."""
+    """The Jinja environment of one template; `allow` resets its allowance and clock."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
@@ -146,7 +145,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         self._until = time.monotonic() + LIMIT_S
 
     def charge(self, amount: int) -> str:
-        """Count what is made; nothing to print."""
+        """Charge an amount against the allowance and check the clock; returns "" to print."""
         self._left -= amount
         if self._left < 0:
             raise TooMuchError("it makes too much text")
@@ -155,11 +154,11 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         return ""
 
     def joined(self, *values: object) -> str:
-        """`a ~ b`."""
+        """Concatenate the operands of `a ~ b`, charged."""
         return self._joined("", values)
 
     def built(self, value: object) -> object:
-        """A list or the like that the template wrote out: checked, or it could nest for ever."""
+        """Check the size and depth of a list, tuple or dict that the template built; return it."""
         size = 0
         left: list[tuple[object, int]] = [(value, 0)]
         while left:
@@ -177,7 +176,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         return value
 
     def printed(self, value: object) -> object:
-        """What stands in `{{ }}`, on its way out; the loops' own text is counted by the turn."""
+        """Charge the value of a `{{ }}`; the literal text in loops is charged per turn instead."""
         if isinstance(value, str):
             self.charge(len(value))
         elif isinstance(value, dict | list | tuple):
@@ -221,7 +220,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:
-        """`str.format` is no method that is let through, so there is nothing to wrap."""
+        """Return None: `str.format` is not an allowed method, so there is nothing to wrap."""
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = _Counted().visit(super()._parse(source, name, filename))
@@ -230,7 +229,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)  # keeps the marks by which Jinja knows what to pass
+        @functools.wraps(function)  # keeps the attributes that tell Jinja which arguments to pass
         def counted(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
             self.charge(1 + (len(result) if isinstance(result, str | list) else 0))

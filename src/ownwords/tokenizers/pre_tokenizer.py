@@ -1,10 +1,10 @@
-"""Where text is cut before bytes are merged: one pattern, and cuts that change nothing.
+"""The pre-tokenizer: splits text with a regular expression before BPE merges its bytes.
 
-`PATTERN` is GPT-4's way of splitting as Llama 3 has it, written without case folding, which
-engines do differently ('ſ folds to 's): llama.cpp knows it as `llama-bpe`. Its look-ahead leaves
-the last blank before a word to that word. Engines pay for it: tiktoken is a third slower with it
-and breaks at a million blanks in a row. So we cut the text ourselves where the look-ahead would
-have stopped, and give each side to `LINEAR_PATTERN`, which has none and never goes back.
+`PATTERN` is GPT-4's split in Llama 3's version, written without case folding, because regex
+engines differ there ('ſ folds to 's); llama.cpp calls it `llama-bpe`. Its look-ahead leaves the
+last blank before a word to that word. The look-ahead is expensive: tiktoken is a third slower with
+it and fails at a million blanks in a row. So we cut the text ourselves where the look-ahead would
+stop, and split each part by `LINEAR_PATTERN`, which has no look-ahead and never backtracks.
 """
 
 import re
@@ -16,7 +16,7 @@ PATTERN = (
 )
 LINEAR_PATTERN = PATTERN.replace(r"\s+(?!\S)|", "")
 
-# White_Space of Unicode, which is what \s is to the engines (Python's own has U+001C to U+001F too)
+# Unicode's White_Space, which \s matches in the engines (Python's \s also matches U+001C-U+001F)
 _RARE_ASCII = "\t\v\f"
 _RARE = (
     _RARE_ASCII + "\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -24,14 +24,14 @@ _RARE = (
 )  # fmt: skip
 _TWO_SPACES = re.compile(r"  (?=[^ \r\n])")  # several times faster than the general rule
 _TWO_BLANKS = re.compile(f"[ {_RARE}][ {_RARE}](?=[^ {_RARE}\r\n])")
-# A word never begins before a line's end, nor holds a blank after its first character.
+# Positions where a new piece always begins: no piece continues across them.
 _BORDER = re.compile(f"(?<=[A-Za-z])(?= [A-Za-z])|(?<=\n)(?=[^ {_RARE}\r\n])")
 
 
 def split_segments(text: str) -> Iterator[str]:
-    """The parts of a text that `LINEAR_PATTERN` splits one by one as `PATTERN` splits the whole.
+    """Yield segments such that `LINEAR_PATTERN` on each equals `PATTERN` on the whole text.
 
-    Of two blanks or more before something else, the look-ahead takes all but the last.
+    Of two or more blanks before another character, the look-ahead matches all but the last.
     """
     rare = _RARE_ASCII if text.isascii() else _RARE
     blanks = _TWO_BLANKS if any(blank in text for blank in rare) else _TWO_SPACES
@@ -44,7 +44,7 @@ def split_segments(text: str) -> Iterator[str]:
 
 
 def split_chunks(text: str, characters: int) -> Iterator[str]:
-    """A long text in pieces of at least so many characters, cut where a word must begin anyway."""
+    """Yield pieces of at least `characters` characters, cut only where a new word begins anyway."""
     begin = 0
     while len(text) - begin > 2 * characters:
         found = _BORDER.search(text, begin + characters)

@@ -1,4 +1,4 @@
-"""What every tokenizer does at its borders: text that has bytes, ids that have bytes."""
+"""Parts that all tokenizers share: special tokens, UTF-8 encoding, decoding by a token table."""
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,19 +6,19 @@ from functools import cached_property
 
 from ownwords.core.errors import OwnwordsError
 
-# Not "<|start|>": llama.cpp takes that name for a token even where a text only says it.
+# Not "<|start|>": llama.cpp parses that name as a token even in ordinary text.
 START, END = "<|document|>", "<|end|>"
-TITLE, AUTHOR = "<|title|>", "<|author|>"  # before what they name, at the head of a document
-TURN = "<|turn|>"  # before the role of who speaks, in a conversation
+TITLE, AUTHOR = "<|title|>", "<|author|>"  # precede the title and author of a document
+TURN = "<|turn|>"  # precedes the speaker's role in a conversation
 SPECIAL = (START, END, TITLE, AUTHOR, TURN)
 
 
 class TokenizerError(OwnwordsError):
-    """A tokenizer cannot be read, does not fit its model, or was given what has no tokens."""
+    """A tokenizer cannot be read, does not fit its model, or got input that has no tokens."""
 
 
 def encode_utf8(text: str) -> bytes:
-    """The bytes of a text; a lone surrogate, which is no character, is an error that says where."""
+    """Encode a text as UTF-8; a lone surrogate is an error that gives its position."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -30,10 +30,10 @@ def encode_utf8(text: str) -> bytes:
 
 
 class TokenTable:
-    """Ids back to bytes and text, by a table; the half that all tokenizers share.
+    """Decodes ids to bytes and text by a table; the base class of all tokenizers.
 
-    `table[id]` are the bytes of a token, the text of a special one in UTF-8; None where the ids
-    have a gap. `special` maps the texts of special tokens to their ids.
+    `table[id]` holds the bytes of a token (for a special token, its name in UTF-8), or None if
+    the id is unused. `special` maps the names of special tokens to their ids.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class TokenTable:
 
     @cached_property
     def gaps(self) -> Sequence[int]:
-        """The ids below the size of the vocabulary that stand for nothing."""
+        """The unused ids below the size of the vocabulary."""
         return [i for i, piece in enumerate(self.table) if piece is None]
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of the tokens, special ones as their text; an unknown id is an error."""
+        """The bytes of the tokens, special tokens as their names; an unknown id is an error."""
         return b"".join(self._pieces(ids))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the tokens; bytes that are no UTF-8, as a model may write, become U+FFFD."""
+        """The text of the tokens; bytes that are not valid UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", "replace")
 
     def stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """The text of the tokens as they come, in whole characters; joined it equals `decode`."""
+        """Yield the text incrementally, in whole characters; joined, it equals `decode`."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for piece in self._pieces(ids):
             if text := decoder.decode(piece):

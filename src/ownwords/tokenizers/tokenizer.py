@@ -1,4 +1,4 @@
-"""What the rest of the house knows of a tokenizer, and how one is read from a model directory."""
+"""The interface that every tokenizer implements, and loading one from a model directory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from ownwords.tokenizers.text import TokenizerError
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back. `template` is the model's chat template, None if it has none."""
+    """Encodes text to token ids and decodes them; `template` is the chat template, if any."""
 
     template: str | None
 
@@ -42,7 +42,7 @@ class Tokenizer(Protocol):
 
 
 def load(folder: Path) -> Tokenizer:
-    """The tokenizer of a model directory."""
+    """Load the tokenizer of a model directory."""
     files = {}
     for name in tokenizer_json.FILES:
         path = folder / name
@@ -63,10 +63,10 @@ def load(folder: Path) -> Tokenizer:
 
 
 def from_files(files: Mapping[str, bytes]) -> Tokenizer:
-    """The same from the contents of the files by name; the names of others are ignored.
+    """Load a tokenizer from file contents by name; unknown names are ignored.
 
-    A tokenizer.json that one of our own tokenizers would write word for word is read as that
-    tokenizer, whatever wrote it; any other through the `tokenizers` library.
+    A tokenizer.json equal to what one of our own tokenizers would write is loaded as that
+    tokenizer, whatever wrote it; any other is loaded through the `tokenizers` library.
     """
     if tokenizer_json.TOKENIZER not in files:
         raise TokenizerError(f"there is no {tokenizer_json.TOKENIZER}")

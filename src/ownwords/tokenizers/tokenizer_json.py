@@ -1,4 +1,4 @@
-"""tokenizer.json and tokenizer_config.json: read within bounds, compared, fingerprinted."""
+"""Reads (within size limits), writes and fingerprints tokenizer.json and tokenizer_config.json."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from ownwords.core.fingerprint import digest
 from ownwords.tokenizers.text import TokenizerError
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
-# Kept beside them by other tools: the chat template on its own, and the names of special tokens.
+# Other tools store the chat template and the names of special tokens in files of their own.
 TEMPLATE, SPECIAL_MAP = "chat_template.jinja", "special_tokens_map.json"
 FILES = (TOKENIZER, CONFIG, TEMPLATE, SPECIAL_MAP)
 
-# The largest known, of 262,144 tokens, takes 33 MB, 0.6 million brackets and 2 million commas. A
-# parsed value takes up to 80 bytes, so that a file within these limits stays under half a GB.
+# The largest known tokenizer.json (262,144 tokens) has 33 MB, 0.6 million brackets and 2 million
+# commas. A parsed value takes up to 80 bytes, so a file within these limits stays below 0.5 GB.
 LARGEST, MOST_BRACKETS, MOST_COMMAS = 64 << 20, 2_000_000, 4_000_000
 
 Json = dict[str, object]
@@ -27,19 +27,19 @@ def _alphabet() -> dict[int, str]:
     }
 
 
-# GPT-2's way of writing any bytes as printable text, which tokenizer.json keeps to.
+# GPT-2's bytes_to_unicode: a printable character for every byte, as tokenizer.json writes them.
 LETTER_OF = _alphabet()
 BYTE_OF = {letter: byte for byte, letter in LETTER_OF.items()}
 _AS_LETTERS = {byte: ord(letter) for byte, letter in LETTER_OF.items()}
 
 
 def bytes_to_unicode(data: bytes) -> str:
-    """Bytes as tokenizer.json writes them in a byte-level vocabulary."""
+    """Write bytes in GPT-2's alphabet, as in a byte-level vocabulary."""
     return data.decode("latin-1").translate(_AS_LETTERS)
 
 
 def unicode_to_bytes(token: str) -> bytes | None:
-    """The bytes that such a token stands for; None where it is not written in that alphabet."""
+    """The inverse of `bytes_to_unicode`; None if the token has characters outside the alphabet."""
     try:
         return bytes([BYTE_OF[letter] for letter in token])
     except KeyError:
@@ -47,19 +47,19 @@ def unicode_to_bytes(token: str) -> bytes | None:
 
 
 def write(document: Mapping[str, object]) -> bytes:
-    """JSON as these files have it: UTF-8, nothing escaped that need not be."""
+    """Encode compact JSON as UTF-8, without unnecessary escapes."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 def read(name: str, data: bytes) -> Json:
-    """A JSON object; what is too large, cut off, too deep or anything else is an error."""
+    """Parse a JSON object; data that is too large, damaged, too deep or no object is an error."""
     if len(data) > LARGEST:
         raise TokenizerError(f"{name} has {len(data) >> 20} MB; at most {LARGEST >> 20} are read")
     if data.count(b"[") + data.count(b"{") > MOST_BRACKETS or data.count(b",") > MOST_COMMAS:
         raise TokenizerError(f"{name} holds more values than any tokenizer needs")
     try:
         document = json.loads(data, parse_constant=_refuse)
-        if b"\\u" in data:  # a lone surrogate passes the parser and breaks whatever comes after
+        if b"\\u" in data:  # the parser accepts lone surrogates, which cannot be encoded later
             json.dumps(document, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -77,7 +77,7 @@ def _refuse(constant: str) -> object:
 
 
 def fingerprint(document: Mapping[str, object]) -> str:
-    """A key of all that decides which ids a text gets: equal however the file was laid out."""
+    """A hash of everything that decides which ids a text gets, independent of the file's layout."""
     kept = {
         part: _plain(document.get(part))
         for part in ("added_tokens", "normalizer", "pre_tokenizer", "model")
@@ -86,7 +86,7 @@ def fingerprint(document: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Without the entries that say the same as being absent; merges always as pairs."""
+    """Drop the entries that equal their defaults (null, false, ""), and write merges as pairs."""
     if isinstance(value, dict):
         return {
             name: _merges(entry) if name == "merges" else _plain(entry)
@@ -110,7 +110,7 @@ def document(
     special: Mapping[str, int],
     pattern: str | None,
 ) -> Json:
-    """The tokenizer.json of a byte-level tokenizer of ours; no `pattern`, no splitting."""
+    """The tokenizer.json of one of our tokenizers, without a split step if `pattern` is None."""
     split: Json = {
         "type": "Split",
         "pattern": {"Regex": pattern},
@@ -153,7 +153,7 @@ def document(
 
 @dataclass(frozen=True)
 class SpecialTokensConfig:
-    """What tokenizer_config.json and its neighbours add to tokenizer.json."""
+    """Start token, end token and chat template from tokenizer_config.json and related files."""
 
     start: str | None = None
     end: str | None = None
@@ -169,7 +169,7 @@ class SpecialTokensConfig:
                 template = files[TEMPLATE].decode("utf-8")
             except UnicodeDecodeError:
                 raise TokenizerError(f"{TEMPLATE} is not UTF-8") from None
-        if isinstance(template, list):  # several, by name; the one called default speaks
+        if isinstance(template, list):  # several named templates: take the default
             template = next(
                 (
                     entry.get("template")
@@ -187,7 +187,7 @@ class SpecialTokensConfig:
         )
 
     def config(self) -> Json:
-        """The tokenizer_config.json by which transformers reads tokenizer.json as it stands."""
+        """The tokenizer_config.json with which transformers uses tokenizer.json unchanged."""
         told = {"bos_token": self.start, "eos_token": self.end, "chat_template": self.template}
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -200,7 +200,7 @@ class SpecialTokensConfig:
 
 def _content(name: str, *places: Json) -> str | None:
     value = next((place[name] for place in places if place.get(name) is not None), None)
-    if isinstance(value, dict):  # written out with its flags
+    if isinstance(value, dict):  # an AddedToken with its flags
         value = value.get("content")
     if value is not None and not isinstance(value, str):
         raise TokenizerError(f"{CONFIG}: {name} is not the text of a token")

@@ -1,6 +1,6 @@
-"""The kind "gpt2": byte-level BPE, with a name for the split that comes before it.
+"""The tokenizer kind "gpt2": byte-level BPE with a named pre-tokenizer.
 
-Tokens are written in GPT-2's letters for bytes.
+Tokens are written in GPT-2's printable alphabet for bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,18 +18,18 @@ _GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST
 _LLAMA3_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST
-# The splits that llama.cpp computes as we do, by its names for them; the first pattern of each is
-# written when a tokenizer is read back. The folded spellings differ in one thing: to them, the
-# long s (U+017F) after an apostrophe is an s. llama.cpp's own converter passes over that too.
+# The pre-tokenizers that llama.cpp computes as we do, by its names for them; the first pattern is
+# used when a GGUF tokenizer is read back. The case-folded variants differ only in that the long s
+# (U+017F) after an apostrophe counts as an s; llama.cpp's own converter ignores that, too.
 PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2_SPLIT,),
     "qwen2": (_ENGLISH + _QWEN2_SPLIT, _ENGLISH_FOLDED + _QWEN2_SPLIT),
     "llama-bpe": (_ENGLISH + _LLAMA3_SPLIT, _ENGLISH_FOLDED + _LLAMA3_SPLIT),
 }
-# Whether a word that is a token is taken whole, without merging. llama.cpp decides by the name of
-# the split, and to a vocabulary that was trained it makes no difference.
+# Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
+# name; for a trained vocabulary it makes no difference.
 _IGNORE_MERGES = "ownwords.tokenizer.ignore_merges"
-# Names in files from elsewhere for the same splits.
+# Other names for the same pre-tokenizers in GGUF files.
 _SYNONYMS = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "qwen3": "qwen2"}
 
 
@@ -40,7 +40,7 @@ def metadata_of(
     types: list[int],
     notes: list[str],
 ) -> dict[str, Value]:
-    """The metadata of this kind; adds to `notes` what llama.cpp does differently."""
+    """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
     normalizers = [each.get("type") for each in steps_of(parsed.get("normalizer"), "normalizers")]
     if normalizers and set(normalizers) != {"NFC"}:
         raise ModelError(f"llama.cpp has no normalizer {preview(list(map(str, normalizers)))}")
@@ -58,7 +58,7 @@ def metadata_of(
         )
     return {
         "tokenizer.ggml.model": "gpt2",
-        # Without merges every byte stands alone, however the text is split.
+        # Without merges every byte is its own token, so the split does not matter.
         "tokenizer.ggml.pre": pre or "gpt-2",
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
@@ -68,7 +68,7 @@ def metadata_of(
 
 
 def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
-    """The pattern that byte-level pieces are split by; None if they are not split at all."""
+    """The pre-tokenizer's split pattern, None if it does not split, "" if it is not supported."""
     kinds = [step.get("type") for step in steps]
     if not kinds or kinds[-1] != "ByteLevel" or kinds[:-1] not in ([], ["Split"]):
         raise ModelError(
@@ -87,7 +87,7 @@ def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def parts_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
-    """The parts of tokenizer.json, without the vocabulary."""
+    """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
     pre = str(metadata.get("tokenizer.ggml.pre", "default"))
     pre = _SYNONYMS.get(pre, pre)
     if pre not in PRE_TOKENIZERS:

@@ -1,7 +1,7 @@
 """The GGUF container, version 3: typed metadata, a table of tensors, aligned data.
 
-Every count is checked against the rest of the file before it is used, so that reading never
-allocates more than a small multiple of the file's size.
+Every count is checked against the remaining file size before use, so reading never allocates more
+than a small multiple of the file's size.
 """
 
 import math
@@ -20,7 +20,7 @@ from ownwords.models.gguf.tensor_types import Bytes, Floats, TensorType, tensor_
 from ownwords.models.untrusted_files import ModelError, open_file, preview
 
 _MAGIC = b"GGUF"
-_VERSIONS = (2, 3)  # 2 differs only in what we do not use
+_VERSIONS = (2, 3)  # version 2 differs only in features we do not use
 _ALIGNMENT = 32
 _MOST_KEYS = 65_536
 _MOST_TENSORS = 1_000_000
@@ -50,12 +50,12 @@ _UINT32, _FLOAT32 = 4, 6
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One row of the tensor table; `shape` has the rows first, as everywhere but in the file."""
+    """One entry of the tensor table; `shape` lists rows first, reversed from the file."""
 
     name: str
     type: TensorType
     shape: tuple[int, ...]
-    offset: int  # from the start of the file once read, from the start of the data before
+    offset: int  # from the start of the file when read, of the data section when writing
 
     @property
     def nbytes(self) -> int:
@@ -76,7 +76,7 @@ class GGUFContents:
         entry = self.tensors[name]
         self._file.seek(entry.offset)
         data = self._file.read(entry.nbytes)
-        # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
+        # Read, not memory-mapped: a file truncated meanwhile raises an error instead of SIGBUS.
         if len(data) != entry.nbytes:
             raise ModelError(f"{self._path} ended within {preview([name])} while it was read")
         return entry.type.decode(np.frombuffer(data, dtype=np.uint8), entry.shape)
@@ -107,7 +107,7 @@ class _Header:
         if version not in _VERSIONS:
             raise self._broken(f"is GGUF version {version}; versions 2 and 3 are read")
         tensors, keys = self._int("<Q"), self._int("<Q")
-        # The shortest entries there can be: a key with a byte, a tensor without dimensions.
+        # The smallest possible entries: 13 bytes for a key and value, 24 for a tensor.
         if keys > min(_MOST_KEYS, self._left // 13):
             raise self._broken(f"claims {keys:,} metadata entries")
         if tensors > min(_MOST_TENSORS, self._left // 24):
@@ -136,7 +136,7 @@ class _Header:
                 raise self._broken(f"has the tensor {preview([entry.name])} off its alignment")
             entries[entry.name] = entry
         start = _aligned(self._at, alignment)
-        # Tensors that share bytes would let a small file fill the memory.
+        # Refuse overlapping tensors: they would let a small file fill the memory.
         end = 0
         placed: dict[str, TensorEntry] = {}
         for entry in sorted(entries.values(), key=lambda entry: entry.offset):
@@ -161,7 +161,7 @@ class _Header:
                 f"stores the tensor {preview([name])} in the unknown type {number}",
                 hint="get the model in another type, for example q8_0",
             )
-        # Eight weights a byte is denser than any type we read.
+        # No type we read packs more than eight weights into a byte.
         if not 0 < math.prod(shape) <= 8 * self._size or shape[-1] % kind.block_weights:
             raise self._broken(f"gives the tensor {preview([name])} the shape {list(shape)}")
         return TensorEntry(name, kind, shape, offset)
@@ -180,7 +180,7 @@ class _Header:
         dtype = _SCALARS[kind]
         data = self._take(dtype.itemsize)
         if kind == _BOOL:
-            return data != b"\0"  # NumPy keeps whatever byte it is given
+            return data != b"\0"  # a NumPy bool would keep any other byte value unnormalised
         value: int | float = np.frombuffer(data, dtype=dtype)[0].item()
         return value
 
@@ -231,10 +231,10 @@ class _Header:
 def write_header(
     file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[TensorEntry]
 ) -> None:
-    """Write everything before the data of the tensors, padded to their alignment.
+    """Write the header (everything before the tensor data), padded to the alignment.
 
-    Integers are written as unsigned 32-bit numbers and floats as 32-bit ones: what llama.cpp
-    asks for in every key that we write.
+    Integers are written as uint32 and floats as float32, the types llama.cpp expects for every key
+    that we write.
     """
     parts = [_MAGIC, struct.pack("<IQQ", _VERSIONS[-1], len(tensors), len(metadata))]
     for key, value in metadata.items():
@@ -252,7 +252,7 @@ def write_header(
 
 
 def lay_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[TensorEntry]:
-    """The tensor table: one tensor after another, each aligned."""
+    """Assign aligned, consecutive offsets to tensors of (name, type, shape)."""
     entries: list[TensorEntry] = []
     offset = 0
     for name, kind, shape in wanted:
@@ -262,7 +262,7 @@ def lay_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[T
 
 
 def write_tensor(file: IO[bytes], entry: TensorEntry, data: Bytes) -> None:
-    """Write the bytes of one tensor, and the padding after them."""
+    """Write the bytes of one tensor and the padding after it."""
     if data.nbytes != entry.nbytes:
         raise RuntimeError(f"{entry.name}: {data.nbytes} bytes where {entry.nbytes} were laid out")
     file.write(data.data)

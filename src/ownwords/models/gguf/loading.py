@@ -1,4 +1,4 @@
-"""Reads a GGUF file, ours or another's, as a model in memory and its tokenizer's files."""
+"""Loads a GGUF file as a model in memory and its tokenizer's files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +17,10 @@ from ownwords.models.weight_mapping import gguf_names, weight_shapes
 
 
 def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
-    """Read a GGUF file of one of our families into a model.
+    """Load a GGUF file of a supported family.
 
-    The header is checked whole before a weight is read: ModelError or ConfigError says what is
-    missing, damaged or does not fit. Without `dtype` the weights become float32, which holds all
+    The whole header is checked before any weight is read: ModelError or ConfigError says what is
+    missing, damaged or inconsistent. Without `dtype` the weights become float32, which holds all
     types exactly.
     """
     with open_gguf(Path(path)) as contents:

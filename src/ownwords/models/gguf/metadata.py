@@ -1,4 +1,4 @@
-"""A model's settings in llama.cpp's keys: shape, rotary positions, sampling."""
+"""Converts model configs and sampling settings to and from llama.cpp's metadata keys."""
 
 import math
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from ownwords.models.gguf.tensor_types import Floats
 from ownwords.models.registry import FAMILIES
 from ownwords.models.untrusted_files import ModelError
 
-# A tensor beside the weights: by what each rotary frequency is divided, for Llama 3's scaling.
+# An extra tensor for Llama 3's rope scaling: the divisor of each rotary frequency.
 ROPE_FACTORS = "rope_freqs.weight"
-_OWN = "ownwords."  # keys of ours, which belong to no architecture
-# llama.cpp keeps of Llama 3's scaling only those factors; these of our own keep the settings.
+_OWN = "ownwords."  # our own keys, which have no architecture prefix
+# llama.cpp stores Llama 3's scaling only as those divisors; our keys keep the settings too.
 _LLAMA3_KEYS = {
     "factor": "ownwords.rope_scaling.factor",
     "low_freq_factor": "ownwords.rope_scaling.low_freq_factor",
     "high_freq_factor": "ownwords.rope_scaling.high_freq_factor",
     "original_context": "ownwords.rope_scaling.original_max_position_embeddings",
 }
-# What other files may be scaled with: Llama 3.1, and 3.2.
+# Scalings to try for files without our keys: Llama 3.1's and 3.2's.
 _LLAMA3_KNOWN = (RopeScaling(kind="llama3", factor=8.0), RopeScaling(kind="llama3", factor=32.0))
 _OPTIONAL = {"kv_heads": 0, "head_dim": 0, "rope_base": 10_000.0}
 _SAMPLING = {
@@ -39,7 +39,7 @@ _SAMPLING = {
 
 
 class ArchitectureMetadata:
-    """The metadata of one architecture, each value checked as it is asked for."""
+    """Typed, checked access to the metadata of one architecture."""
 
     def __init__(self, metadata: Mapping[str, Value]) -> None:
         self._metadata = metadata
@@ -80,7 +80,7 @@ class ArchitectureMetadata:
 
 
 def write_config(config: ModelConfig) -> dict[str, Value]:
-    """The settings of a model in llama.cpp's keys; ModelError for what it cannot compute."""
+    """The config in llama.cpp's keys; ModelError for settings that llama.cpp does not support."""
     architecture = config.GGUF_ARCHITECTURE
     if not architecture:
         raise ModelError(f"a model of type {config.MODEL_TYPE} cannot be written as GGUF")
@@ -106,7 +106,11 @@ def write_config(config: ModelConfig) -> dict[str, Value]:
 def read_config(
     metadata: Mapping[str, Value], vocabulary: int, tied: bool, factors: Floats | None
 ) -> ModelConfig:
-    """The config, from metadata and what only the tensors say. ModelError or ConfigError."""
+    """The config from metadata and from facts that only the tensors give; ModelError, ConfigError.
+
+    `vocabulary` is the number of embedding rows, `tied` whether there is no output matrix, and
+    `factors` the tensor `ROPE_FACTORS`, if present.
+    """
     settings = ArchitectureMetadata(metadata)
     family = next((f for f in FAMILIES if settings.architecture == f.GGUF_ARCHITECTURE), None)
     if family is None:
@@ -143,7 +147,7 @@ def rope_factors(config: ModelConfig) -> Floats | None:
 
 
 def write_sampling(generation: Mapping[str, object]) -> dict[str, Value]:
-    """How to sample, from generation_config.json."""
+    """The sampling settings of generation_config.json in llama.cpp's keys."""
     return {
         key: int(value) if name == "top_k" else float(value)
         for name, key in _SAMPLING.items()
@@ -185,7 +189,7 @@ def _llama3_factors(config: LlamaConfig, scaling: RopeScaling) -> Floats:
 def _with_factors(
     config: ModelConfig, settings: ArchitectureMetadata, factors: Floats
 ) -> ModelConfig:
-    """The config with the scaling that these factors follow from, or ModelError."""
+    """The config with the rope scaling that yields these factors; ModelError if none does."""
     if not isinstance(config, LlamaConfig) or isinstance(config, Gemma3Config):
         raise ModelError(f"the GGUF file has {ROPE_FACTORS}, which its family does not use")
     candidates = list(_LLAMA3_KNOWN)
@@ -242,21 +246,21 @@ def _read_gemma3(settings: ArchitectureMetadata, values: Mapping[str, Any]) -> d
         "query_scalar": max(1, _query_scalar(layers, width, heads, head_dim)),
         "softcap": settings.real(softcap) if settings.has(softcap) else None,
         "rope_base_sliding": settings.real("rope.freq_base_swa", 10_000.0),
-        # The config refuses more layers than this.
+        # Bound the length here; the config rejects that many layers.
         "sliding": tuple((layer + 1) % period != 0 for layer in range(min(layers, 1 << 16))),
     }
 
 
 def _query_scalar(layers: int, width: int, heads: int, head_dim: int) -> int:
-    """llama.cpp has no key for the scale of queries: it goes by this rule."""
+    """The query_pre_attn_scalar that llama.cpp assumes for Gemma 3; it has no key for it."""
     return width // heads if layers == 62 else head_dim
 
 
 def _full_key(architecture: str, key: str) -> str:
-    """A key in the file: within its architecture, unless it is general or of our own."""
+    """The key as written in the file: architecture-prefixed unless it is general or our own."""
     return key if key.startswith((_OWN, "general.")) else f"{architecture}.{key}"
 
 
 def _shortest(value: float) -> float:
-    """The number that a 32-bit float was written from: 1e-6 rather than 9.99999997e-7."""
+    """The shortest decimal that rounds to this float32: 1e-6 rather than 9.99999997e-7."""
     return float(str(np.float32(value)))

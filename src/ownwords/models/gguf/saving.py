@@ -1,4 +1,4 @@
-"""Writes a model in memory, and its tokenizer, as a GGUF file."""
+"""Writes a model in memory and its tokenizer as a GGUF file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from ownwords.models.gguf.tensor_types import WRITABLE, Floats, TensorType, tens
 from ownwords.models.untrusted_files import ModelError, preview
 from ownwords.models.weight_mapping import gguf_names
 
-_QUANTIZATION_VERSION = 2  # of the blocks' layout, which files with blocks must name
+_QUANTIZATION_VERSION = 2  # the block layout's version, required in files with block types
 
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """A file that was written; `notes` say what differs from what was asked for, or from us."""
+    """The result of a save; `notes` list deviations from the request or from our own behaviour."""
 
     path: Path
     bytes: int
@@ -44,10 +44,10 @@ def save(
     name: str = "",
     generation: Mapping[str, object] | None = None,
 ) -> GGUFFile:
-    """Write a model and its tokenizer as one GGUF file, whole or not at all.
+    """Write a model and its tokenizer atomically as one GGUF file.
 
-    Matrices are stored in `type` (f32, f16, bf16, q8_0, q4_0), norms and biases in f32. ModelError
-    for what GGUF or llama.cpp cannot hold, WorkspaceError if the disk refuses.
+    Matrices are stored in `type` (f32, f16, bf16, q8_0, q4_0), norms and biases in f32. Raises
+    ModelError for what GGUF or llama.cpp cannot represent, WorkspaceError if writing fails.
     """
     path, generation = Path(path), generation or {}
     if type not in WRITABLE:
@@ -98,9 +98,9 @@ def save(
 
 
 def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
-    """The weights as llama.cpp stores them, from how Hugging Face's (out, in) are."""
+    """Convert a weight from Hugging Face's layout (out, in) to llama.cpp's."""
     if heads := _interleaved_heads(config, name):
-        # Llama's rotary pairs are (i, i + half) there and (2i, 2i + 1) in llama.cpp.
+        # Llama's rotary pairs are (i, i + half) in Hugging Face and (2i, 2i + 1) in llama.cpp.
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if config.NORM_OFFSET and name.endswith("norm.weight"):
         return values + np.float32(config.NORM_OFFSET)  # llama.cpp multiplies by the weight alone

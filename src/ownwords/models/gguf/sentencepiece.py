@@ -1,6 +1,6 @@
-"""The kind "llama": BPE of sentencepiece, whose merges follow from a score for each token.
+"""The tokenizer kind "llama": sentencepiece BPE, whose merge order is given by token scores.
 
-Bytes are written <0x00>, spaces U+2581.
+Byte tokens are written like <0x00>, spaces as U+2581.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from ownwords.models.gguf.vocabulary import NORMAL, USER_DEFINED, bpe, merge, nu
 from ownwords.models.untrusted_files import ModelError, preview
 
 _SPACE = "\u2581"
-_LONGEST_TOKEN = 128  # characters; every way to divide a token is looked at
+_LONGEST_TOKEN = 128  # characters; `_merges_by_score` tries every split of a token
 
 
 def metadata_of(
@@ -23,7 +23,7 @@ def metadata_of(
     types: list[int],
     notes: list[str],
 ) -> dict[str, Value]:
-    """The metadata of this kind; adds to `notes` what llama.cpp does differently."""
+    """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
     merges = [merge(each) for each in model.get("merges") or ()]
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merges):
@@ -47,7 +47,7 @@ def metadata_of(
 def parts_of(
     metadata: Mapping[str, Value], tokens: list[str], types: list[int], unknown: str | None
 ) -> dict[str, Any]:
-    """The parts of tokenizer.json, without the vocabulary."""
+    """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
     if max(map(len, tokens), default=0) > _LONGEST_TOKEN:
         raise ModelError(f"the GGUF file has a token of over {_LONGEST_TOKEN:,} letters")
     scores = numbers_of(metadata, "scores", len(tokens))
@@ -91,7 +91,10 @@ def _adds_space(parsed: Mapping[str, Any]) -> bool:
 def _merges_by_score(
     tokens: Sequence[str], types: Sequence[int], scores: Numbers
 ) -> list[tuple[str, str]]:
-    """Every way to make one token of two others, the best token first."""
+    """Every pair of tokens that joins to a token, ordered by the joined token's score, best first.
+
+    `scores` has one number per token; ties go to the pair with the lower ids.
+    """
     ids = {
         token: number
         for number, token in enumerate(tokens)

@@ -1,6 +1,6 @@
-"""The types that GGUF stores weights in: plain floats, or blocks that share scales.
+"""GGUF's tensor types: plain floats, or blocks of weights that share scales.
 
-The `gguf` package converts them; here are the sizes that a file is checked by, and what we write.
+The `gguf` package converts them; this module has their sizes and the types that we write.
 """
 
 import math
@@ -17,8 +17,8 @@ from ownwords.models.untrusted_files import ModelError
 Floats: TypeAlias = npt.NDArray[np.float32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-# What we write: its number in general.file_type, and the largest weight it can hold. Blocks of q8_0
-# and q4_0 have a float16 scale, which ends at 65,504.
+# The types we write: the number for general.file_type and the largest weight. Blocks of q8_0 and
+# q4_0 have a float16 scale, which is at most 65,504.
 WRITABLE = {
     "f32": (0, 3.4028234e38),
     "f16": (1, 65_504.0),
@@ -26,14 +26,14 @@ WRITABLE = {
     "q8_0": (7, 65_504.0 * 127),
     "q4_0": (2, 65_504.0 * 8),
 }
-# Converting takes a few copies: so many weights at a time keep these in the cache. One row, as
-# the package converts sixteen rows at a time.
+# Weights converted at a time: the conversion's copies then stay in the processor's cache. They are
+# passed as one row, because the package converts sixteen rows at a time.
 _PORTION = 1 << 18
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """One of the types; `encode` and `decode` go between float32 and the bytes of a file."""
+    """A tensor type; `encode` and `decode` convert between float32 and the file's bytes."""
 
     name: str
     number: int  # in the tensor table
@@ -44,12 +44,12 @@ class TensorType:
         return math.prod(shape) // self.block_weights * self.block_bytes
 
     def encode(self, values: Floats) -> Bytes:
-        """The bytes of a tensor whose rows are whole blocks."""
+        """Encode a float32 tensor; its rows must be a multiple of the block size."""
         from gguf import GGMLQuantizationType, quantize  # noqa: PLC0415 - only who converts waits
 
         flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
         data = np.empty(self.bytes_of(flat.shape), dtype=np.uint8)
-        with np.errstate(over="ignore"):  # whether everything fits is for the caller to judge
+        with np.errstate(over="ignore"):  # the caller checks the range
             for weights, part in self._portions(flat.size):
                 row = flat[weights].reshape(1, -1)
                 converted = quantize(row, GGMLQuantizationType(self.number))
@@ -57,12 +57,12 @@ class TensorType:
         return data
 
     def decode(self, data: Bytes, shape: tuple[int, ...]) -> Floats:
-        """The values of such bytes, in memory of their own."""
+        """Decode bytes into a newly allocated float32 tensor."""
         from gguf import GGMLQuantizationType, dequantize  # noqa: PLC0415
 
         values = np.empty(math.prod(shape), dtype=np.float32)
         try:
-            # A scale that is no number is for the caller to judge.
+            # The caller checks for scales that are not finite.
             with np.errstate(invalid="ignore", over="ignore"):
                 for weights, part in self._portions(values.size):
                     row = dequantize(data[part].reshape(1, -1), GGMLQuantizationType(self.number))
@@ -75,7 +75,7 @@ class TensorType:
         return values.reshape(shape)
 
     def _portions(self, size: int) -> Iterator[tuple[slice, slice]]:
-        """Slices of the weights and of their bytes."""
+        """Yield matching slices of the weights and of their bytes, `_PORTION` weights each."""
         for start in range(0, size, _PORTION):
             end = min(start + _PORTION, size)
             first, last = (at // self.block_weights * self.block_bytes for at in (start, end))
@@ -84,7 +84,7 @@ class TensorType:
 
 @cache
 def tensor_types() -> dict[int, TensorType]:
-    """Every type that the `gguf` package knows, by number."""
+    """All types that the `gguf` package knows, by number."""
     from gguf import GGML_QUANT_SIZES  # noqa: PLC0415
 
     return {
@@ -94,5 +94,5 @@ def tensor_types() -> dict[int, TensorType]:
 
 
 def tensor_type(name: str) -> TensorType:
-    """A type by its name."""
+    """The type of this name."""
     return next(kind for kind in tensor_types().values() if kind.name == name)

@@ -26,17 +26,17 @@ from ownwords.models.gguf.vocabulary import (
 from ownwords.models.untrusted_files import ModelError, parse_json, preview
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-# Special tokens that llama.cpp recognises in any text, whatever the file says of them.
+# Tokens that llama.cpp parses as special in any text, whatever type the file gives them.
 _PARSED_IN_TEXT = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"}
 
 
 def metadata_of(
     files: Mapping[str, bytes], rows: int, generation: Mapping[str, object]
 ) -> tuple[dict[str, Value], list[str]]:
-    """The tokenizer's metadata, and notes on what llama.cpp does differently.
+    """The GGUF metadata of a tokenizer, and notes on what llama.cpp does differently.
 
-    `rows` is the vocabulary of the model; ids that the tokenizer lacks become unused tokens.
-    ModelError for a tokenizer that llama.cpp does not support.
+    `rows` is the model's vocabulary size; ids that the tokenizer lacks become unused tokens.
+    Raises ModelError for a tokenizer that llama.cpp does not support.
     """
     try:
         return _metadata_of(files, rows, generation)
@@ -76,7 +76,7 @@ def _metadata_of(
 
 
 def adds_start(files: Mapping[str, bytes]) -> bool:
-    """Whether the tokenizer itself begins every text with its start token."""
+    """Whether the tokenizer itself puts its start token before every text."""
     parsed: Mapping[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
     settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
     return _adds_start(parsed, settings)
@@ -122,7 +122,7 @@ def _template(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:
 
 
 def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
-    """The files of a tokenizer, from the metadata of a GGUF file; ModelError if unsupported."""
+    """Rebuild a tokenizer's files from GGUF metadata; ModelError if unsupported."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list) or len(set(tokens)) != len(tokens):
         raise ModelError("the GGUF file has no list of tokens, or one with repetitions")
@@ -146,11 +146,11 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
             hint="supported: gpt2, llama",
         )
     adds_start = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama") is True
-    # sentencepiece merges tokens that its user defined, too: Gemma's runs of tabs.
+    # sentencepiece also merges user-defined tokens, such as Gemma's runs of tabs.
     in_model = (NORMAL, UNKNOWN, BYTE, USER_DEFINED) if kind == "llama" else (NORMAL, UNKNOWN, BYTE)
     last = max((number for number in range(len(tokens)) if types[number] in in_model), default=-1)
-    # Readers number a special token that is not in the vocabulary after all others: one before the
-    # last of them must be in it.
+    # Readers append special tokens that are not in the vocabulary after its last id, so a special
+    # token with a lower id than the last must be in it.
     parts["model"]["vocab"] = {
         token: number
         for number, token in enumerate(tokens)
@@ -192,7 +192,7 @@ def _added(token: str, number: int, kind: int) -> dict[str, object]:
 
 
 def special_ids(metadata: Mapping[str, Value]) -> dict[str, object]:
-    """The start and end tokens, as generation_config.json names them."""
+    """The start and end token ids under generation_config.json's names."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else 0
     ids: dict[str, object] = {

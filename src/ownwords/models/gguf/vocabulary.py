@@ -1,4 +1,4 @@
-"""The tokens of a GGUF file and the parts of tokenizer.json, whichever kind of tokenizer it is."""
+"""Helpers for both tokenizer kinds: token lists, ids, merges and parts of tokenizer.json."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 def tokens_of(
     model: Mapping[str, Any], added: Iterable[Mapping[str, Any]], rows: int
 ) -> tuple[list[str], list[int]]:
-    """The token of every id, and its type."""
+    """The token text and the token type of every id below `rows`."""
     by_id = {number: (token, NORMAL) for token, number in model["vocab"].items()}
     for token in added:
         kind = CONTROL if token.get("special") else USER_DEFINED
@@ -41,7 +41,7 @@ def tokens_of(
 
 
 def token_id(metadata: Mapping[str, Value], role: str, count: int) -> int:
-    """The id that the metadata gives a role, such as bos; ModelError unless it is a token."""
+    """The token id of a role such as bos; ModelError unless it is below `count`."""
     value = metadata[f"tokenizer.ggml.{role}_token_id"]
     if type(value) is not int or not 0 <= value < count:
         raise ModelError(f"the GGUF file's {role}_token_id is none of its {count:,} tokens")
@@ -51,7 +51,7 @@ def token_id(metadata: Mapping[str, Value], role: str, count: int) -> int:
 def numbers_of(
     metadata: Mapping[str, Value], name: str, count: int, default: int | None = None
 ) -> Numbers:
-    """A finite number for each of `count` tokens; ModelError where the metadata has others."""
+    """An array with one finite number per token; ModelError for anything else."""
     value = metadata.get(f"tokenizer.ggml.{name}")
     if value is None and default is not None:
         return np.full(count, default)
@@ -61,14 +61,14 @@ def numbers_of(
 
 
 def steps_of(part: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
-    """The steps of a normalizer or pre-tokenizer, which may be a sequence."""
+    """The steps of a part such as the normalizer, which may be None, one step or a Sequence."""
     if part is None:
         return []
     return list(part.get(inner, []) if part.get("type") == "Sequence" else [part])
 
 
 def merge(entry: object) -> tuple[str, str]:
-    """The two tokens of a merge, which is written as a string or as a pair."""
+    """The two tokens of a merge, written as "left right" or as a pair."""
     pair = entry.split(" ") if isinstance(entry, str) else entry
     if not isinstance(pair, list) or len(pair) != 2:
         raise ModelError(f"{TOKENIZER} has the merge {str(entry)[:60]!r}, which is not a pair")
@@ -82,7 +82,7 @@ def bpe(
     byte_fallback: bool = False,
     ignore_merges: bool = False,
 ) -> dict[str, Any]:
-    """A BPE model, its vocabulary still to be filled in."""
+    """The BPE model of a tokenizer.json, with an empty vocabulary."""
     return {
         "type": "BPE",
         "dropout": None,
@@ -111,5 +111,5 @@ def starting_with(token: str, number: int) -> dict[str, Any]:
 
 
 def as_json(value: Mapping[str, object]) -> bytes:
-    """Encode a file of a tokenizer."""
+    """Encode a tokenizer file as compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
