@@ -1,4 +1,5 @@
-"""Model families, their weights in and out, and what is attached to them. Importing this is free.
+"""Model families, reading and writing of weights, quantisation and adapters.
 
-The parts need torch, so nothing is imported here: `from ownwords.models.decoder import build`.
+This file imports nothing, since most modules need torch: use `from ownwords.models.decoder import
+build`.
 """

@@ -1,4 +1,4 @@
-"""Replaces a folder atomically: written beside, flushed to the disk, exchanged in one step."""
+"""Replaces a folder atomically: writes a sibling, flushes it to disk, and swaps the two."""
 
 import ctypes
 import errno
@@ -17,18 +17,18 @@ from ownwords.core.workspace import UMASK, translate_os_errors
 UNFINISHED = ".writing"
 _ASIDE = ".replaced"
 DELETED = ".deleted"
-# Where locks do not work, a folder as old as this is no longer being written.
+# Where locks do not work, an unfinished folder of this age counts as abandoned.
 _ABANDONED_S = 24 * 3600
 
 
 @contextmanager
 def replace_dir(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder, which becomes `folder` when the block ends without an error.
+    """Yield an empty folder that replaces `folder` when the block ends without an error.
 
-    Killed at any moment, the process leaves the complete old folder or the complete new one; the
-    next `replace_dir` removes unfinished files. Linux and macOS exchange the two atomically.
-    Elsewhere the old folder is moved aside first, where `readable_dir` still finds it.
-    WorkspaceError if the disk is full or refuses.
+    A process killed at any moment leaves the complete old or the complete new folder; the next
+    `replace_dir` removes unfinished files. Linux and macOS exchange the two atomically. Elsewhere
+    the old folder is moved aside first, where `readable_dir` still finds it. WorkspaceError if the
+    disk is full or writing fails.
     """
     folder = Path(os.path.realpath(folder))
     with _as_workspace_error(folder):
@@ -40,7 +40,7 @@ def replace_dir(folder: Path) -> Iterator[Path]:
         try:
             with _lock(beside):
                 yield beside
-                beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders only their owner reads
+                beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders readable by the owner only
                 _flush(beside)
                 _put(beside, folder)
                 _flush(folder.parent)
@@ -53,7 +53,7 @@ def _as_workspace_error(folder: Path) -> Iterator[None]:
     try:
         with translate_os_errors(folder):
             yield
-    except OSError as error:  # as where the folder is a mount point, or open in another program
+    except OSError as error:  # e.g. the folder is a mount point, or open in another program
         raise WorkspaceError(
             f"{folder} cannot be replaced: {error.strerror or error}",
             hint="nothing was changed; save to another folder",
@@ -61,7 +61,7 @@ def _as_workspace_error(folder: Path) -> Iterator[None]:
 
 
 def readable_dir(folder: Path) -> Path:
-    """The path to read `folder` from: aside, if a replacement without exchange was killed."""
+    """The path to read `folder` from: the moved-aside copy if a replacement was killed midway."""
     aside = _aside(Path(os.path.realpath(folder)))
     return aside if not folder.exists() and aside.exists() else folder
 
@@ -69,7 +69,7 @@ def readable_dir(folder: Path) -> Path:
 def delete_dir(folder: Path) -> None:
     """Delete a folder atomically: after a crash it is complete or gone.
 
-    WorkspaceError if the disk refuses. A killed process leaves `.<name>.deleted`.
+    WorkspaceError if renaming fails. A killed process may leave `.<name>.deleted`.
     """
     aside = folder.with_name(f".{folder.name}{DELETED}")
     with translate_os_errors(folder.parent):
@@ -87,7 +87,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Finish or remove what a killed process left."""
+    """Clean up after a killed process: restore or remove its folders."""
     aside = _aside(folder)
     if aside.exists():
         if folder.exists():
@@ -117,7 +117,7 @@ def _put(beside: Path, folder: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two folders atomically; False where the system cannot."""
+    """Swap the names of two folders atomically; False if the system does not support it."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -140,7 +140,7 @@ def _exchange(first: Path, second: Path) -> bool:
 if sys.platform == "win32":
 
     def _flush(folder: Path) -> None:
-        """Windows has no such call; its file system journals names."""
+        """Do nothing: Windows has no such call, and its file system journals names."""
 
     @contextmanager
     def _lock(folder: Path) -> Iterator[None]:
@@ -167,7 +167,7 @@ else:
         """Lock a folder as being written, until this process ends at the latest."""
         handle = os.open(folder, os.O_RDONLY)
         try:
-            with suppress(OSError):  # not on every network file system; age decides there
+            with suppress(OSError):  # some network file systems lack locks: age decides there
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         finally:

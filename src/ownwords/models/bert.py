@@ -1,6 +1,6 @@
-"""BERT, which reads a text both ways and writes none: here it makes vectors of sentences.
+"""BERT, a bidirectional encoder, used here for sentence embeddings; inference only.
 
-Devlin et al. 2018 (arXiv 1810.04805); a vector for a text as in Reimers and Gurevych 2019
+Devlin et al. 2018 (arXiv 1810.04805); pooled sentence embeddings as in Reimers and Gurevych 2019
 (arXiv 1908.10084). Shapes: B texts, T tokens, C width, H heads, D dimensions of a head.
 """
 
@@ -21,12 +21,12 @@ from ownwords.models.weight_mapping import check_shapes, find_tensors, map_weigh
 
 Pooling = Literal["mean", "cls"]
 
-# What such files hold beside what makes the vectors: positions that count up, and heads.
+# Stored tensors that embeddings do not need: position and token type ids, pooler and heads.
 _BESIDE = re.compile(r"(bert\.)?(embeddings\.(position|token_type)_ids|pooler\..+)|cls\..+")
 
 
 class BertAttention(nn.Module):
-    """Attention to the whole text, of which the mask leaves out the padding."""
+    """Bidirectional attention; the mask excludes padding."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class BertAttention(nn.Module):
 
 
 class BertMLP(nn.Module):
-    """down(gelu(up(x)))."""
+    """Compute down(gelu(up(x)))."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class BertMLP(nn.Module):
 
 
 class BertBlock(nn.Module):
-    """Attention, then MLP, each added to what came in and the sum normed."""
+    """Attention, then MLP, each with a residual connection followed by LayerNorm (post-norm)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -76,20 +76,20 @@ class BertBlock(nn.Module):
 
 
 class Bert(nn.Module):
-    """A BERT without heads: ids in, hidden states or one vector a text out. It is not trained."""
+    """BERT without heads: ids in, hidden states or one embedding per text out; not trainable."""
 
     def __init__(self, config: BertConfig, *, device: torch.device | str = "cpu") -> None:
         """Allocate the parameters and leave them unfilled."""
         super().__init__()
         self.config = config
-        # PyTorch's layers fill themselves from the global random state; on "meta" they cannot.
+        # On "meta", PyTorch's layers do not initialise themselves from the global random state.
         with torch.device("meta"):
             self.embedding = Embedding(config.vocabulary, config.width)
             self.positions = Embedding(config.context, config.width)
             self.token_types = Embedding(config.token_types, config.width)
             self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
             self.blocks = nn.ModuleList(BertBlock(config) for _ in range(config.layers))
-        # As `to_empty` does, which for tensors on "meta" imports a library of algebra first.
+        # Like `to_empty`, which for tensors on "meta" would first import SymPy.
         self._apply(  # type: ignore[no-untyped-call]
             lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
         )
@@ -97,7 +97,7 @@ class Bert(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, *, device: torch.device | str = "cpu") -> "Bert":
-        """The model of a Hugging Face directory, computed in float32.
+        """Load a model from a Hugging Face directory, in float32.
 
         ModelError or ConfigError says what is missing, damaged or does not fit.
         """
@@ -119,7 +119,7 @@ class Bert(nn.Module):
         return model
 
     def forward(self, ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """Hidden states [B, T, C]; of each row so many tokens are real, the rest is padding."""
+        """Hidden states [B, T, C]; tokens of a row from `lengths_B` on are padding."""
         tokens = ids_BT.shape[1]
         mask_BT = torch.arange(tokens, device=ids_BT.device) < lengths_B[:, None]
         mask = AttentionMask(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
@@ -134,8 +134,9 @@ class Bert(nn.Module):
     def vectors(
         self, ids_BT: Tensor, lengths_B: Tensor, pooling: Pooling, *, unit: bool = True
     ) -> Tensor:
-        """One vector a text, [B, C]: the mean of its tokens' states or the first one's; of length
-        1 with `unit`.
+        """Sentence embeddings [B, C]: the mean hidden state, or the first token's ("cls").
+
+        With `unit` they are normalised to length 1.
         """
         hidden_BTC = self(ids_BT, lengths_B)
         if pooling == "cls":

@@ -4,7 +4,7 @@
     tokenizer.json  tokenizer_config.json                     its tokenizer
     README.md                                                 its card
     ownwords.json                                             its provenance
-    copy-guard.safetensors                                    what it must not copy; optional
+    copy-guard.safetensors                                    its copy guard; optional
 
 Neither is saved without the other, and `load` refuses a directory whose tokenizer is not the one
 that the model was saved with.
@@ -40,7 +40,7 @@ from ownwords.models.directory import (
 )
 from ownwords.models.untrusted_files import ModelError, preview
 
-# A folder is replaced only if it holds nothing else: files that the new model brings or voids.
+# A folder is replaced only if it holds no files but these, which the new model replaces.
 _MODEL_FILES = re.compile(
     r"(config|generation_config|ownwords|preprocessor_config)\.json|README\.md|LICENSE.*"
     r"|\.gitattributes|model.*\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin"
@@ -71,12 +71,12 @@ def save(
     dtype: torch.dtype | None = None,
     copy_guard: bytes = b"",
 ) -> None:
-    """Write a model directory atomically, replacing the one there.
+    """Write a model directory atomically, replacing an existing one.
 
-    `dtype` (float32, bfloat16, float16) rounds the weights; without it they are written as they
-    are. `copy_guard` is what `inference.copy_guard` computed from the training text. A `card`
-    without front matter ("---") is given one. Raises ModelError if tokenizer and model do not fit
-    or the folder holds anything that is not a model's, WorkspaceError if the disk refuses.
+    `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
+    `copy_guard` is the file `inference.copy_guard` computed from the training text. Front matter
+    is added to a `card` that has none ("---"). Raises ModelError if tokenizer and model do not
+    match or the folder holds files that are not a model's, WorkspaceError if writing fails.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
@@ -119,10 +119,10 @@ def save(
 
 
 def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
-    """Read a model directory, ours or another's; executes nothing in it.
+    """Load a model directory, ours or another program's; executes nothing in it.
 
-    Checks everything before it reads the weights: ModelError or ConfigError says what is missing,
-    damaged or does not fit. Without `dtype` the weights keep the type of their file.
+    Everything is checked before the weights are read: ModelError or ConfigError says what is
+    missing, damaged or inconsistent. Without `dtype` the weights keep the type of their file.
     """
     with open_directory(folder) as path:
         contents = directory.read(path)

@@ -1,4 +1,4 @@
-"""What the models of all families share.
+"""The base class of all language models: forward pass, loss, initialisation, KV cache.
 
 Shapes: B batch, T tokens of this call, C width, V vocabulary.
 """
@@ -23,15 +23,15 @@ from ownwords.models.registry import model_class
 
 @dataclass(frozen=True)
 class ForwardContext:
-    """Of one forward pass: the positions of its tokens, and what each may attend to."""
+    """The positions, attention masks and KV cache of one forward pass."""
 
-    positions_BT: Tensor  # [B, T], or [1, T] where all rows are alike
+    positions_BT: Tensor  # [B, T], or [1, T] if all rows have the same positions
     masks: Mapping[int | None, AttentionMask]  # by window
     cache: KVCache | None = None
     counts: tuple[int, ...] = ()
 
     def finish(self) -> None:
-        """All layers have run: the tokens belong to the cache."""
+        """Advance the cache by this call's tokens, after all layers have run."""
         if self.cache is not None:
             self.cache.advance(self.counts)
 
@@ -42,9 +42,9 @@ class CausalLM(nn.Module):
     A module that replaces `embedding` or `head` (a quantised one, say) must implement `as_head()`
     and `weight`, which the loss multiplies by.
 
-    `gradient_checkpointing` trades time for memory in training: blocks are run again in the
-    backward pass. `dropout` applies to the embedded ids and to what each block adds,
-    drawn from PyTorch's random state.
+    `gradient_checkpointing` trades time for memory in training: the backward pass recomputes each
+    block. `dropout` applies to the embedded ids and to what each block adds, and is drawn from
+    PyTorch's random state.
     """
 
     embedding: Embedding
@@ -59,25 +59,25 @@ class CausalLM(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Allocate the parameters and leave them unfilled; on "meta" not even that."""
+        """Allocate the parameters without initialising them (on "meta", without allocating)."""
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
         self._dropout = 0.0
-        # PyTorch's layers fill themselves from the global random state; on "meta" they cannot.
+        # On "meta", PyTorch's layers do not initialise themselves from the global random state.
         with torch.device("meta"):
             self.assemble()
             self.head = None if config.tied else nn.Linear(config.width, config.vocabulary, False)
         self.to(dtype)
         device = torch.device("cpu" if device is None else device)
         if device.type != "meta":
-            # As `to_empty` does, which for tensors on "meta" imports a library of algebra first.
+            # Like `to_empty`, which for tensors on "meta" would first import SymPy.
             self._apply(  # type: ignore[no-untyped-call]
                 lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
             )
 
     def assemble(self) -> None:
-        """Make the family's parts, all but the head."""
+        """Create the modules of the family, except the head."""
         raise NotImplementedError
 
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
@@ -94,9 +94,9 @@ class CausalLM(nn.Module):
     ) -> Tensor:
         """Hidden states after the final norm, [B, T, C].
 
-        `documents_BT` numbers the documents packed into each row: attention never crosses a border
-        and positions restart there. With a cache the tokens follow those it holds; `lengths_B` says
-        how many of each row are real, the rest being padding on the right.
+        `documents_BT` numbers the documents packed into each row: attention never crosses a
+        document border, and positions restart there. With a cache, the tokens follow the cached
+        ones; `lengths_B` is the number of real tokens in each row, before padding on the right.
         """
         context = self.context(ids_BT, documents_BT, cache, lengths_B)
         x_BTC = self.run_blocks(ids_BT, context)
@@ -105,14 +105,14 @@ class CausalLM(nn.Module):
         return hidden_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """Mean and standard deviation of a parameter before training."""
+        """The mean and standard deviation to initialise a parameter with."""
         raise NotImplementedError
 
     def init_weights(self, seed: int) -> None:
-        """Fill every parameter from `seed`: the same values on any device, in any order.
+        """Initialise every parameter from `seed`, with the same values on any device.
 
-        Each tensor has its own generator, seeded with its name, and is drawn in float32 on the CPU;
-        PyTorch's global random state is neither read nor changed.
+        Each tensor has its own generator, seeded with its name, and is drawn in float32 on the CPU,
+        so order does not matter; PyTorch's global random state is neither read nor changed.
         """
         for name, parameter in self.named_parameters():
             mean, std = self.initial(name, parameter.shape)
@@ -127,7 +127,7 @@ class CausalLM(nn.Module):
                 parameter.copy_(values)
 
     def logits(self, hidden_BTC: Tensor) -> Tensor:
-        """[B, T, V]. For training use `loss`, which never holds them whole."""
+        """Logits [B, T, V]; for training use `loss`, which never holds all of them in memory."""
         if self.head is None:
             logits_BTV = self.embedding.as_head(hidden_BTC)
         else:
@@ -144,9 +144,9 @@ class CausalLM(nn.Module):
         documents_BT: Tensor | None = None,
         z_weight: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
-        """Summed cross entropy in nats and the number of tokens; targets of -100 do not count.
+        """Summed cross entropy in nats, and the number of targets; targets of -100 are ignored.
 
-        `targets_BT` are the ids that follow, already moved by one.
+        `targets_BT` are the next token ids, already shifted by one.
         """
         self._check_targets(targets_BT, ids_BT)
         hidden_BTC = self(ids_BT, documents_BT=documents_BT)
@@ -159,7 +159,7 @@ class CausalLM(nn.Module):
         )
 
     def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:
-        """A cache for `batch` texts of up to `length` tokens each."""
+        """Allocate a KV cache for `batch` texts of up to `length` tokens each."""
         if not 1 <= length <= self.config.context:
             raise OwnwordsError(
                 f"a cache of {length} tokens was asked for; the context is {self.config.context}"
@@ -182,7 +182,7 @@ class CausalLM(nn.Module):
         cache: KVCache | None,
         lengths_B: Tensor | None,
     ) -> ForwardContext:
-        """Checks the input; computes, once for all layers, what each token may attend to."""
+        """Check the input, and compute positions and attention masks once for all layers."""
         self._check(ids_BT, documents_BT)
         batch, tokens = ids_BT.shape
         windows = set(self.config.windows())
@@ -192,7 +192,7 @@ class CausalLM(nn.Module):
             counts = cache.counts(batch, tokens, lengths_B)
             views = {window: KVCacheView(cache, window, tokens, counts) for window in windows}
             masks = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
-            # Padding may lie beyond the last position there is; nothing ever looks at it.
+            # Clamp the positions of padding, which may exceed the last one; no token attends to it.
             positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
             return ForwardContext(positions_BT, masks, cache, tuple(counts))
         row_1T = torch.arange(tokens, device=ids_BT.device)[None]
@@ -211,7 +211,7 @@ class CausalLM(nn.Module):
 
     @property
     def dropout(self) -> float:
-        """See the class; 0 unless set."""
+        """The dropout probability, 0 by default; see the class."""
         return self._dropout
 
     @dropout.setter
@@ -224,11 +224,11 @@ class CausalLM(nn.Module):
                 block.dropout = share
 
     def apply_dropout(self, x_BTC: Tensor) -> Tensor:
-        """The embedded ids, in training with dropout."""
+        """Apply dropout to the embedded ids in training."""
         return F.dropout(x_BTC, self._dropout, self.training)
 
     def run_block(self, block: nn.Module, *inputs: object) -> Tensor:
-        """The output of a block; with gradient checkpointing its activations are not saved."""
+        """Run a block; with gradient checkpointing its activations are recomputed, not saved."""
         if self.gradient_checkpointing and torch.is_grad_enabled():
             out_BTC: Tensor = checkpoint(block, *inputs, use_reentrant=False)
         else:
@@ -256,7 +256,7 @@ class CausalLM(nn.Module):
         self._check_range("target", targets_BT, ignored=IGNORED)
 
     def _check_range(self, name: str, ids_BT: Tensor, ignored: int = 0) -> None:
-        if ids_BT.device.type != "cpu":  # there, looking at the values would wait for the device
+        if ids_BT.device.type != "cpu":  # reading the values would synchronise with the device
             return
         lowest, highest = (int(end) for end in torch.aminmax(ids_BT))
         if lowest < min(0, ignored) or highest >= self.config.vocabulary:
@@ -273,16 +273,16 @@ def build(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> CausalLM:
-    """The model of a config: parameters allocated, not filled (`init_weights` or a file does)."""
+    """Build the model of a config with uninitialised parameters, for `init_weights` or a file."""
     model: CausalLM = model_class(config)(config, device=device, dtype=dtype)
     return model
 
 
 def embedding_std(width: int) -> float:
-    """0.02, and less above a width of 256.
+    """The standard deviation of the initial embedding: 0.02, less above a width of 256.
 
-    Where the head is the embedding, a fresh model bets on repeating the token it has just read,
-    with a logit of about spread * width: 5 is harmless, the 20 of width 1,024 would not be.
+    With a tied head, a new model predicts the token it has just read, with a logit of about
+    std * width: 5 is harmless, the 20 of width 1,024 would not be.
     """
     return 0.02 * min(1.0, 256 / width)
 
@@ -290,7 +290,7 @@ def embedding_std(width: int) -> float:
 def _packed(
     row_1T: Tensor, starts_BT: Tensor, windows: Iterable[int | None]
 ) -> dict[int | None, AttentionMask]:
-    """By window, of rows of several documents: the first token that each may look at."""
+    """The masks by window for packed documents: the first token that each token attends to."""
     near = {
         w: starts_BT if w is None else torch.maximum(starts_BT, row_1T - w + 1) for w in windows
     }

@@ -1,10 +1,10 @@
-"""A model directory without its weights, checked: config, tokenizer, card; no torch.
+"""Reads and checks a model directory without its weights; does not import torch.
 
     config.json  model.safetensors  generation_config.json    the model
     tokenizer.json  tokenizer_config.json                     its tokenizer
     README.md                                                 its card
     ownwords.json                                             its provenance
-    copy-guard.safetensors                                    what it must not copy; optional
+    copy-guard.safetensors                                    its copy guard; optional
 
 A directory is refused if its tokenizer is not the one that the model was saved with.
 """
@@ -42,12 +42,12 @@ FORMAT = 1
 
 _MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, with 262,144 tokens, has 33 MB
 _MAX_CARD_BYTES = 4 << 20
-# What `bundle.save` adds to the provenance.
+# The fields that `bundle.save` itself adds to the provenance.
 RESERVED = {"format", "written_by", "tokenizer"}
 
 
 class Tokenizer(Protocol):
-    """What saving a model needs of its tokenizer."""
+    """The part of a tokenizer's interface that saving a model uses."""
 
     @property
     def vocabulary_size(self) -> int: ...
@@ -63,10 +63,10 @@ class Tokenizer(Protocol):
 class ModelDirectory:
     """The contents of a model directory, without its weights.
 
-    `tokenizer_files` are the bytes of the tokenizer's files by name; a tokenizer made of them must
-    be passed to `check_tokenizer`. `generation` is generation_config.json, `provenance` what
-    `bundle.save` was given, `fingerprint` the tokenizer's at that time (None in a foreign
-    directory).
+    `tokenizer_files` are the contents of the tokenizer's files by name; a tokenizer built from them
+    must be passed to `check_tokenizer`. `generation` is generation_config.json, `provenance` the
+    argument of `bundle.save`, `fingerprint` the tokenizer's when the model was saved (None if
+    another program wrote the directory).
     """
 
     config: ModelConfig
@@ -77,7 +77,7 @@ class ModelDirectory:
     fingerprint: str | None
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """ModelError if this is not the tokenizer that the model was trained with."""
+        """Raise ModelError if this is not the tokenizer that the model was saved with."""
         check_size(tokenizer.vocabulary_size, self.config, "the tokenizer")
         if self.fingerprint not in (None, tokenizer.fingerprint()):
             raise _another_tokenizer("the tokenizer")
@@ -85,7 +85,7 @@ class ModelDirectory:
 
 @contextmanager
 def open_directory(folder: str | Path) -> Iterator[Path]:
-    """Yields the path to read `folder` from; an OSError becomes a ModelError."""
+    """Yield the path to read `folder` from; an OSError becomes a ModelError."""
     try:
         yield atomic_dir.readable_dir(Path(folder))
     except OSError as error:
@@ -97,15 +97,15 @@ def base_name(provenance: Mapping[str, object]) -> str:
     name = provenance.get("base_name")
     if isinstance(name, str):
         return name
-    # Earlier versions wrote a sentence.
+    # Earlier versions stored a sentence instead of the name.
     sentence = re.match(r"tuned from (.+?)(?: through a LoRA)?$", str(provenance.get("base")))
     return sentence[1] if sentence else ""
 
 
 def read(folder: Path) -> ModelDirectory:
-    """Read a model directory, ours or another's, without its weights; executes nothing in it.
+    """Read a model directory without its weights; executes nothing in it.
 
-    ModelError or ConfigError says what is missing, damaged or does not fit.
+    ModelError or ConfigError says what is missing, damaged or inconsistent.
     """
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder", hint="give the folder that holds config.json")
@@ -136,7 +136,7 @@ def read(folder: Path) -> ModelDirectory:
 def _read_provenance(
     folder: Path, tokenizer: bytes, config: ModelConfig
 ) -> tuple[str | None, dict[str, object]]:
-    """The tokenizer's fingerprint and the provenance, if the tokenizer is still the same."""
+    """The tokenizer's fingerprint and the provenance; ModelError if the tokenizer has changed."""
     where = str(folder / TOKENIZER)
     tokens = tokens_digest(tokenizer, where, config)
     if not (folder / PROVENANCE).exists():
@@ -164,9 +164,9 @@ def _another_tokenizer(what: str) -> ModelError:
 
 
 def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
-    """A digest of which id is which token, whatever the layout of the file.
+    """A digest of the id-to-token table of a tokenizer.json, independent of the file's layout.
 
-    ModelError if an id is beyond the vocabulary of the model.
+    ModelError if an id exceeds the model's vocabulary.
     """
     parsed = parse_json(data, where)
     model, added = parsed.get("model"), parsed.get("added_tokens") or []
@@ -189,7 +189,7 @@ def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
 
 
 def check_size(size: int, config: ModelConfig, what: str) -> None:
-    """ModelError if the tokenizer has more tokens than the model rows; fewer are padding."""
+    """Raise ModelError if the tokenizer has more tokens than the model; fewer are allowed."""
     if size > config.vocabulary:
         raise ModelError(
             f"{what} has {size:,} tokens, but the model only {config.vocabulary:,} (vocab_size in"

@@ -1,4 +1,4 @@
-"""Which model a directory holds: a digest of its files, and a stamp that changes with them."""
+"""Identifies the model in a directory: a digest of its files, and a stamp that is cheap to read."""
 
 import hashlib
 import time
@@ -10,7 +10,7 @@ from ownwords.models import atomic_dir
 from ownwords.models.directory import COPY_GUARD, PROVENANCE
 from ownwords.models.untrusted_files import open_file
 
-# Of the files, those that decide what the model writes; its card may be edited.
+# The suffixes of the files that affect the model's output; the card does not.
 _DECISIVE = {".json", ".safetensors", ".jinja", ".txt", ".model", ".xz"}
 # mtime granularity: a file younger than this may change and keep its times.
 _SETTLED_NS = 2_000_000_000
@@ -21,10 +21,10 @@ _digests: dict[tuple[Path, int, int, int, int], str] = {}
 
 
 def model_fingerprint(folder: Path, *, copy_guard: bool = True, provenance: bool = False) -> str:
-    """A digest of weights, config, tokenizer and copy guard; empty where there is no directory.
+    """A digest of weights, config, tokenizer and copy guard; "" if there is no directory.
 
-    With `provenance` (what a tuning asks of its base) of that, too. Digests of files that have not
-    changed since this process read them are reused.
+    `provenance` includes the provenance file (fine-tuning depends on its base's). Digests of files
+    that have not changed since this process read them are reused.
     """
     parts: list[str] = []
     with translate_os_errors(folder):
@@ -38,7 +38,7 @@ def model_fingerprint(folder: Path, *, copy_guard: bool = True, provenance: bool
 
 
 def model_stamp(folder: Path) -> Stamp:
-    """Name, inode, mtime and size of each file: changes when a file is replaced; reads none."""
+    """Name, inode, mtime and size of each file, to detect changes without opening the files."""
     stats = ((path.name, path.stat()) for path in _decisive_files(folder))
     return tuple((name, stat.st_ino, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 

@@ -1,7 +1,7 @@
-"""Single layers in C++ for training on the CPU: what PyTorch does in many passes, each in one.
+"""Fused C++ layers for training on the CPU: one memory pass where PyTorch needs several.
 
-Every function has a plain twin in layers.py, rope.py or loss.py, which is the reference and does
-the work where `is_supported` is False: another device or dtype, no library, torch.compile.
+Every function has a reference implementation in layers.py, rope.py or loss.py, which is used where
+`is_supported` is False: another device or dtype, no library, torch.compile.
 
 Shapes: B batch, T tokens, N tokens of all rows, C width, F hidden width, H heads, K key/value
 heads, X all heads (H + 2 K), D dimensions of a head.
@@ -20,15 +20,15 @@ from ownwords.native import bindings
 from ownwords.native.bindings import NativeLibrary
 from ownwords.native.build import Isa
 
-MAX_TOKENS = 1024  # a block of scores, and each head's keys and values, then stay in the cache
-FAST_BF16 = Isa.AVX512BF16  # from here on bfloat16 products are faster than float32
-TILE = 32  # what the sides of matrices must be multiples of for bfloat16 products
+MAX_TOKENS = 1024  # up to this length a block of scores and a head's keys and values fit the cache
+FAST_BF16 = Isa.AVX512BF16  # the lowest level with bfloat16 products faster than float32
+TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
 
 
 @cache
 def find_library() -> NativeLibrary | None:
-    """The library, on torch's OpenMP threads or as many of its own; None without one."""
+    """Load the library, using torch's OpenMP threads or as many of its own; None if unavailable."""
     native = bindings.load_library()
     if native is not None:
         for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
@@ -39,7 +39,7 @@ def find_library() -> NativeLibrary | None:
 
 
 def library() -> NativeLibrary:
-    """The library, where `is_supported` or `supports_attention` said that there is one."""
+    """The library; call only if `is_supported` or `supports_attention` returned True."""
     native = find_library()
     assert native is not None
     return native
@@ -52,7 +52,7 @@ def has_fast_bf16() -> bool:
 
 
 def is_supported(*tensors: Tensor) -> bool:
-    """Whether the library takes these tensors."""
+    """Whether the library is available and supports these tensors' device and dtype."""
     return (
         not torch.compiler.is_compiling()
         and all(
@@ -64,7 +64,7 @@ def is_supported(*tensors: Tensor) -> bool:
 
 
 def supports_attention(ids_BT: Tensor) -> bool:
-    """Whether attention over these tokens needs no mask, only the first token that each sees."""
+    """Whether fused attention supports these tokens; it needs `first_BT` instead of a mask."""
     return (
         ids_BT.device.type == "cpu"
         and ids_BT.shape[1] <= MAX_TOKENS
@@ -80,13 +80,13 @@ def rms_norm(x: Tensor, weight_C: Tensor, eps: float, offset: float) -> Tensor:
 
 
 def gated_activation(gate_up: Tensor, gelu: bool) -> Tensor:
-    """activation(gate) * up, where the last dimension is gate and up side by side."""
+    """Compute activation(gate) * up; the last dimension holds gate and up concatenated."""
     y: Tensor = _GatedFunction.apply(gate_up, gelu)  # type: ignore[no-untyped-call]
     return y
 
 
 def gelu(x: Tensor) -> Tensor:
-    """The tanh approximation of gelu."""
+    """The tanh approximation of GELU."""
     y: Tensor = _GeluFunction.apply(x)  # type: ignore[no-untyped-call]
     return y
 
@@ -99,7 +99,7 @@ def norm_and_rope(
     eps: float,
     offset: float,
 ) -> Tensor:
-    """RMSNorm of queries and keys, if there are norms, and rotary positions; values unchanged."""
+    """Apply RMSNorm (if `norms`) and RoPE to queries and keys; values are unchanged."""
     half = x_BTXD.shape[-1] // 2
     cos, sin = (part[..., :half].float().contiguous() for part in angles)
     y_BTXD: Tensor = _NormAndRopeFunction.apply(  # type: ignore[no-untyped-call]
@@ -109,7 +109,7 @@ def norm_and_rope(
 
 
 def attention(x_BTXD: Tensor, kv_heads: int, first_BT: Tensor | None, scale: float) -> Tensor:
-    """Causal attention, [B, T, H * D]: each token sees those from `first_BT` to itself."""
+    """Causal attention, [B, T, H * D]: each token attends from index `first_BT` up to itself."""
     y: Tensor = _AttentionFunction.apply(  # type: ignore[no-untyped-call]
         x_BTXD, kv_heads, first_BT, scale
     )
@@ -119,7 +119,7 @@ def attention(x_BTXD: Tensor, kv_heads: int, first_BT: Tensor | None, scale: flo
 def cross_entropy_(
     logits_NV: Tensor, targets_N: Tensor, weights_N: Tensor, z_weight: float, with_grad: bool
 ) -> float:
-    """The weighted sum of the rows' losses; `with_grad` the logits become their gradient."""
+    """The weighted sum of the rows' losses; with `with_grad`, logits are replaced by gradients."""
     total = ctypes.c_double(0.0)
     _call(
         "cross_entropy",
@@ -143,10 +143,10 @@ def adamw_(
     scale: float = 1.0,
     bf16_copy: Tensor | None = None,
 ) -> None:
-    """One step of AdamW in one pass; `step` counts from 1, `scale` multiplies the gradient.
+    """One AdamW step in one memory pass; `step` counts from 1, `scale` multiplies the gradient.
 
-    `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous;
-    `bf16_copy` is a bfloat16 copy of the weight, written too.
+    `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous.
+    `bf16_copy`, if given, receives the new weight in bfloat16.
     """
     library().adamw(
         DTYPES[gradient.dtype],
@@ -301,5 +301,5 @@ class _AttentionFunction(torch.autograd.Function):
 
 
 def first_stride(first_BT: Tensor | None) -> int:
-    """The distance between rows of `first_BT`: 0 if one row, or none, serves all."""
+    """The stride between rows of `first_BT`: 0 if it is None or has one row for all."""
     return 0 if first_BT is None or first_BT.shape[0] == 1 else first_BT.shape[1]

@@ -1,8 +1,8 @@
 """A whole transformer block in one call of the C++ library, with all products in bfloat16.
 
-PyTorch runs some forty operations for a block and its backward pass, each of which writes to
-memory what the next one reads: for a small model that is most of its time. Here a block is one
-operation if it computes in bfloat16 (autocast, or bfloat16 weights) and consists of plain layers.
+PyTorch runs about forty operations for a block and its backward pass, each writing to memory what
+the next one reads; for a small model that takes most of the time. Here a block is one operation if
+it computes in bfloat16 (autocast, or bfloat16 weights) and consists of plain layers.
 Otherwise (an adapter, quantized weights, a cache, odd sizes) `fusable_weights` returns None, and
 the block runs layer by layer.
 
@@ -36,9 +36,9 @@ _ROLES = {
 
 @dataclass(slots=True)
 class BlockModules:
-    """The modules of a block. `qkv`: query, key and value, or one layer that computes all three.
+    """The modules of a block; `qkv` holds query, key and value, or one layer for all three.
 
-    `head_norms`: of queries and keys; `gate`: None if the MLP has none.
+    `head_norms` are the norms of queries and keys; `gate` is None if the MLP has no gate.
     """
 
     attention_norm: nn.Module
@@ -55,14 +55,14 @@ class BlockModules:
     gelu: bool
 
     def linears(self) -> Iterator[nn.Module]:
-        """The layers that must be plain nn.Linear."""
+        """Yield the layers that must be plain nn.Linear."""
         yield from self.qkv
         yield from (self.output, self.up, self.down)
         if self.gate is not None:
             yield self.gate
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights by the names of Role in api.h."""
+        """The weights and biases by the names of Role in api.h."""
         modules = {
             "ATTENTION_NORM": self.attention_norm,
             **dict(zip(("QUERY", "KEY", "VALUE"), self.qkv, strict=False)),
@@ -82,7 +82,7 @@ class BlockModules:
 def llama_modules(
     attention_norm: RMSNorm, attention: Attention, mlp_norm: RMSNorm, mlp: GatedMLP
 ) -> BlockModules | None:
-    """The modules of a block like Llama's; None for an activation that the library lacks."""
+    """The modules of a Llama-style block; None if the library lacks its activation."""
     if mlp.activation not in (F.silu, gelu_tanh):
         return None
     norms = (attention.query_norm, attention.key_norm)
@@ -109,9 +109,9 @@ def forward(
     angles: Angles | None,
     dropout: float,
 ) -> Tensor | None:
-    """The block's output, or None where it must be computed layer by layer.
+    """The block's output, or None if it must be computed layer by layer.
 
-    Dropout depends on a seed drawn from PyTorch's random state, and not on threads.
+    Dropout depends on a seed drawn from PyTorch's random state, not on the number of threads.
     """
     weights = None if modules is None else fusable_weights(modules, x_BTC, mask)
     if modules is None or weights is None:
@@ -127,8 +127,8 @@ def forward(
 def fusable_weights(
     modules: BlockModules, x_BTC: Tensor, mask: AttentionMask
 ) -> dict[str, Tensor] | None:
-    """The weights by role, if the library takes the block and is faster."""
-    # supports_attention first: torch.compile must not trace how the library is found.
+    """The weights by role if the library supports the block and is faster, else None."""
+    # supports_attention comes first, so that torch.compile does not trace the library's loading.
     if not (
         fused.supports_attention(x_BTC) and fused.is_supported(x_BTC) and fused.has_fast_bf16()
     ):
@@ -214,14 +214,14 @@ def _set_pointers(
 class _Scratch(threading.local):
     """Scratch memory that all blocks of a thread share.
 
-    Separate ones would leave holes between the saved activations: a quarter of a gigabyte with 12
-    blocks of width 768. It lives as long as somebody holds what `of` returned.
+    Separate buffers would leave holes between the saved activations: 0.25 GB with 12 blocks of
+    width 768. The memory is freed when the last reference to the tensor from `of` is gone.
     """
 
     _last: weakref.ref[Tensor] | None = None
 
     def of(self, size: int) -> Tensor:
-        """Memory of at least so many bytes."""
+        """A buffer of at least `size` bytes, reused if possible."""
         last = self._last() if self._last is not None else None
         if last is None or last.numel() < size:
             last = torch.empty(size, dtype=torch.uint8)
@@ -255,7 +255,7 @@ class _BlockFunction(torch.autograd.Function):
             args.cos, args.sin = (each.data_ptr() for each in angles)
         fused.library().block_sizes(ctypes.addressof(args))
         with_grad = any(ctx.needs_input_grad)
-        # Scratch before `saved`, which then lies where the step before had it.
+        # Allocate scratch before `saved`, which then gets the same memory as in the last step.
         scratch = _scratch.of(
             max(args.forward_scratch_bytes, args.backward_scratch_bytes if with_grad else 0)
         )
@@ -265,7 +265,7 @@ class _BlockFunction(torch.autograd.Function):
         _set_inputs(args, x_BTC, saved, scratch, first_BT, angles)
         fused.library().block_forward(ctypes.addressof(args))
         ctx.args, ctx.roles, ctx.scratch = args, roles, scratch
-        # All that args points to; autograd notices weights that change in between.
+        # Save everything args points to; autograd detects weights modified before backward.
         ctx.save_for_backward(x_BTC, saved, first_BT, *(angles or (None, None)), *weights)
         return y_BTC
 

@@ -1,8 +1,7 @@
-"""Gemma 3, text only: norms on both sides of each half, GeGLU, windows in five layers of six.
+"""Gemma 3, text only: norms before and after each part, GeGLU, windows in five of six layers.
 
-Gemma Team 2025 (arXiv 2503.19786). Layers with a window rotate by a faster base than those that
-attend to everything; the embedding is multiplied by the root of the width; norms store their
-distance from 1.
+Gemma Team 2025 (arXiv 2503.19786). Layers with a sliding window have their own, smaller RoPE base;
+the embedding is multiplied by the root of the width; norm weights are stored minus 1.
 Shapes: B batch, T tokens, C width.
 """
 
@@ -24,7 +23,7 @@ from ownwords.models.rope import Angles, RotaryEmbedding
 
 
 class Gemma3Block(ResidualBlock):
-    """Attention, then MLP, each normed before and after, and added to its input."""
+    """Attention, then MLP, each with norms before and after and a residual connection."""
 
     def __init__(self, layer: int, config: Gemma3Config) -> None:
         super().__init__()
@@ -46,7 +45,7 @@ class Gemma3Block(ResidualBlock):
 
 
 class Gemma3(CausalLM):
-    """A Gemma 3 model that reads text."""
+    """A Gemma 3 model, text only."""
 
     config: Gemma3Config
 
@@ -60,7 +59,7 @@ class Gemma3(CausalLM):
 
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
         x_BTC = self.embedding(ids_BT)
-        # Rounded to the model's dtype before it multiplies, as in training: 33.94 is 34 in bf16.
+        # Round the factor to the model's dtype first, as in training: 33.94 becomes 34 in bf16.
         x_BTC = x_BTC * torch.tensor(
             self.config.embedding_scale, dtype=x_BTC.dtype, device=x_BTC.device
         )
@@ -73,7 +72,7 @@ class Gemma3(CausalLM):
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """1 / sqrt(inputs) everywhere; zero where a block writes would be undone by its norm."""
+        """1 / sqrt(inputs) for all matrices: the norm after an output would undo a zero start."""
         if name.endswith("norm.weight"):
             return 0.0, 0.0
         if name in ("embedding.weight", "head.weight"):

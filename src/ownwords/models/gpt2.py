@@ -1,7 +1,7 @@
-"""GPT-2, and GPT-3 below a billion: learned positions, LayerNorm, biases, gelu.
+"""GPT-2, and the small GPT-3 models: learned positions, LayerNorm, biases, GELU.
 
 Radford et al. 2019; Brown et al. 2020 (arXiv 2005.14165), whose small models have the same parts
-(the paper alternates dense with sparse attention, which every reproduction leaves out).
+(the paper alternates dense and sparse attention, which reproductions omit).
 Shapes: B batch, T tokens, C width.
 """
 
@@ -23,7 +23,7 @@ from ownwords.models.layers import (
 
 
 class GPT2Attention(nn.Module):
-    """Attention whose query, key and value come from one matrix, as GPT-2's weights are stored."""
+    """Attention with one matrix for query, key and value, as in GPT-2's files."""
 
     def __init__(self, layer: int, config: GPT2Config) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class GPT2Attention(nn.Module):
 
 
 class GPT2MLP(nn.Module):
-    """down(gelu(up(x)))."""
+    """Compute down(gelu(up(x)))."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class GPT2MLP(nn.Module):
 
 
 class GPT2Block(ResidualBlock):
-    """Attention, then MLP, each added to its input."""
+    """Attention, then MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, layer: int, config: GPT2Config) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GPT2Block(ResidualBlock):
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
     def modules_of_block(self) -> BlockModules:
-        """The modules that the block in C++ reads."""
+        """The modules of this block for the fused C++ implementation."""
         attention = self.attention
         return BlockModules(
             self.attention_norm,
@@ -102,7 +102,7 @@ class GPT2Block(ResidualBlock):
 
 
 class GPT2(CausalLM):
-    """A GPT-2; its weights are stored transposed, here they are plain linear layers."""
+    """A GPT-2 model of plain linear layers; Hugging Face stores their weights transposed."""
 
     config: GPT2Config
 
@@ -121,7 +121,7 @@ class GPT2(CausalLM):
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """The published scheme, so that runs compare: 0.02, less where blocks add up."""
+        """The published scheme: std 0.02, divided by sqrt(2 * layers) for the residual outputs."""
         if name.endswith(".bias"):
             return 0.0, 0.0
         if "norm." in name:

@@ -1,8 +1,8 @@
-"""Keys and values of the tokens already read, allocated once for the longest texts to come.
+"""The KV cache: keys and values of the tokens already read, allocated once at full length.
 
-The token at position p lies in slot p of its row, in layers that attend through a window too: a
-text can be cut anywhere, and another begin with its first part. One slot more, the last, takes what
-nobody looks at: padding.
+The token at position p is stored in slot p of its row, also in layers with a sliding window, so
+that a text can be truncated anywhere and its prefix copied to another row. One additional slot, the
+last, receives padding, which no token attends to.
 
 Shapes: B rows, T tokens of this call, S slots or keys, K key/value heads, D dimensions of a head.
 """
@@ -18,19 +18,19 @@ from ownwords.core.errors import OwnwordsError
 
 @dataclass(frozen=True)
 class CacheSlots:
-    """Where the tokens of one call are stored, and between which slots they look around."""
+    """The slots where one call's tokens are stored, and the slots [first, end) they attend to."""
 
-    slots: slice | Tensor  # one slice in all rows, or [B or 1, T]
+    slots: slice | Tensor  # the same slice in all rows, or [B or 1, T]
     first: int
     end: int
     mask: Tensor | None = None  # [B or 1, 1, T, end - first]
-    causal: bool = False  # instead of a mask: nothing came before, and each sees what precedes it
+    causal: bool = False  # instead of a mask: the cache was empty, so plain causal attention
 
 
 class KVCache:
-    """What a model keeps between calls: for each layer keys and values, for each row a length."""
+    """The KV cache of a model: keys and values of each layer, and the length of each row."""
 
-    numbers_B: Tensor | None = None  # the rows meant, where they do not lie side by side
+    numbers_B: Tensor | None = None  # the indices of the rows, if they are not contiguous
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class KVCache:
         self.batch = batch
         self.length = length
         self.device = device
-        self.lengths = [0] * batch  # kept in Python: reading them never waits for a device
-        # Zeros, not whatever lies there: a masked slot still takes part as 0 * its value.
+        self.lengths = [0] * batch  # Python ints: reading them never synchronises with the device
+        # Zeros, not uninitialised memory: a masked slot contributes 0 * its value, NaN for NaN.
         shape = (batch, kv_heads, length + 1, head_dim)
         self.keys_BKSD = [torch.zeros(shape, device=device, dtype=dtype) for _ in windows]
         self.values_BKSD = [torch.zeros_like(keys_BKSD) for keys_BKSD in self.keys_BKSD]
 
     def counts(self, batch: int, tokens: int, lengths_B: Tensor | None) -> list[int]:
-        """How many of the next `tokens` are real in each row; what does not fit is refused."""
+        """The number of real tokens per row in the next call; an error if they do not fit."""
         if batch != self.batch:
             raise OwnwordsError(f"the cache holds {self.batch} texts, and {batch} were given")
         counts = [tokens] * batch if lengths_B is None else [int(n) for n in lengths_B.tolist()]
@@ -70,27 +70,27 @@ class KVCache:
         return counts
 
     def positions(self, tokens: int) -> Tensor:
-        """Positions of the next `tokens` of each row: [B, T], or [1, T] where all are alike."""
+        """The positions of each row's next `tokens`: [B, T], or [1, T] if all are the same."""
         lengths = self.lengths[:1] if len(set(self.lengths)) == 1 else self.lengths
         starts_B1 = torch.tensor(lengths, device=self.device)[:, None]
         return starts_B1 + torch.arange(tokens, device=self.device)
 
     def advance(self, counts: Sequence[int]) -> None:
-        """All layers have stored a call's tokens."""
+        """Add a call's token counts to the lengths, after all layers have stored the tokens."""
         self.lengths = [length + more for length, more in zip(self.lengths, counts, strict=True)]
 
     def cut(self, row: int, length: int) -> None:
-        """Forget what a row holds beyond its first `length` tokens."""
+        """Truncate a row to its first `length` tokens."""
         self.lengths[row] = min(self.lengths[row], length)
 
     def copy(self, source: int, row: int, length: int) -> None:
-        """A row begins with the first `length` tokens of another, and holds nothing else."""
+        """Replace the contents of `row` with the first `length` tokens of the row `source`."""
         for stored_BKSD in (*self.keys_BKSD, *self.values_BKSD):
             stored_BKSD[row, :, :length] = stored_BKSD[source, :, :length]
         self.lengths[row] = length
 
     def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
-        """Where the next tokens go in the layers of a window, and what they may look at there."""
+        """The slots and the mask for the next tokens, in the layers with this window."""
         alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
         length, count = self.lengths[0], counts[0]
         slots: slice | Tensor = slice(length, length + count)
@@ -103,7 +103,7 @@ class KVCache:
         first, end = 0 if window is None else max(0, min(self.lengths) + 1 - window), max(1, *ends)
         if alike and count == tokens == 1:
             return CacheSlots(slots, first, end)
-        # Padding looks where its row's last token does: at something, or it would be no number.
+        # Padding gets the mask of its row's last token: attention over no slots would be NaN.
         last_B1 = torch.tensor(ends, device=self.device)[:, None] - 1
         positions_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
         slots_1S = torch.arange(first, end, device=self.device)[None]
@@ -111,7 +111,7 @@ class KVCache:
 
 
 class KVCacheRows(KVCache):
-    """Some rows of a cache, as one of their own in the same memory, for one call."""
+    """A view of some rows of a cache, sharing its memory, for one call."""
 
     def __init__(self, cache: KVCache, rows: Sequence[int]) -> None:
         self._cache, self._rows = cache, rows
@@ -132,10 +132,10 @@ class KVCacheRows(KVCache):
 
 
 class StaticKVCache(KVCache):
-    """All rows of a cache for calls whose shapes never change, so that they can be recorded.
+    """All rows of a cache for calls of constant shapes, which can be captured in a CUDA graph.
 
-    Where tokens go is a tensor, `slots_BT`; what is none goes to the slot after the last. They look
-    around among the first `span` slots. The lengths of the cache are left to the caller.
+    `slots_BT` holds the slot of each token; padding goes to the extra slot at the end. Tokens
+    attend to the first `span` slots. The caller updates the lengths of the cache.
     """
 
     def __init__(self, cache: KVCache, slots_BT: Tensor, span: int) -> None:
@@ -159,7 +159,7 @@ class StaticKVCache(KVCache):
 
 
 class KVCacheView:
-    """How the layers of one window store the tokens of one call, and what these may look at."""
+    """Access to the cache for one call, for the layers with the same window."""
 
     def __init__(
         self, cache: KVCache, window: int | None, tokens: int, counts: Sequence[int]
@@ -179,7 +179,7 @@ class KVCacheView:
             self._rows_B1 = rows_B[:, None]
 
     def extend(self, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values; all those that this call's tokens may look at."""
+        """Store a layer's new keys and values; returns those this call's tokens attend to."""
         keys_BKSD = self._extend(self.cache.keys_BKSD[layer], keys_BKTD)
         values_BKSD = self._extend(self.cache.values_BKSD[layer], values_BKTD)
         return keys_BKSD, values_BKSD
@@ -197,9 +197,9 @@ class KVCacheView:
 
 
 def visible(queries_BT: Tensor, keys_BS: Tensor, window: int | None) -> Tensor:
-    """[B, 1, T, S]: whether the token at a position may look at the one at another.
+    """The causal attention mask [B, 1, T, S] from the positions of queries and keys.
 
-    A window of W is the token and W - 1 before it.
+    A window of W is the token itself and the W - 1 tokens before it.
     """
     query = queries_BT[:, None, :, None]
     key = keys_BS[:, None, None, :]

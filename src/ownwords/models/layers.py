@@ -1,6 +1,6 @@
-"""The parts that every family is made of: norm, attention, gated MLP, embedding.
+"""Layers shared by the model families: RMSNorm, attention, gated MLP, embedding.
 
-Shapes: B batch, T tokens of this call, S keys they may look at, C width, H heads, K key/value
+Shapes: B batch, T tokens of this call, S keys they may attend to, C width, H heads, K key/value
 heads, D dimensions of a head, F hidden width of the MLP, V vocabulary.
 """
 
@@ -18,9 +18,9 @@ from ownwords.models.rope import Angles, apply_rope
 
 
 class RMSNorm(nn.Module):
-    """Divide by the root of the mean square, then scale; computed in float32 at least.
+    """RMSNorm: divide by the root mean square, then scale; computed in at least float32.
 
-    With `offset` 1 the stored weight is the scale's distance from one (Gemma).
+    The scale is `weight + offset`; Gemma uses an offset of 1.
     """
 
     def __init__(self, width: int, eps: float, offset: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class RMSNorm(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """A transformer block, whose parts add to their input, less `dropout`."""
+    """A transformer block of residual parts, with dropout on what each part adds."""
 
     dropout = 0.0
 
@@ -57,10 +57,10 @@ class ResidualBlock(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """The table of token (or position) vectors, shared with the head where that is tied."""
+    """A table of token (or position) vectors, shared with the head if the embedding is tied."""
 
     def reset_parameters(self) -> None:
-        """Leave it unfilled: on "meta" PyTorch would import its compiler, seconds and 70 MB."""
+        """Do nothing: on "meta", PyTorch's version imports its compiler (seconds, 70 MB)."""
 
     def as_head(self, hidden_BTC: Tensor) -> Tensor:
         return F.linear(hidden_BTC, self.weight)
@@ -68,23 +68,23 @@ class Embedding(nn.Embedding):
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """What the tokens of one forward pass may attend to, in all layers that share a window.
+    """The attention mask of one forward pass, for all layers with the same window.
 
-    One of three: a `dense` mask, `causal`, or `first_BT`; without any, every token sees all keys.
+    At most one of `dense`, `causal` and `first_BT` is set; if none is, every token sees all keys.
     """
 
     dense: Tensor | None  # [B or 1, 1, T, S], True where a token may attend
-    causal: bool = False  # to itself and everything before
-    view: KVCacheView | None = None  # where earlier keys and values are, if there are any
-    first_BT: Tensor | None = None  # from this token to itself
+    causal: bool = False  # each token attends to itself and all tokens before it
+    view: KVCacheView | None = None  # the KV cache, if there is one
+    first_BT: Tensor | None = None  # each token attends from this index up to itself
 
     @property
     def suits_fused(self) -> bool:
-        """Whether the attention in C++ computes it: no cache, no dense mask."""
+        """Whether the fused C++ attention supports this mask: no cache and no dense mask."""
         return self.view is None and (self.causal or self.first_BT is not None)
 
     def as_dense(self, tokens: int) -> Tensor | None:
-        """The dense mask, computed from `first_BT` where that is given."""
+        """The dense mask [B or 1, 1, T, S], computed from `first_BT` if given; may be None."""
         if self.first_BT is None:
             return self.dense
         row_T = torch.arange(tokens, device=self.first_BT.device)
@@ -98,11 +98,11 @@ def attend(
     mask: AttentionMask,
     scale: float,
 ) -> Tensor:
-    """Softmax attention, heads joined: [B, T, H * D]."""
+    """Scaled dot-product attention with the heads concatenated: [B, T, H * D]."""
     B, H, T, D = query_BHTD.shape
     shared = H // key_BKSD.shape[1]
     if shared > 1 and T > 1:
-        # PyTorch's CPU kernel is fused only for equal heads; at T = 1 copying would cost more.
+        # PyTorch's fused CPU kernel needs equal head counts; at T = 1 copying would cost more.
         key_BKSD = key_BKSD.repeat_interleave(shared, dim=1)
         value_BKSD = value_BKSD.repeat_interleave(shared, dim=1)
     out_BHTD = F.scaled_dot_product_attention(
@@ -118,10 +118,11 @@ def attend(
 
 
 def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
-    """The outputs of several layers for one input; while training, joined, by one product.
+    """The outputs of several linear layers for one input; while training, one joined output.
 
-    Concatenating the matrices costs a copy, little beside a product of thousands of tokens, and
-    saves more: the gradient of the input is then one product, too, not a sum of several.
+    With gradients, enough tokens and no biases, the weights are concatenated into a single matrix
+    product. The copy is cheap next to a product of thousands of tokens and saves more than it
+    costs: the gradient of the input is then a single product, too, not a sum of several.
     """
     plain = [x for x in layers if type(x) is nn.Linear and x.bias is None]
     many = x_BTC.shape[0] * x_BTC.shape[1] >= x_BTC.shape[2]
@@ -131,13 +132,13 @@ def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
 
 
 def split_heads(x_BTC: Tensor, head_dim: int) -> Tensor:
-    """[B, T, H * D] -> [B, H, T, D]."""
+    """Reshape [B, T, H * D] to [B, H, T, D]."""
     batch, tokens, _ = x_BTC.shape
     return x_BTC.view(batch, tokens, -1, head_dim).transpose(1, 2)
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions, and norms on queries and keys if given."""
+    """Grouped-query attention with RoPE; `head_norm` adds norms on queries and keys."""
 
     query_norm: RMSNorm | None
     key_norm: RMSNorm | None
@@ -189,7 +190,7 @@ class Attention(nn.Module):
 
 
 class GatedMLP(nn.Module):
-    """down(activation(gate(x)) * up(x)): SwiGLU with silu, GeGLU with gelu."""
+    """Compute down(activation(gate(x)) * up(x)): SwiGLU with silu, GeGLU with gelu."""
 
     def __init__(self, width: int, hidden: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -211,5 +212,5 @@ class GatedMLP(nn.Module):
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """The tanh approximation of gelu, which GPT-2 and Gemma were trained with."""
+    """The tanh approximation of GELU, as used by GPT-2 and Gemma."""
     return fused.gelu(x) if fused.is_supported(x) else F.gelu(x, approximate="tanh")

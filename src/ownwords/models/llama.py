@@ -1,4 +1,4 @@
-"""Llama 2 and 3: RMSNorm before each half of a block, rotary positions, SwiGLU, shared key heads.
+"""Llama 2 and 3: pre-norm blocks with RMSNorm, RoPE, SwiGLU and grouped-query attention.
 
 Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783).
 Shapes: B batch, T tokens, C width.
@@ -25,7 +25,7 @@ from ownwords.models.rope import Angles, RotaryEmbedding
 
 
 class LlamaBlock(ResidualBlock):
-    """Attention, then MLP, each added to its input."""
+    """Attention, then MLP, each with a norm before it and a residual connection."""
 
     def __init__(
         self, layer: int, config: LlamaConfig, head_norm: Callable[[], RMSNorm] | None = None
@@ -48,7 +48,7 @@ class LlamaBlock(ResidualBlock):
 
 
 class Llama(CausalLM):
-    """A Llama 2 or 3; sliding windows are honoured."""
+    """A Llama 2 or 3 model; sliding windows are supported."""
 
     config: LlamaConfig
 
@@ -70,9 +70,9 @@ class Llama(CausalLM):
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """Zero for the outputs of a block, so that training starts with blocks that add nothing.
+        """Zero for the output matrices, so that blocks initially add nothing.
 
-        Elsewhere 1 / sqrt(inputs), which keeps every activation near one at any width.
+        Other matrices: 1 / sqrt(inputs), which keeps activations near one at any width.
         """
         if name.endswith("norm.weight"):
             return 1.0, 0.0

@@ -1,8 +1,8 @@
-"""LoRA: a small matrix pair beside each chosen layer is trained, the layer itself is not.
+"""LoRA: trains a low-rank matrix pair for each chosen layer and freezes the layer itself.
 
     y = layer(x) + alpha / rank * up(down(dropout(x)))
 
-`up` starts at zero, so that a fresh adapter changes nothing. Hu et al. 2021,
+`up` starts at zero, so a new adapter does not change the model. Hu et al. 2021,
 https://arxiv.org/abs/2106.09685. peft.py saves and loads adapters.
 
 Suffixes of tensors: R rank, I inputs, O outputs of the layer.
@@ -27,12 +27,12 @@ from ownwords.models.untrusted_files import ModelError, preview
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """What an adapter is: its size, how strongly it counts, and which layers have it."""
+    """The settings of a LoRA adapter: rank, scaling, dropout and target layers."""
 
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0
-    targets: tuple[str, ...] = ("blocks.*",)  # patterns of module names, as in a shell
+    targets: tuple[str, ...] = ("blocks.*",)  # shell-style patterns of module names
     rank_stabilised: bool = False  # alpha / sqrt(rank), https://arxiv.org/abs/2312.03732
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class AdapterConfig:
 
 
 class LoraLinear(nn.Module):
-    """A linear layer, which stays as it is, and its pair of matrices."""
+    """A frozen linear layer with its trainable pair of matrices, `down` and `up`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class LoraLinear(nn.Module):
         source = torch.Generator().manual_seed(seed)
         bound = 1 / math.sqrt(inputs)
         down_RI = torch.empty(rank, inputs).uniform_(-bound, bound, generator=source)
-        # Float32 whatever the layer is: small steps would vanish in bfloat16.
+        # Float32 regardless of the layer's type: small updates would be lost in bfloat16.
         self.down = nn.Parameter(down_RI.to(device))
         self.up = nn.Parameter(torch.zeros(outputs, rank, device=device))
 
@@ -84,12 +84,12 @@ class LoraLinear(nn.Module):
         return y + (self.scale * beside).to(y.dtype)
 
     def delta(self) -> Tensor:
-        """What the adapter adds to the layer's matrix, as float32."""
+        """The float32 matrix [O, I] that the adapter adds to the layer's weight."""
         return self.scale * (self.up.detach().float() @ self.down.detach().float())
 
 
 class LoraAdapter:
-    """What is attached to a model; it has no state but its weights."""
+    """An adapter attached to a model: the LoRA layers by name, with their settings."""
 
     def __init__(
         self, model: CausalLM, settings: AdapterConfig, layers: Mapping[str, LoraLinear]
@@ -97,13 +97,13 @@ class LoraAdapter:
         self.model, self.settings, self.layers = model, settings, dict(layers)
 
     def parameters(self) -> list[nn.Parameter]:
-        """What there is to train."""
+        """The trainable parameters."""
         return [each for layer in self.layers.values() for each in (layer.down, layer.up)]
 
     def merge(self) -> None:
-        """Add the adapter to the layers' own weights, computed in float32; `unmerge` takes it out.
+        """Add the adapter to the layers' weights, computed in float32; `unmerge` subtracts it.
 
-        The weights are then right to the rounding of their type, and after `unmerge` again.
+        Both results are exact up to the rounding of the weights' type.
         """
         frozen = [n for n, layer in self.layers.items() if isinstance(layer.base, QuantizedLinear)]
         if frozen:
@@ -117,7 +117,7 @@ class LoraAdapter:
         self._add(-1, wanted=False)
 
     def detach(self) -> None:
-        """Put the layers back in their places, merged or not, and leave the adapter aside."""
+        """Remove the adapter: put the base layers back, with merged weights if it was merged."""
         for name, layer in self.layers.items():
             self.model.set_submodule(name, layer.base)
 
@@ -130,7 +130,7 @@ class LoraAdapter:
 
 
 def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
-    """Put fresh adapters beside the layers that `settings.targets` name, and freeze the rest.
+    """Attach new adapters to the layers that match `settings.targets`, and freeze the model.
 
     The same seed gives the same adapters on any machine.
     """
@@ -156,7 +156,7 @@ def attach_to_layers(
     layer_ranks: Mapping[str, tuple[int, float]],
     seed: int,
 ) -> LoraAdapter:
-    """Attach adapters to the layers of `layer_ranks`, each with its rank and alpha."""
+    """Attach new adapters to the layers of `layer_ranks`, which maps names to (rank, alpha)."""
     model.requires_grad_(False)
     layers = {}
     for name, (rank, alpha) in layer_ranks.items():
@@ -167,18 +167,18 @@ def attach_to_layers(
 
 
 def check_no_adapter(model: CausalLM) -> None:
-    """ModelError if the model has an adapter: a second would be trained on top of the first."""
+    """Raise ModelError if the model has an adapter: a second would be trained on top of it."""
     if any(isinstance(module, LoraLinear) for module in model.modules()):
         raise ModelError("the model has an adapter already", hint="detach it first, merged or not")
 
 
 def can_be_adapted(name: str, module: nn.Module) -> bool:
-    """Whether it is a linear layer that is called; the loss uses the weight of the head instead."""
+    """Whether a module is a linear layer, but not the head: the loss uses its weight directly."""
     return isinstance(module, nn.Linear | QuantizedLinear) and name != "head"
 
 
 def layer_size(layer: nn.Module) -> tuple[int, int]:
-    """Outputs and inputs of a linear layer, quantised or not."""
+    """The numbers of outputs and inputs of a linear layer, quantised or not."""
     if isinstance(layer, QuantizedLinear):
         return layer.rows, layer.columns
     if isinstance(layer, nn.Linear):

@@ -1,8 +1,8 @@
-"""Cross entropy straight from hidden states, a few rows of logits at a time.
+"""Chunked cross entropy from hidden states, without holding all logits in memory.
 
-With 262,000 tokens in the vocabulary the logits of one batch outweigh the model. Here they exist
-for one chunk of rows only: the gradient is taken in the forward pass, chunk by chunk, and the
-backward pass merely scales it.
+With a vocabulary of 262,000 tokens the logits of one batch take more memory than the model. Here
+they exist for one chunk of rows at a time: the forward pass computes the gradient chunk by chunk,
+and the backward pass only scales it.
 
 Shapes: N tokens, C width, V vocabulary.
 """
@@ -16,9 +16,9 @@ from torch import Tensor
 from ownwords.models import fused
 
 IGNORED = -100
-# A chunk's logits fit the processor's cache where they can (16 MB in float32); but with fewer rows
-# than this, adding up the head's gradient once a chunk costs more than the chunk. A single chunk
-# needs no sum in float32: as long as its logits take less memory than that, it is the better.
+# CHUNK_LOGITS keeps a chunk's logits in the processor's cache (16 MB in float32). With fewer rows
+# than LEAST_ROWS, accumulating the head's gradient costs more than the chunk itself. A single chunk
+# needs no float32 accumulator, so it is better while its logits take less memory than that.
 CHUNK_LOGITS = 2**22
 LEAST_ROWS = 256
 LARGEST_ROWS = 2048
@@ -32,10 +32,10 @@ def chunked_cross_entropy(
     softcap: float | None = None,
     z_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss in nats, and the number of targets that it is the sum over.
+    """The summed loss in nats, and the number of targets that are not ignored.
 
-    Targets of -100 are ignored. `softcap` bounds the logits as softcap * tanh(logits / softcap);
-    `z_weight` adds that much of log(sum(exp(logits)))**2.
+    Targets of -100 are ignored. `softcap` bounds the logits as softcap * tanh(logits / softcap).
+    `z_weight` is the factor of the z-loss, log(sum(exp(logits)))**2.
     """
     counted_N = targets_N != IGNORED
     device = hidden_NC.device.type
@@ -64,7 +64,7 @@ def _backpropagate(
     grad_hidden_NC: Tensor | None,
     grad_head_VC: Tensor | None,
 ) -> None:
-    """Write the gradient of a chunk's hidden states, and add to that of the head."""
+    """Write the gradient of a chunk's hidden states, and accumulate the head's gradient."""
     if grad_hidden_NC is not None:
         grad_hidden_NC[part] = grad_logits @ head
     if grad_head_VC is None:
@@ -96,14 +96,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         head = head_VC.to(dtype)
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
-        # No fewer than the width: adding up the head's gradient then costs less than making it.
+        # At least about `width` rows: accumulating the head's gradient then costs less than
+        # computing it.
         as_large = width * precise.itemsize // dtype.itemsize
         rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0], min(as_large, LARGEST_ROWS))
         rows = max(1, math.ceil(tokens / max(1, math.ceil(tokens / rows))))
         grad_hidden_NC = torch.empty_like(hidden_NC) if needs_grad[0] else None
         grad_head_VC = None
         if needs_grad[1]:
-            # A sum over many chunks is gathered in float32 at least.
+            # Accumulate over several chunks in at least float32.
             grad_head_VC = torch.empty_like(head_VC, dtype=precise if rows < tokens else dtype)
             if tokens == 0:
                 grad_head_VC.zero_()
@@ -115,7 +116,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 loss += fused.cross_entropy_(
                     logits, targets_N[part].contiguous(), weights, z_weight, any(needs_grad)
                 )
-                if any(needs_grad):  # the gradient stands where the logits were
+                if any(needs_grad):  # the logits were overwritten with their gradient
                     _backpropagate(part, logits, hidden, head, grad_hidden_NC, grad_head_VC)
                 continue
             logits = logits.to(precise)
@@ -143,7 +144,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """Scales the saved gradients, in new memory: a second backward pass needs them again."""
+        """Scale the saved gradients out of place, since a second backward pass may need them."""
         (grad,) = grads
         scaled = [None if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors]
         return scaled[0], scaled[1], None, None, None, None, None, None

@@ -1,4 +1,4 @@
-"""Maps the tensors of files into memory as arrays, without a copy; no torch."""
+"""Memory-maps tensors of safetensors files as NumPy arrays, without a copy and without torch."""
 
 import math
 import mmap
@@ -12,17 +12,17 @@ import numpy.typing as npt
 from ownwords.models.safetensors_header import TensorInfo
 from ownwords.models.untrusted_files import ModelError, open_file
 
-# NumPy knows no bfloat16: its bits.
+# NumPy has no bfloat16, so its bits are mapped as uint16.
 _TYPES = {"F32": "<f4", "BF16": "<u2", "F16": "<f2", "I8": "i1", "U8": "u1"}
 
 Array = npt.NDArray[Any]
 
 
 def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
-    """Read-only arrays by name; a file stays mapped as long as one of its arrays exists.
+    """Read-only arrays by tensor name; a file stays mapped while any of its arrays exists.
 
-    Only for the types of weights and packed codes. Truncating a mapped file kills the process:
-    model directories are replaced as a whole, and their files never written again.
+    Only for the types of weights and packed codes. Truncating a mapped file would kill the process
+    (SIGBUS); model directories are therefore replaced as a whole, and their files never rewritten.
     """
     maps: dict[Path, mmap.mmap] = {}
     by_name: dict[str, Array] = {}
@@ -33,7 +33,7 @@ def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
         if stored.start + stored.nbytes > len(mapped):
             raise ModelError(f"{stored.path} was cut short while it was opened")
         count = math.prod(stored.shape)
-        if stored.start % kind.itemsize:  # unaligned: files may be, NumPy's arrays must not
+        if stored.start % kind.itemsize:  # copy unaligned data: arrays must be aligned
             raw = np.frombuffer(mapped, np.uint8, stored.nbytes, stored.start)
             flat = np.frombuffer(raw.tobytes(), kind)
         else:
@@ -43,7 +43,7 @@ def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
 
 
 def is_mapped(array: Array) -> bool:
-    """Whether the array is a mapped file rather than a copy."""
+    """Whether the array's memory is a mapped file rather than a copy."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,6 +1,6 @@
-"""A folder for Ollama: the model as GGUF, and the Modelfile that `ollama create` reads.
+"""Exports a folder for Ollama: the model as GGUF and the Modelfile for `ollama create`.
 
-https://github.com/ollama/ollama/blob/main/docs/modelfile.md describes the file.
+The Modelfile's format: https://github.com/ollama/ollama/blob/main/docs/modelfile.md
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,9 @@ from ownwords.models.gguf.tokenizer import adds_start
 from ownwords.models.untrusted_files import ModelError
 
 MODELFILE = "Modelfile"
-# Ollama takes 4,096 if nothing is said, and memory for all of it at once.
+# Upper bound for num_ctx: Ollama's default is 4,096, and it allocates the whole context at once.
 _LARGEST_CONTEXT = 8192
-# generation_config.json's names, and Ollama's.
+# generation_config.json's names to Ollama's.
 _PARAMETERS = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -26,20 +26,20 @@ _PARAMETERS = {
     "repetition_penalty": "repeat_penalty",
 }
 
-# A conversation, as a chat template's messages with role and content, to the text for the model;
-# the text ends where the model is to answer.
+# Renders a conversation, messages with role and content, by the chat template; the text ends where
+# the model's answer begins.
 Render: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]
 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """What a chat template puts around the parts of a conversation.
+    """The fixed texts that a chat template puts around messages.
 
-    `before_system` is None where it takes no words of a system. With `system_inside` those stand
-    within the first turn of the user.
+    `before_system` is None if the template does not accept a system message. With `system_inside`
+    the system message is part of the first user turn.
     """
 
-    opening: str  # of the whole, once
+    opening: str  # once, at the start of the conversation
     before_system: str | None
     after_system: str
     before_user: str
@@ -48,10 +48,10 @@ class ChatFormat:
     system_inside: bool
 
     def template(self) -> str:
-        """The same in Ollama's language, the templates of Go."""
+        """The chat format as an Ollama template (Go's text/template)."""
         system = inside = ""
         if self.system_inside:
-            # The system's message is the first, and the user's first comes after it.
+            # The system message has index 0, so the first user message has index 0 or 1.
             inside = (
                 "{{ if and $.System (le $i 1) }}{{ $.System }}" + self.after_system + "{{ end }}"
             )
@@ -65,7 +65,7 @@ class ChatFormat:
             + '{{ else if eq .Role "user" }}'
             + (self.before_user + inside + "{{ .Content }}" + self.after_user)
             + '{{ else if eq .Role "assistant" }}'
-            # An answer that is to be gone on with has no end yet.
+            # Leave the last message open if it is an answer: the model continues it.
             + "{{ .Content }}{{ if gt (len (slice $.Messages $i)) 1 }}"
             + self.after_answer
             + "{{ end }}{{ end }}{{ end }}"
@@ -84,10 +84,10 @@ def save(
     start: str = "",
     stops: Sequence[str] = (),
 ) -> gguf.GGUFFile:
-    """Write a folder with `NAME.gguf` and its Modelfile, whole or not at all.
+    """Write a folder with `NAME.gguf` and its Modelfile atomically.
 
-    `render` is the chat template, for a model that has one; `start` the text of the token that
-    begins a document. `stops` are the texts at which an answer ends.
+    `render` is the chat template if the model has one, `start` the text of the start token, and
+    `stops` the texts that end an answer.
     """
     folder, generation = Path(folder), generation or {}
     _check_replaceable(folder)
@@ -97,7 +97,7 @@ def save(
             beside / file, model, tokenizer_files, type=type, name=name, generation=generation
         )
         notes = list(written.notes)
-        # Ollama puts the start first by itself where the tokenizer does.
+        # Ollama adds the start token itself if the tokenizer does.
         opening = "" if adds_start(tokenizer_files) else start
         template = opening + "{{ .Prompt }}"
         if render is not None:
@@ -118,7 +118,7 @@ def modelfile(
     context: int,
     stops: Sequence[str],
 ) -> str:
-    """The text of a Modelfile for the GGUF file beside it."""
+    """The text of a Modelfile for a GGUF file in the same folder."""
     lines = [f"FROM ./{file}", f'TEMPLATE """{template}"""']
     lines += [f"PARAMETER stop {_quoted(stop)}" for stop in stops]
     for theirs, name in _PARAMETERS.items():
@@ -130,10 +130,11 @@ def modelfile(
 
 
 def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
-    """A chat template taken apart by what it makes of marked messages.
+    """Derive the fixed texts of a chat template by rendering messages with unique markers.
 
-    Where it begins with `start`, Ollama's is to begin with `opening`. None if it does more than to
-    put fixed texts around the messages, or such as Ollama would misread.
+    If the rendered text begins with `start`, the format begins with `opening` instead. Returns None
+    if the template does more than put fixed texts around the messages, or if those texts contain
+    what Ollama would misread.
     """
     system, first, answer, second = (f"\ue000aB{number}\ue001" for number in range(4))
     talk = [_said("user", first), _said("assistant", answer), _said("user", second)]
@@ -142,7 +143,7 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
         before_user, rest = plain.removeprefix(start).split(first)
         middle, after_user = rest.split(second)
         to_answer, from_answer = middle.split(answer)
-    except (OwnwordsError, ValueError):  # refused; or what was said once stands there otherwise
+    except (OwnwordsError, ValueError):  # refused, or a marker does not appear exactly once
         return None
     if to_answer != after_user or not from_answer.endswith(before_user):
         return None
@@ -152,7 +153,7 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
         whole = render([_said("system", system), *talk]).removeprefix(start)
         head, rest = whole.split(first)
         before_system, after_system = head.split(system)
-    except (OwnwordsError, ValueError):  # many templates take no words of a system
+    except (OwnwordsError, ValueError):  # many templates do not accept a system message
         pass
     else:
         if rest != plain.split(first)[1]:

@@ -1,8 +1,8 @@
-"""Adapters in PEFT's format, both ways, named as in the transformers twin of the model.
+"""Saves and loads LoRA adapters in PEFT's format.
 
-A folder of `adapter_config.json` and `adapter_model.safetensors`, whose tensors are called
-`base_model.model.<layer of the twin>.lora_A.weight` ([rank, inputs]) and `.lora_B.weight`
-([outputs, rank]), whichever way the twin stores the layer itself.
+An adapter is a folder with `adapter_config.json` and `adapter_model.safetensors`. Its tensors are
+named `base_model.model.<layer in transformers>.lora_A.weight` ([rank, inputs]) and `.lora_B.weight`
+([outputs, rank]), whether or not transformers stores the layer itself transposed.
 """
 
 import json
@@ -36,12 +36,12 @@ _MAX_CONFIG_BYTES: Final = 1 << 20
 _PREFIX: Final = "base_model.model."
 _PARTS: Final = {".lora_A.weight": "down", ".lora_B.weight": "up"}
 
-# What a config of PEFT may say that changes nothing here: where it comes from, how it was trained.
+# Fields of adapter_config.json without effect here: provenance and how the adapter was trained.
 _WITHOUT_EFFECT: Final = {
     "auto_mapping",
     "base_model_name_or_path",
     "exclude_modules",
-    "fan_in_fan_out",  # says how the twin stores its layer; the adapter is the same either way
+    "fan_in_fan_out",  # how transformers stores the layer; the adapter's layout is the same
     "inference_mode",
     "layers_pattern",
     "layers_to_transform",
@@ -64,12 +64,12 @@ _HONOURED: Final = {
     "target_modules",
     "use_rslora",
 }
-# Ways to begin that leave the layer itself alone; others hide a change of it in the beginning.
+# Values of init_lora_weights that leave the base layer unchanged; the others modify it.
 _BEGINNINGS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
-    """Write PEFT's directory, whole or not at all; `base` names the model it belongs to."""
+    """Write a PEFT adapter directory atomically; `base` is the base model's name or path."""
     theirs = _theirs(adapter.model)
     layers = {theirs[name]: layer for name, layer in adapter.layers.items()}
     settings = adapter.settings
@@ -110,10 +110,10 @@ def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
 
 
 def load(folder: Path, model: CausalLM) -> LoraAdapter:
-    """Attach the adapter of a PEFT directory.
+    """Load a PEFT adapter directory and attach the adapter to `model`.
 
-    ModelError for what is damaged, does not fit the model, or cannot be honoured: nothing of an
-    adapter is left out in silence.
+    Raises ModelError for anything damaged, unsupported or not matching the model; no part of an
+    adapter is ignored silently.
     """
     check_no_adapter(model)
     fields = read_json(folder / CONFIG, _MAX_CONFIG_BYTES)
@@ -149,7 +149,7 @@ def load(folder: Path, model: CausalLM) -> LoraAdapter:
 
 
 def _theirs(model: CausalLM) -> dict[str, str]:
-    """The layers that can have an adapter: our name, and the one in the transformers twin."""
+    """The layers that can have an adapter: our name to the name in transformers."""
     linear = {
         name.removesuffix(".base")
         for name, module in model.named_modules()
@@ -167,7 +167,7 @@ def _ends_in(name: str, ending: str) -> bool:
 
 
 def _targets(chosen: set[str], every: set[str]) -> list[str]:
-    """The shortest endings that say `chosen` and no more; PEFT's `target_modules`."""
+    """PEFT's `target_modules`: last name parts if they select exactly `chosen`, else full names."""
     endings = {name.rpartition(".")[2] for name in chosen}
     if {name for name in every if any(_ends_in(name, end) for end in endings)} == chosen:
         return sorted(endings)
@@ -177,7 +177,7 @@ def _targets(chosen: set[str], every: set[str]) -> list[str]:
 def _read_settings(
     fields: Mapping[str, object],
 ) -> tuple[AdapterConfig, Mapping[str, float], Mapping[str, float]]:
-    """Settings, and the ranks and alphas of single layers by pattern; ModelError by name."""
+    """The settings, and the ranks and alphas by pattern; ModelError names unsupported fields."""
     if fields.get("peft_type") != "LORA":
         raise ModelError(
             f"is of the kind {fields.get('peft_type')!r:.40}, and LORA is the one known"
@@ -221,19 +221,19 @@ def _numbers(fields: Mapping[str, object], name: str) -> dict[str, float]:
     table = fields.get(name) or {}
     if not isinstance(table, dict):
         raise ModelError(f"has {name} = {str(table)[:40]!r}, where a table is needed")
-    for key in table:  # to PEFT a regular expression; what is more than a name is refused
+    for key in table:  # PEFT reads keys as regular expressions; we accept plain names only
         if re.fullmatch(r"[\w.]+", key) is None:
             raise ModelError(f"has {name} for {key!r:.80}, which is not the end of a name")
     return {key: _number(table, key) for key in table}
 
 
 def _matching(patterns: Mapping[str, float], name: str, default: float) -> float:
-    """The value of the first pattern that a name ends in."""
+    """The value of the first pattern that `name` ends with, else `default`."""
     return next((value for end, value in patterns.items() if _ends_in(name, end)), default)
 
 
 def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorInfo]]:
-    """The two matrices of every layer, by its name in the twin."""
+    """The "down" and "up" matrices of every layer, by the layer's name in transformers."""
     pairs: dict[str, dict[str, TensorInfo]] = {}
     for name, stored in read_header(path).items():
         end = next((end for end in _PARTS if name.endswith(end)), "")
@@ -259,7 +259,7 @@ def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorIn
 def _check_targets(
     folder: Path, fields: Mapping[str, object], stored: Set[str], every: Set[str]
 ) -> None:
-    """All that `target_modules` lists must be there, unless the config leaves some out."""
+    """ModelError if layers of `target_modules` lack matrices, unless the config excludes some."""
     targets = fields.get("target_modules")
     if (
         isinstance(targets, list)

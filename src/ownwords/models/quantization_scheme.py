@@ -1,4 +1,4 @@
-"""How a matrix is kept as small integers with scales, as a file's header says it; no torch.
+"""Quantisation schemes and their fields in a safetensors header; does not import torch.
 
 `models/quantize.py` has the arithmetic.
 """
@@ -13,7 +13,7 @@ from ownwords.models.untrusted_files import ModelError, parse_json
 
 FIELD: Final = "ownwords.quantization"
 VERSION: Final = 1
-# What the model reads and writes words with; they lose the most by rounding.
+# The token embedding and the head, which lose the most by rounding.
 ENDS: Final = ("embedding", "head")
 
 # A type, as safetensors names it, and a shape.
@@ -22,7 +22,7 @@ StoredTensor = tuple[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class QuantizationScheme:
-    """How finely a matrix is rounded; `group` numbers share a scale, 0 stands for a whole row."""
+    """Bits per number, and how many numbers share a scale (`group`; 0 means a whole row)."""
 
     bits: int
     group: int = 0
@@ -43,9 +43,9 @@ class QuantizationScheme:
         return -(-columns // self.group) if self.group else 1
 
     def stored(self, rows: int, columns: int) -> tuple[StoredTensor, StoredTensor]:
-        """How the packed codes and the scales of a matrix of this size are kept."""
+        """The types and shapes of the packed codes and the scales of a matrix of this size."""
         width, groups = columns if self.bits == 8 else -(-columns // 2), self.groups(columns)
-        # A scale of bfloat16 costs a group of int4 16 bits; among a row of int8 32 are nothing.
+        # int4 groups use bfloat16 scales to save 16 bits each; per int8 row, float32 costs little.
         kinds = ("I8", "F32") if self.bits == 8 else ("U8", "BF16")
         return (kinds[0], (rows, width)), (kinds[1], (rows, groups))
 
@@ -55,7 +55,7 @@ INT4: Final = QuantizationScheme(4, 32)
 
 
 def schemes(header: Mapping[str, object]) -> tuple[QuantizationScheme, QuantizationScheme]:
-    """The schemes of the matrices and of the ends; ModelError for what this version cannot read."""
+    """Read the schemes of the matrices and of the ends from a header; ModelError if unsupported."""
     if FIELD not in header:
         raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
     fields = parse_json(str(header[FIELD]).encode(), FIELD)
@@ -68,7 +68,7 @@ def schemes(header: Mapping[str, object]) -> tuple[QuantizationScheme, Quantizat
 
 
 def metadata_of(body: QuantizationScheme, ends: QuantizationScheme) -> dict[str, str]:
-    """What `schemes` reads."""
+    """The header fields that `schemes` reads."""
     return {FIELD: json.dumps({"version": VERSION, **_to_fields(body), "ends": _to_fields(ends)})}
 
 

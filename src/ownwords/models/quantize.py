@@ -1,14 +1,14 @@
-"""Weight-only quantisation: a matrix kept as small integers, each run of them with one scale.
+"""Weight-only quantisation: matrices stored as small integers, with one scale per group.
 
-`int8` gives a row (an output channel) one scale; `int4` gives one to every 32, 64 or 128 numbers of
-a row. Scales have a sign: b bits count from -2^(b-1) to 2^(b-1) - 1, one step further down than
-up, so the sign that puts the larger extreme below needs the smaller step. Rounding reaches half a
-step beyond the outermost codes, and that half is used too. So for every number of a matrix
+`int8` has one scale per row (output channel), `int4` one per 32, 64 or 128 numbers of a row. Scales
+are signed: b-bit codes range from -2^(b-1) to 2^(b-1) - 1, one step further below zero than above,
+so the sign that maps the larger extreme to the negative side allows a smaller step. The half step
+of rounding beyond the outermost codes is used as well. So every number of a matrix satisfies
 
-    |weight - code * scale| <= |scale| / 2        (and the rounding of float32)
+    |weight - code * scale| <= |scale| / 2        (up to float32 rounding)
 
-At equal bits a number this lost less than a step of max|w|/7, than llama.cpp's q4_0 and than a
-minimum or a zero point stored beside the scale; docs/verification.md has the figures.
+At equal bits per number this loses less than a step of max|w|/7, than llama.cpp's q4_0, and than a
+minimum or a zero point stored with the scale; docs/verification.md has the figures.
 
 Suffixes of tensors: O outputs (rows), I inputs (columns), G groups in a row, N numbers in a group,
 P packed bytes in a row, B and T batch and time.
@@ -38,24 +38,24 @@ from ownwords.models.safetensors_header import encode_header, read_header, read_
 from ownwords.models.untrusted_files import ModelError, open_file, preview
 
 _DTYPE_CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
-# Numbers that exist as float32 at a time: 4 MiB, which stays in a processor's cache.
+# Numbers converted to float32 at a time: 4 MiB, which fit a processor's cache.
 _CHUNK: Final = 1 << 20
 
 
 def pack(codes_OI: Tensor) -> Tensor:
-    """Two codes of -8..7 in a byte, plus 8, the even column in its low half."""
+    """Pack codes -8..7, plus 8, two per byte, even columns in the low half: [O, ceil(I / 2)]."""
     shifted_OI = functional.pad((codes_OI + 8).to(torch.uint8), (0, codes_OI.shape[1] % 2))
     return shifted_OI[:, 0::2] | (shifted_OI[:, 1::2] << 4)
 
 
 def unpack(packed_OP: Tensor, columns: int) -> Tensor:
-    """The codes that `pack` was given, as int8."""
+    """The inverse of `pack`: the codes as int8, [O, columns]."""
     halves_OP2 = torch.stack((packed_OP & 15, packed_OP >> 4), dim=-1)
     return halves_OP2.flatten(-2)[:, :columns].to(torch.int8) - 8
 
 
 def quantize_matrix(weight_OI: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Tensor]:
-    """The packed codes and the scales of a matrix of finite numbers; ModelError for others."""
+    """Quantise a matrix to packed codes and scales; ModelError if it has non-finite numbers."""
     parts = torch.split(weight_OI.detach(), _rows_at_once(weight_OI.shape[1]))
     packed, scales = zip(*(_rounded(part_OI, scheme) for part_OI in parts), strict=True)
     return torch.cat(packed), torch.cat(scales)
@@ -75,7 +75,7 @@ def _rounded(weight_OI: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Ten
     plain_OG = torch.maximum(low_OG / (half + 0.5), high_OG / (half - 0.5))
     mirrored_OG = torch.maximum(high_OG / (half + 0.5), low_OG / (half - 0.5))
     step_OG = torch.minimum(plain_OG, mirrored_OG)
-    # A group of zeros still needs a scale to be divided by.
+    # Avoid division by zero for groups of zeros.
     step_OG = step_OG.clamp_min(torch.finfo(torch.float32).tiny)
     if scheme.bits == 4:
         step_OG = _raised_to_bfloat16(step_OG)
@@ -88,14 +88,14 @@ def _rounded(weight_OI: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Ten
 
 
 def _raised_to_bfloat16(step: Tensor) -> Tensor:
-    """The next bfloat16 that is not smaller: a smaller step would not reach the extremes."""
+    """Round up to bfloat16: a smaller step would not reach the extremes."""
     return ((step.view(torch.int32) + 0xFFFF) & ~0xFFFF).view(torch.float32)
 
 
 def dequantize(
     packed: Tensor, scale_OG: Tensor, scheme: QuantizationScheme, columns: int
 ) -> Tensor:
-    """The float32 matrix that codes and scales stand for."""
+    """The float32 matrix [O, I] of packed codes and scales."""
     codes_OI = packed if scheme.bits == 8 else unpack(packed, columns)
     rows, groups = scale_OG.shape
     group = scheme.group or columns
@@ -109,7 +109,7 @@ def _rows_at_once(columns: int) -> int:
 
 
 class QuantizedMatrix(nn.Module):
-    """A matrix as packed codes and scales; empty, on the device "meta", until it is filled."""
+    """A matrix stored as packed codes and scales; on the device "meta" until it is filled."""
 
     packed: Tensor
     scale: Tensor
@@ -127,17 +127,17 @@ class QuantizedMatrix(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The whole matrix as float32, made anew at every call."""
+        """The whole dequantised float32 matrix, computed at every access."""
         return dequantize(self.packed, self.scale, self.scheme, self.columns)
 
     def product(self, x: Tensor) -> Tensor:
-        """x times the transposed matrix; as float32 only some of its rows exist at a time."""
+        """Multiply x by the transposed matrix, dequantising a block of rows at a time."""
         count = _rows_at_once(self.columns)
         again = torch.is_grad_enabled() and x.requires_grad
         parts = []
         for first in range(0, self.rows, count):
             rows = self.packed[first : first + count], self.scale[first : first + count]
-            # Backward restores the rows a second time rather than keep them all until then.
+            # The backward pass dequantises the rows again instead of keeping them all in memory.
             parts.append(
                 checkpoint(self._rows, x, *rows, use_reentrant=False, preserve_rng_state=False)
                 if again
@@ -153,7 +153,7 @@ class QuantizedMatrix(nn.Module):
         return f"{self.columns} -> {self.rows}, {self.scheme.name}, group={self.scheme.group}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move to a device as any module does; a change of type is none to codes and scales."""
+        """Move to a device like any module; a change of dtype does not affect codes and scales."""
         scale = self.scale
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.scale = scale.to(self.packed.device)
@@ -161,7 +161,7 @@ class QuantizedMatrix(nn.Module):
 
 
 class QuantizedLinear(QuantizedMatrix):
-    """`nn.Linear` over a quantised matrix."""
+    """A linear layer (`nn.Linear`) with a quantised matrix."""
 
     bias: nn.Parameter | None
 
@@ -177,7 +177,7 @@ class QuantizedLinear(QuantizedMatrix):
 
 
 class QuantizedEmbedding(QuantizedMatrix):
-    """The embedding of the tokens over a quantised matrix; its vectors come in `dtype`."""
+    """A token embedding with a quantised matrix; its vectors have the type `dtype`."""
 
     def __init__(
         self, rows: int, columns: int, scheme: QuantizationScheme, dtype: torch.dtype
@@ -201,10 +201,10 @@ class QuantizedEmbedding(QuantizedMatrix):
 def quantize(
     model: nn.Module, scheme: QuantizationScheme = INT4, ends: QuantizationScheme = INT8
 ) -> None:
-    """Replace the matrices of a model in place: the ends (embedding and head) by their own scheme.
+    """Quantise a model in place; `ends` is the scheme of the embedding and the head.
 
-    Norms, biases and learned positions stay as they are. A model that is already quantised, or
-    that holds numbers which are not finite, is a ModelError and stays unchanged.
+    Norms, biases and learned positions are not quantised. Raises ModelError, and leaves the model
+    unchanged, if it is already quantised or has non-finite weights.
     """
     if _quantized(model):
         raise ModelError("the model is quantised already", hint="quantise the original instead")
@@ -218,12 +218,12 @@ def quantize(
 
 
 def quantized_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor by our name: `<module>.packed`, `<module>.scale`, and what is not rounded."""
+    """Yield all tensors by name: `<module>.packed`, `<module>.scale`, and the unquantised ones."""
     yield from model.state_dict().items()
 
 
 def metadata(model: nn.Module) -> dict[str, str]:
-    """What the header of a safetensors file says of the quantisation; nothing for a plain model."""
+    """The quantisation fields for a safetensors header; empty for a plain model."""
     found = _quantized(model)
     if not found:
         return {}
@@ -236,10 +236,10 @@ def metadata(model: nn.Module) -> dict[str, str]:
 def load_quantized(
     model: nn.Module, tensors: Iterable[tuple[str, Tensor]], header: Mapping[str, str]
 ) -> None:
-    """Turn a plain model (on "meta" too) into the quantised one that a file holds, streamed.
+    """Turn a plain model (also on "meta") into a quantised one from a stream of tensors.
 
-    `header` is the `__metadata__` of the file, `tensors` what `quantized_tensors` gave, in any
-    order, each on the device where it is to stay. Names, shapes and types must match; ModelError.
+    `header` is the `__metadata__` of the file; `tensors` come from `quantized_tensors`, in any
+    order, each on its target device. ModelError if names, shapes or types do not match.
     """
     _replace(model, *schemes(header))
     wanted = dict(quantized_tensors(model))
@@ -258,7 +258,7 @@ def load_quantized(
 
 
 def _matrices(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:
-    """What quantisation replaces: every linear layer, and of the embeddings that of the words."""
+    """Yield the modules that quantisation replaces: all linear layers and the token embedding."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) or (isinstance(module, nn.Embedding) and name in ENDS):
             yield name, module
@@ -297,7 +297,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def write_quantized(path: Path, model: nn.Module) -> None:
-    """Write a quantised model atomically as one safetensors file, under our names."""
+    """Write a quantised model atomically as one safetensors file, with our tensor names."""
     header_fields = metadata(model)
     if not header_fields:
         raise ModelError("the model is not quantised", hint="save it like any other model")
@@ -312,7 +312,7 @@ def write_quantized(path: Path, model: nn.Module) -> None:
 
 
 def read_quantized(path: Path, model: nn.Module, device: torch.device | str = "cpu") -> None:
-    """Fill a plain model (best on "meta") with what `write_quantized` wrote.
+    """Load a file of `write_quantized` into a plain model (best on "meta").
 
     After a ModelError the model is only partly filled.
     """
@@ -326,13 +326,13 @@ def read_quantized(path: Path, model: nn.Module, device: torch.device | str = "c
                 if kind is None:
                     raise ModelError(f"{each.name!r} is {each.dtype}, which no quantised model has")
                 if each.name not in wanted or wanted[each.name].shape != each.shape:
-                    # Refused by its name or shape, before it costs any memory.
+                    # On "meta", so `load_quantized` refuses it before it takes any memory.
                     yield each.name, torch.empty(each.shape, dtype=kind, device="meta")
                 file.seek(each.start)
                 data = bytearray(file.read(each.nbytes))
                 if len(data) != math.prod(each.shape) * kind.itemsize:
                     raise ModelError(f"it ended within {each.name!r} while it was read")
-                # An empty tensor has no buffer to be made from.
+                # `frombuffer` does not accept an empty buffer.
                 flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
                 yield each.name, flat.view(each.shape).to(device)
 

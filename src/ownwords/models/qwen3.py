@@ -1,7 +1,7 @@
 """Qwen3, and the models trained here: Llama with norms on queries and keys.
 
-Yang et al. 2025 (arXiv 2505.09388). The width of a head is its own choice, and some layers may
-attend through a sliding window.
+Yang et al. 2025 (arXiv 2505.09388). The head dimension is independent of the width, and some layers
+may have a sliding window.
 """
 
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -10,7 +10,7 @@ from ownwords.models.llama import Llama, LlamaBlock
 
 
 class Qwen3(Llama):
-    """A Qwen3 model; sliding windows are honoured."""
+    """A Qwen3 model; sliding windows are supported."""
 
     config: Qwen3Config
 

@@ -1,4 +1,4 @@
-"""The model families: for each its config and, by name, its module; no torch until one is built."""
+"""The registry of model families: config and model class; imports torch only to build a model."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,7 +11,7 @@ from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 
-# The config of each family, and the class of its model within `ownwords.models`.
+# The config class of each family, and the name of its model class within `ownwords.models`.
 FAMILIES: Mapping[type[ModelConfig], str] = {
     GPT2Config: "gpt2.GPT2",
     LlamaConfig: "llama.Llama",
@@ -21,7 +21,7 @@ FAMILIES: Mapping[type[ModelConfig], str] = {
 
 
 def config_from_json(data: Mapping[str, object]) -> ModelConfig:
-    """The config of a parsed config.json; ConfigError names what is not supported."""
+    """The config from a parsed config.json; ConfigError names what is not supported."""
     kind = data.get("model_type")
     for family in FAMILIES:
         if kind == family.MODEL_TYPE:
@@ -33,6 +33,6 @@ def config_from_json(data: Mapping[str, object]) -> ModelConfig:
 
 
 def model_class(config: ModelConfig) -> Any:  # noqa: ANN401 - a CausalLM, known to torch only
-    """The class of a config's model; imports torch."""
+    """The model class of a config; imports torch."""
     module, _, name = FAMILIES[type(config)].partition(".")
     return getattr(import_module(f"ownwords.models.{module}"), name)

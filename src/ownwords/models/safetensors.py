@@ -1,4 +1,4 @@
-"""Reads and writes tensors in safetensors files, block by block: a model is never held twice."""
+"""Reads and writes tensors in safetensors files block by block, without a second copy in memory."""
 
 import math
 import os
@@ -17,14 +17,14 @@ FLOATS: Mapping[str, torch.dtype] = {
     "F16": torch.float16,
 }
 CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in FLOATS.items()}
-# With those of packed codes.
+# FLOATS and the types of packed codes.
 DTYPES: Mapping[str, torch.dtype] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
 
 
 def read_blocks(
     stored: TensorInfo, file: IO[bytes], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[torch.Tensor]:
-    """The rows of a stored tensor as `Stored.blocks` gives them; only for the types of `FLOATS`."""
+    """Yield the rows of a stored tensor in blocks (see `TensorInfo.blocks`); only for `FLOATS`."""
     for block in stored.blocks(file, block_bytes):
         yield torch.frombuffer(block, dtype=FLOATS[stored.dtype]).view(-1, *stored.shape[1:])
 

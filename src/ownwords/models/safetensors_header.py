@@ -1,8 +1,7 @@
-"""The header of a safetensors file: which tensors it holds, and where; no torch.
+"""Reads and writes the header of a safetensors file; does not import torch.
 
-The format: 8 bytes of length, a JSON header, the tensors' bytes without a gap. The whole header is
-checked before a byte of any tensor is used.
-https://github.com/huggingface/safetensors describes it.
+The format: the header's length in 8 bytes, a JSON header, the tensors' bytes without gaps. The
+whole header is checked before any tensor is read. See https://github.com/huggingface/safetensors.
 """
 
 import json
@@ -15,14 +14,14 @@ from typing import IO
 
 from ownwords.models.untrusted_files import ModelError, open_file, parse_json, preview
 
-# 60,000 tensors' worth; the largest models have some hundreds in a file.
+# Enough for 60,000 tensors; the largest models have a few hundred per file.
 MAX_HEADER_BYTES = 16 << 20
 MAX_NAME_LENGTH = 256
 MAX_DIMENSIONS = 8
 # Large enough for the disk, small enough for the processor's cache.
 BLOCK_BYTES = 1 << 20
 
-# Every type of the format, for the check of sizes; those of `FLOATS` can become weights.
+# The bits per number of every type of the format, to check sizes.
 BITS: Mapping[str, int] = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -32,13 +31,13 @@ BITS: Mapping[str, int] = {
     **dict.fromkeys(("U32", "I32", "F32"), 32),
     **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
 }
-# Those that can become weights.
+# The types that weights can have.
 FLOATS = ("F32", "BF16", "F16")
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor in a file: its type, its shape, and where its bytes are."""
+    """A tensor in a file: type, shape, and the position of its bytes."""
 
     name: str
     dtype: str
@@ -48,9 +47,9 @@ class TensorInfo:
     nbytes: int
 
     def blocks(self, file: IO[bytes], block_bytes: int = BLOCK_BYTES) -> Iterator[memoryview]:
-        """Yields the bytes of the tensor's rows, as many rows at a time as fit a block.
+        """Yield the bytes of the tensor in blocks of whole rows, at least one row per block.
 
-        Each block overwrites the one before. A tensor without dimensions is one row.
+        Each block overwrites the previous one. A tensor without dimensions counts as one row.
         """
         rows, row_shape = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
         row_bytes = math.prod(row_shape) * BITS[self.dtype] // 8
@@ -62,7 +61,7 @@ class TensorInfo:
         for first in range(0, rows, count):
             block = memoryview(buffer)[: min(count, rows - first) * row_bytes]
             unread = block
-            # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
+            # Read, not memory-mapped: a file truncated meanwhile raises an error instead of SIGBUS.
             while unread:
                 length = file.readinto(unread)  # type: ignore[attr-defined]
                 if not length:
@@ -72,12 +71,12 @@ class TensorInfo:
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """Read the tensors of a file by name, in the order of their bytes; ModelError for damage."""
+    """Read the tensors of a file by name, in file order; ModelError if the file is damaged."""
     return _read(path)[0]
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata in a header; ModelError for damage."""
+    """Read the `__metadata__` of a file; ModelError if the file is damaged."""
     return _read(path)[1]
 
 
@@ -117,7 +116,7 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
 
 
 def _tensor(path: Path, name: str, entry: object, begin: int) -> TensorInfo:
-    """A checked entry of a header."""
+    """Check an entry of the header and convert it to a TensorInfo."""
     what = f"{path}: the tensor {preview([name])}"
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise ModelError(f"{what} has an impossible name")
@@ -140,7 +139,7 @@ def _tensor(path: Path, name: str, entry: object, begin: int) -> TensorInfo:
 
 
 def _are_counts(value: object) -> bool:
-    # In Python, true is an int; in JSON it is no number. 2**63 is the end of every file system.
+    # `type` rather than isinstance: bool is a subclass of int. No file system reaches 2**63 bytes.
     return isinstance(value, list) and all(
         type(each) is int and 0 <= each < 1 << 63 for each in value
     )
@@ -149,8 +148,8 @@ def _are_counts(value: object) -> bool:
 def encode_header(
     tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> bytes:
-    """Encode the header of a file from the names, types and shapes of its tensors in order."""
-    # transformers asks for a format, and knows this one.
+    """Encode the header of a file from its tensors' names, types and shapes, in file order."""
+    # transformers requires a format, and accepts this one.
     header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
     at = 0
     for name, dtype, shape in tensors:

@@ -9,22 +9,23 @@ from typing import IO
 
 from ownwords.core.errors import OwnwordsError
 
-# More than any model's settings need, and little enough to be parsed without harm.
+# More than any model's config needs, and still safe to parse.
 MAX_JSON_BYTES = 16 << 20
-# Parsed, an empty list of 2 bytes takes 64. Gemma's tokenizer has 0.6 and 2 million of these.
+# Bounds memory: an empty list of 2 bytes takes 64 bytes once parsed. Gemma's tokenizer has 0.6
+# million brackets and 2 million commas.
 _MAX_BRACKETS, _MAX_COMMAS = 2_000_000, 4_000_000
 
 
 class ModelError(OwnwordsError):
-    """A model cannot be used: it is incomplete, damaged, unsafe, or of an unknown kind."""
+    """A model cannot be used because it is incomplete, damaged, unsafe or of an unknown kind."""
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a regular file for reading; ModelError for a link, a pipe, a folder or a missing file.
 
-    A link could lead anywhere on the machine. Only those of Hugging Face's download cache are
-    followed: from `snapshots/<revision>/` to the `blobs/` beside.
+    A link could lead anywhere on the machine. Only links within Hugging Face's download cache are
+    followed, from `snapshots/<revision>/` to its `blobs/`.
     """
     try:
         if path.is_symlink() and not _is_hub_cache_link(path):
@@ -61,7 +62,7 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, object]:
 
 
 def parse_json(data: bytes, where: str) -> dict[str, object]:
-    """Parse a JSON object; a repeated name is refused, as readers differ in which they take."""
+    """Parse a JSON object; repeated names are refused, since parsers differ in which one wins."""
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         members = dict(pairs)
@@ -86,7 +87,7 @@ def parse_json(data: bytes, where: str) -> dict[str, object]:
 
 
 def preview(names: "list[str] | set[str]", first: int = 3) -> str:
-    """The first few names of unknown origin, safe to print, and how many more there are."""
+    """The first few names quoted and shortened, safe to print, and the number of others."""
     quoted = [repr(name if len(name) <= 80 else name[:77] + "...") for name in sorted(names)]
     more = f" and {len(quoted) - first:,} more" if len(quoted) > first else ""
     return ", ".join(quoted[:first]) + more

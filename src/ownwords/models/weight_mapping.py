@@ -1,4 +1,4 @@
-"""Maps the tensors of a model directory to the weights of a config, by name and shape; no torch."""
+"""Maps a model directory's tensors to a config's weights by name and shape, without torch."""
 
 import math
 import re
@@ -16,10 +16,10 @@ INDEX = "model.safetensors.index.json"
 
 HEAD, EMBEDDING = "lm_head.weight", "embedding.weight"
 
-# What older programs stored beside the weights, and every reader computes.
+# Buffers that older programs stored beside the weights, and that readers compute themselves.
 KNOWN_BUFFERS = (
     r"(transformer\.)?h\.\d+\.attn\.bias",  # GPT-2: the causal mask
-    r"(transformer\.)?h\.\d+\.attn\.masked_bias",  # GPT-2: what stands for minus infinity
+    r"(transformer\.)?h\.\d+\.attn\.masked_bias",  # GPT-2: the value used for minus infinity
     r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq",  # Llama: rotary frequencies
     r"(model\.)?rotary_emb(_local)?\.(original_)?inv_freq",  # the same, once for all layers
 )
@@ -41,9 +41,9 @@ class MappedTensor:
 
 
 def hf_names(config: ModelConfig) -> list[tuple[str, str, bool]]:
-    """(our name, the name in a Hugging Face directory, transposed) for every tensor stored.
+    """(our name, Hugging Face's name, transposed) of every stored tensor.
 
-    A tied head is the embedding, so it has no entry of its own.
+    A tied head has no entry of its own, since it is the embedding.
     """
     return [
         (name.ours.replace("{i}", str(i)), name.theirs.replace("{i}", str(i)), name.transposed)
@@ -52,7 +52,7 @@ def hf_names(config: ModelConfig) -> list[tuple[str, str, bool]]:
 
 
 def gguf_names(config: ModelConfig) -> dict[str, str]:
-    """By our name: the name of every tensor in a GGUF file."""
+    """The names in a GGUF file of all tensors, by our name."""
     return {
         name.ours.replace("{i}", str(i)): f"{name.gguf}.{name.ours.rpartition('.')[2]}".replace(
             "{i}", str(i)
@@ -62,7 +62,7 @@ def gguf_names(config: ModelConfig) -> dict[str, str]:
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """By our name: the shape of every tensor as it is used, not transposed."""
+    """The shapes of all tensors by our name, as the model uses them (not transposed)."""
     return {
         name.ours.replace("{i}", str(i)): tuple(getattr(config, x) for x in name.shape.split())
         for name, i in _each_weight(config)
@@ -77,7 +77,7 @@ def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, int]]:
 
 
 def find_tensors(folder: Path) -> dict[str, TensorInfo]:
-    """Find every tensor of a model directory, by name, in one file or many; reads only headers."""
+    """Find all tensors of a model directory by name, in one or more files; reads only headers."""
     if (folder / SINGLE).is_symlink() or (folder / SINGLE).exists():
         return read_header(folder / SINGLE)
     if not (folder / INDEX).exists():
@@ -150,7 +150,7 @@ def _check_names(stored: Set[str], expected: Set[str], config: ModelConfig, fold
 
 
 def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path) -> None:
-    """Refuse sizes that these files cannot fill, before memory of that size is allocated."""
+    """Refuse sizes larger than the stored tensors allow, before any memory is allocated."""
     numbers = sum(math.prod(each.shape) for each in stored.values())
     limits = dict.fromkeys(_DIMENSIONS, numbers) | {"layers": len(stored)}
     for name, limit in limits.items():
@@ -167,7 +167,7 @@ def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folde
 def _with_prefix(
     stored: Mapping[str, TensorInfo], wanted: Mapping[str, tuple[str, bool]]
 ) -> Mapping[str, TensorInfo]:
-    """Restore the first part of each name, which GPT-2's files and others without a head omit."""
+    """Add the first part of each name if it is missing, as in GPT-2's and other headless files."""
     prefix = next(theirs for theirs, (ours, _) in wanted.items() if ours == EMBEDDING)
     prefix = prefix.split(".")[0] + "."
     if any(name.startswith(prefix) for name in stored):
@@ -184,7 +184,7 @@ def _equal(left: TensorInfo, right: TensorInfo) -> bool:
 
 
 def check_shapes(mapped: list[MappedTensor], config: ModelConfig, folder: Path) -> None:
-    """ModelError unless every tensor has the shape that the config gives, and a type of weights."""
+    """ModelError unless every tensor has the config's shape and a floating-point type."""
     shapes = weight_shapes(config)
     for tensor in mapped:
         stored, expected = tensor.stored, shapes[tensor.ours]
@@ -208,7 +208,7 @@ def _sizes(config: ModelConfig) -> dict[str, int]:
 
 
 def _because(shape: tuple[int, ...], expected: tuple[int, ...], config: ModelConfig) -> str:
-    """Which fields of config.json give the first dimension that differs."""
+    """Explain the first differing dimension by the config.json fields that give it; may be ""."""
     if len(shape) != len(expected):
         return ""
     size = next(right for left, right in zip(shape, expected, strict=True) if left != right)
@@ -223,7 +223,7 @@ def _because(shape: tuple[int, ...], expected: tuple[int, ...], config: ModelCon
 
 
 def read_schemes(path: Path) -> tuple[QuantizationScheme, QuantizationScheme]:
-    """Read how the matrices of a file are quantised, and its embedding and head; or ModelError."""
+    """Read a file's quantisation schemes: of its matrices, and of its embedding and head."""
     try:
         return schemes(read_metadata(path))
     except ModelError as error:
@@ -238,7 +238,7 @@ def map_quantized_weights(
 ) -> list[MappedTensor]:
     """Map the tensors of a quantised model, which have our names; ModelError if any is wrong.
 
-    Every matrix but the learned positions is its codes and its scales.
+    Every matrix except the learned positions is stored as codes and scales.
     """
     check_plausible(stored, config, folder)
     body, ends = made_with

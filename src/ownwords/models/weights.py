@@ -1,4 +1,4 @@
-"""Loads and writes the weights of a model, copied in blocks: each is in memory only once."""
+"""Loads and writes the weights of a model block by block, without a second copy in memory."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -25,10 +25,10 @@ from ownwords.models.weight_mapping import (
 
 
 def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
-    """Load the model of `config` from `folder`; ModelError names what does not fit.
+    """Load the model of `config` from `folder`; ModelError names what does not match.
 
     All tensors are checked before the first is read. Without `dtype` the model has the type of its
-    files, or the narrowest that holds all of them exactly.
+    files, or the narrowest type that holds all of them exactly.
     """
     stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
@@ -80,7 +80,7 @@ def _rows(parameter: torch.Tensor, transposed: bool) -> torch.Tensor:
 
 
 def _narrowed(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """The block in another type; ModelError where float16 would overflow."""
+    """Cast a block to `dtype`; ModelError if float16 would overflow."""
     cast = block.to(dtype)
     if dtype is torch.float16 and bool((cast.isinf() & ~block.isinf()).any()):
         raise ModelError(
@@ -91,10 +91,10 @@ def _narrowed(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tenso
 
 
 def write(folder: Path, model: CausalLM, dtype: torch.dtype | None) -> None:
-    """Write the weights into a new folder under Hugging Face's names, in `dtype` or as they are.
+    """Write the weights into a new folder with Hugging Face's names, in `dtype` or their own type.
 
-    A quantised model is written as it is, under our names: no other program has its layers.
-    ModelError if the model has parameters that its family has no name for.
+    A quantised model is written unchanged with our names, since no other program has its layers.
+    ModelError if the model has parameters that its family does not name.
     """
     if quantize.metadata(model):
         if dtype:

@@ -1,1 +1,1 @@
-"""The config of each family: the shape of a model as config.json says it; no torch."""
+"""The model configs of all families, as in config.json; does not import torch."""

@@ -1,4 +1,4 @@
-"""BERT: shape and names of the weights. It writes no text, so it is not in the registry."""
+"""BERT's config and weight names; not in the registry, since it is not a causal language model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 from ownwords.core.errors import ConfigError
 from ownwords.models.configs.config import HFField, ModelConfig, WeightName, weight_names
 
-_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")  # names of one function
+_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")  # names of the tanh approximation of GELU
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(ModelConfig):
-    """The shape of a BERT: learned positions, token types, norms after each part."""
+    """The config of a BERT: learned positions, token types, post-norm."""
 
     MODEL_TYPE: ClassVar[str] = "bert"
     ARCHITECTURE: ClassVar[str] = "BertModel"
@@ -68,7 +68,7 @@ class BertConfig(ModelConfig):
     }
     LIMITS: ClassVar[Mapping[str, int]] = {**ModelConfig.LIMITS, "token_types": 2**10}
 
-    token_types: int = 2  # of text that may stand side by side in one input; ours is of the first
+    token_types: int = 2  # segment embeddings; we always use the first
     gelu_tanh: bool = False  # the tanh approximation
     norm_eps: float = 1e-12
     tied: bool = True  # it has no head

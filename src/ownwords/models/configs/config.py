@@ -1,4 +1,4 @@
-"""The shape of a model as config.json describes it: what the families share. No torch."""
+"""The base class of model configs, read from and written to config.json; does not import torch."""
 
 import math
 import re
@@ -20,11 +20,11 @@ _KINDS: Mapping[Any, Any] = {int: Count, float: Positive, float | None: Positive
 
 @dataclass(frozen=True)
 class WeightName:
-    """One weight: our name, Hugging Face's and llama.cpp's; "{i}" is the number of the layer.
+    """The names of a weight: ours, Hugging Face's and llama.cpp's; "{i}" is the layer index.
 
-    `shape` names the properties of a config that are its dimensions. `transposed`: Hugging Face
-    stores it so. `gguf` goes without the ending, .weight or .bias; empty where GGUF has no such
-    family.
+    `shape` names the config properties that are its dimensions. `transposed` says that Hugging Face
+    stores it transposed. `gguf` omits the suffix .weight or .bias; it is empty if GGUF does not
+    support the family.
     """
 
     ours: str
@@ -35,7 +35,10 @@ class WeightName:
 
 
 def weight_names(table: str, *, prefix: str = "") -> tuple[WeightName, ...]:
-    """A table of names; `prefix` is what Hugging Face's begin with. With "{i}" it is a block's."""
+    """Parse a table of weight names: ours, Hugging Face's, llama.cpp's, shape, "T" if transposed.
+
+    `prefix` is prepended to Hugging Face's names; if it has "{i}", the weights belong to a block.
+    """
     ours, gguf = ("blocks.{i}.", "blk.{i}.") if "{i}" in prefix else ("", "")
     rows = [re.split("  +", line.strip()) for line in table.strip().splitlines()]
     return tuple(
@@ -45,7 +48,7 @@ def weight_names(table: str, *, prefix: str = "") -> tuple[WeightName, ...]:
 
 
 class HFField(NamedTuple):
-    """A field of config.json, and the value where the file has none."""
+    """A field of config.json and its default."""
 
     name: str
     default: object = REQUIRED
@@ -53,22 +56,22 @@ class HFField(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a model. `kv_heads` 0: as many as heads; `head_dim` 0: width / heads."""
+    """The config of a model; `kv_heads` 0 means `heads`, `head_dim` 0 means width / heads."""
 
     MODEL_TYPE: ClassVar[str]  # in config.json
     ARCHITECTURE: ClassVar[str]  # the class in transformers
     WEIGHTS: ClassVar[tuple[WeightName, ...]]
     HF_FIELDS: ClassVar[Mapping[str, HFField]]  # by our name
-    # The values that are implemented; files with another are refused. None always is.
+    # The implemented values of other fields; null is always accepted, other values are refused.
     HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]]
     GGUF_ARCHITECTURE: ClassVar[str] = ""
-    GGUF_FIELDS: ClassVar[Mapping[str, str]] = {}  # by our name; without the architecture
-    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False  # llama.cpp rotates pairs of neighbours
-    # What the graph of the family is made of; the engine in C++ goes by these, too.
+    GGUF_FIELDS: ClassVar[Mapping[str, str]] = {}  # by our name; without the architecture prefix
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False  # llama.cpp rotates pairs (2i, 2i + 1)
+    # Properties of the family's graph, which the C++ engine uses too.
     LAYER_NORM: ClassVar[bool] = False
     GELU: ClassVar[bool] = False
     NORM_OFFSET: ClassVar[float] = 0.0
-    # Beyond any model there is: a config that asks for more is damaged or hostile.
+    # Limits above any existing model: a config that exceeds them is damaged or malicious.
     LIMITS: ClassVar[Mapping[str, int]] = {
         "vocabulary": 2**24,
         "context": 2**30,
@@ -119,44 +122,44 @@ class ModelConfig:
 
     @property
     def qkv_width(self) -> int:
-        """The width of queries, keys and values, where one matrix computes all three."""
+        """The width of queries, keys and values together."""
         return self.q_width + 2 * self.kv_width
 
     @property
     def attention_scale(self) -> float:
-        """What the product of a query and a key is multiplied by."""
+        """The scale of attention scores."""
         return float(self.head_dim**-0.5)
 
     @property
     def embedding_scale(self) -> float:
-        """What the embedded tokens are multiplied by."""
+        """The factor that token embeddings are multiplied by."""
         return 1.0
 
     @property
     def logit_softcap(self) -> float | None:
-        """The bound of the logits; None where they have none."""
+        """The soft cap of the logits, or None."""
         return None
 
     def windows(self) -> tuple[int | None, ...]:
-        """For each layer how many tokens it attends to, itself included; None: all of them."""
+        """The attention window of each layer, in tokens including itself; None means unlimited."""
         return (None,) * self.layers
 
     def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
-        """The tables of rotary frequencies that `rope_of_layers` numbers; none without RoPE."""
+        """The tables of RoPE frequencies that `rope_of_layers` indexes; empty without RoPE."""
         return []
 
     def rope_of_layers(self) -> tuple[int, ...]:
-        """For each layer which of `rope_frequencies` rotates its queries and keys; -1: none."""
+        """The index of each layer's table in `rope_frequencies`; -1 means no RoPE."""
         return (0 if self.rope_frequencies() else -1,) * self.layers
 
     @classmethod
     def from_hf(cls, data: Mapping[str, Any]) -> Self:
-        """From a parsed config.json; ConfigError names what is wrong, missing or refused."""
+        """The config from a parsed config.json; ConfigError names an invalid or missing field."""
         return cls(**cls.hf_values(data))
 
     @classmethod
     def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of the constructor that a config.json gives."""
+        """The constructor's arguments from a parsed config.json."""
         check_supported(data, cls.HF_SUPPORTED)
         kinds = get_type_hints(cls)
         return {
@@ -165,13 +168,13 @@ class ModelConfig:
         }
 
     def to_hf(self) -> dict[str, object]:
-        """A config.json that stock loaders read, old and new; the dtype is the directory's."""
+        """The fields of a config.json that old and new loaders read, without the dtype."""
         return {
             "architectures": [self.ARCHITECTURE],
             "model_type": self.MODEL_TYPE,
             **{field.name: getattr(self, ours) for ours, field in self.HF_FIELDS.items()},
             **{name: values[0] for name, values in self.HF_SUPPORTED.items()},
-            # Defaults elsewhere name ids that this vocabulary may not have.
+            # Set explicitly: loaders' default ids may not exist in this vocabulary.
             "bos_token_id": None,
             "eos_token_id": None,
             "pad_token_id": None,
@@ -185,7 +188,7 @@ def hf_value(
     default: object = REQUIRED,
     where: str = "config.json",
 ) -> Any:  # noqa: ANN401
-    """A field, checked to be a `kind`; null counts as missing."""
+    """The value of a field, checked to be of type `kind`; null counts as missing."""
     value = data.get(name)
     if value is None:
         if default is REQUIRED:
@@ -198,7 +201,7 @@ def hf_value(
 
 
 def hf_table(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """A field that is an object; None where it is missing, null or empty."""
+    """The value of a field that is an object; None if it is missing, null or empty."""
     table: dict[str, Any] | None = hf_value(data, name, dict[str, Any], None)
     return table or None
 
@@ -206,7 +209,7 @@ def hf_table(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 def check_supported(
     data: Mapping[str, Any], supported: Mapping[str, tuple[object, ...]], where: str = "config.json"
 ) -> None:
-    """Refuse features that are not implemented; a field that is missing or null is accepted."""
+    """Raise ConfigError for unsupported values of fields; missing or null fields are accepted."""
     for name, values in supported.items():
         value = data.get(name)
         if value is not None and value not in values:
@@ -217,7 +220,7 @@ def check_supported(
 
 
 def read_layer_types(data: Mapping[str, Any], layers: int) -> tuple[bool, ...] | None:
-    """`layer_types`: which layers attend through a window; None where it is missing."""
+    """Whether each layer has a sliding window, from `layer_types`; None if that is missing."""
     kinds = hf_value(data, "layer_types", list[Any], None)
     if kinds is None:
         return None

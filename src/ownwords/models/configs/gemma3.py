@@ -1,4 +1,4 @@
-"""Gemma 3, text only: shape, names of the weights, settings, and the sizes that were published."""
+"""Gemma 3's config (text only): fields, weight names, GGUF keys and published sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import QK_NORMS
 from ownwords.models.configs.rope_scaling import frequencies, read_rope
 
-# Norms before and after attention and MLP; Llama's name for the second one means another here.
+# The additional norms; post_attention_layernorm, Llama's MLP norm, follows the attention here.
 _NORMS = weight_names(
     """
     attention_output_norm.weight  post_attention_layernorm.weight   post_attention_norm  width
@@ -35,13 +35,16 @@ _NORMS = weight_names(
 
 
 def _every(pattern: int, layers: int) -> tuple[bool, ...]:
-    """Whether each layer slides, where every `pattern`-th attends to everything."""
+    """Whether each layer has a sliding window: all except every `pattern`-th."""
     return tuple((layer + 1) % pattern != 0 for layer in range(layers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3Config(LlamaConfig):
-    """`sliding` says for each layer whether it attends through `window`; empty: five of six."""
+    """The config of a Gemma 3 model.
+
+    `sliding` says for each layer whether it uses the sliding `window`; empty means five of six.
+    """
 
     MODEL_TYPE: ClassVar[str] = "gemma3_text"
     ARCHITECTURE: ClassVar[str] = "Gemma3ForCausalLM"
@@ -74,10 +77,10 @@ class Gemma3Config(LlamaConfig):
     norm_eps: float = 1e-6
     tied: bool = True
     rope_base: float = 1_000_000.0
-    rope_base_sliding: float = 10_000.0  # `rope_scaling` is of the layers that see everything
+    rope_base_sliding: float = 10_000.0  # `rope_scaling` applies only to layers without a window
     window: int = 512
     sliding: tuple[bool, ...] = ()
-    query_scalar: int = 256  # scores are divided by its root, whatever the heads' width
+    query_scalar: int = 256  # scores are divided by its root, independent of head_dim
     softcap: float | None = None
 
     def __post_init__(self) -> None:
@@ -138,7 +141,7 @@ class Gemma3Config(LlamaConfig):
             **super().to_hf(),
             "rope_local_base_freq": self.rope_base_sliding,
             "layer_types": layer_types(self.sliding),
-            # Loaders older than layer_types know a pattern only: the first layer that sees all.
+            # For loaders older than layer_types: the number of the first layer without a window.
             "sliding_window_pattern": [*self.sliding, False].index(False) + 1,
         }
 

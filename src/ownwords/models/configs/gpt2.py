@@ -1,4 +1,4 @@
-"""GPT-2: shape, names of the weights, settings, and the sizes that were published."""
+"""GPT-2's config: fields, weight names, GGUF keys and published sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ownwords.models.configs.config import HFField, ModelConfig, WeightName, wei
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2Config(ModelConfig):
-    """The shape of a GPT-2: every head has its own keys, and the heads share out the width."""
+    """The config of a GPT-2: kv_heads equals heads, and head_dim is width / heads."""
 
     MODEL_TYPE: ClassVar[str] = "gpt2"
     ARCHITECTURE: ClassVar[str] = "GPT2LMHeadModel"
@@ -57,7 +57,7 @@ class GPT2Config(ModelConfig):
         "tied": HFField("tie_word_embeddings", True),
     }
     HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        # The same function under two names; what "gelu" alone means elsewhere differs.
+        # Two names of the tanh approximation; "gelu" alone means the exact function.
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "scale_attn_weights": (True,),
         "scale_attn_by_inverse_layer_idx": (False,),

@@ -1,4 +1,4 @@
-"""Llama 2 and 3: shape, names of the weights, settings in config.json and GGUF."""
+"""Llama 2 and 3's config: fields, weight names, and names in config.json and GGUF."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ownwords.models.configs.rope_scaling import RopeScaling, frequencies, read_
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(ModelConfig):
-    """The shape of a Llama, without biases, as all published ones; Qwen3 and Gemma 3 add to it."""
+    """The config of a Llama without biases, as published; Qwen3 and Gemma 3 extend it."""
 
     MODEL_TYPE: ClassVar[str] = "llama"
     ARCHITECTURE: ClassVar[str] = "LlamaForCausalLM"
@@ -74,7 +74,7 @@ class LlamaConfig(ModelConfig):
         "norm_eps": "attention.layer_norm_rms_epsilon",
         "rope_base": "rope.freq_base",
     }
-    ROPE_BASE: ClassVar[float] = 10_000.0  # where config.json has none
+    ROPE_BASE: ClassVar[float] = 10_000.0  # the default if config.json has none
 
     norm_eps: float = 1e-5
     tied: bool = False
@@ -91,7 +91,7 @@ class LlamaConfig(ModelConfig):
 
     @classmethod
     def rope_table(cls, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Where config.json describes the scaling, under its older or its newer name."""
+        """The RoPE scaling table of config.json, under its older or newer name."""
         return hf_table(data, "rope_scaling") or hf_table(data, "rope_parameters")
 
     @classmethod

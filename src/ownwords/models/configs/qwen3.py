@@ -1,4 +1,4 @@
-"""Qwen3: Llama with norms on queries and keys; and the shapes of the models trained here."""
+"""Qwen3's config (Llama with QK norms), and the default shapes of models trained here."""
 
 import math
 from collections.abc import Mapping
@@ -29,7 +29,10 @@ QK_NORMS = weight_names(
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Config(LlamaConfig):
-    """`sliding` says for each layer whether it attends through `window`; empty: none does."""
+    """The config of a Qwen3 model.
+
+    `sliding` says for each layer whether it uses the sliding `window`; empty means none does.
+    """
 
     MODEL_TYPE: ClassVar[str] = "qwen3"
     ARCHITECTURE: ClassVar[str] = "Qwen3ForCausalLM"
@@ -82,14 +85,14 @@ class Qwen3Config(LlamaConfig):
             **super().to_hf(),
             "use_sliding_window": slides,
             "sliding_window": self.window if slides else None,
-            # Loaders older than layer_types count the layers before the first that slides.
+            # For loaders older than layer_types: the number of layers before the first window.
             "max_window_layers": self.sliding.index(True) if slides else self.layers,
             "layer_types": layer_types(tuple(window is not None for window in self.windows())),
         }
 
 
 def parameter_count(config: Qwen3Config) -> int:
-    """How many numbers a model of this shape has; a tied head is counted once."""
+    """The number of parameters of a model of this config; a tied head is counted once."""
     matrices = 2 * config.head_dim * (config.heads + config.kv_heads) + 3 * config.hidden
     norms = 2 * config.width + 2 * config.head_dim
     tables = config.vocabulary * config.width * (1 if config.tied else 2)
@@ -99,12 +102,12 @@ def parameter_count(config: Qwen3Config) -> int:
 def config_for_budget(budget: int, vocabulary: int, context: int) -> Qwen3Config:
     """The default shape for about `budget` parameters (0.5 million and more), embedding included.
 
-    Width: a multiple of 128, below 256 of 32, where steps of 128 would miss the size by half.
-    Layers: about width / 32 up to a width of 256, from there one more for every 64: wide enough to
-    be quick, deep enough to be good. Heads of 64, of 32 below a width of 256; each key head serves
-    two query heads where they are even and four or more. Hidden: 8/3 of the width, so that three
-    matrices cost what two of four times the width would. The head is the embedding: at this size a
-    second table would be a large share of the model.
+    Width: a multiple of 128, or of 32 below 256, where steps of 128 would miss the size by half.
+    Layers: about width / 32 up to a width of 256, then one more for every 64, a compromise of speed
+    (width) and quality (depth). head_dim: 64, or 32 below a width of 256; two query heads share a
+    key head if their number is even and at least four. Hidden: 8/3 of the width, so that the three
+    matrices of the gated MLP cost as much as two of four times the width. The head is tied to the
+    embedding: at this size a second table would be a large share of the model.
     """
     best = min(
         (
@@ -141,12 +144,12 @@ def _shape(width: int, layers: int, vocabulary: int, context: int) -> Qwen3Confi
         kv_heads=heads // 2 if heads >= 4 and heads % 2 == 0 else heads,
         head_dim=head_dim,
         hidden=step * round(width * 8 / 3 / step),
-        # A slower base keeps far positions apart in long texts; in short ones it is wasted.
+        # A larger base distinguishes distant positions in long contexts; short ones do not need it.
         rope_base=10_000.0 if context <= 4096 else 1_000_000.0,
     )
 
 
 def _distance(config: Qwen3Config, budget: int) -> float:
-    """How far a shape is from its size, and, counted a tenth, from its usual depth."""
+    """The log distance of a config from the budget, plus 0.1 times that from its usual depth."""
     off = abs(math.log(parameter_count(config) / max(budget, 1)))
     return off + 0.1 * abs(math.log(config.layers / _depth(config.width)))

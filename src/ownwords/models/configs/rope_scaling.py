@@ -1,4 +1,4 @@
-"""Rotary position embeddings as a config describes them: base, scaling, frequencies. No torch."""
+"""RoPE settings of a config: base, scaling and frequencies; does not import torch."""
 
 import math
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ _KINDS = ("default", "linear", "dynamic", "llama3")
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """How a model trained on short texts had its angles stretched for longer ones.
+    """The scaling of RoPE frequencies that extends a model to longer contexts.
 
-    "linear" divides every angle; "llama3" only the slow ones, by bands of wavelength. "dynamic"
+    "linear" divides every frequency; "llama3" only the low ones, by bands of wavelength. "dynamic"
     changes nothing within the context, and longer texts are refused anyway.
     """
 
@@ -29,7 +29,7 @@ class RopeScaling:
 
     @classmethod
     def from_hf(cls, table: Mapping[str, Any] | None, context: int) -> Self | None:
-        """From `rope_scaling`, or from `rope_parameters`, its newer name."""
+        """The scaling from `rope_scaling`, or from `rope_parameters`, its newer name."""
         if table is None:
             return None
         where = "rope_scaling in config.json"
@@ -63,7 +63,7 @@ class RopeScaling:
 def read_rope(
     data: Mapping[str, Any], table: Mapping[str, Any] | None, context: int, base: float
 ) -> tuple[float, RopeScaling | None]:
-    """Base and scaling; the base stands beside the table or, in newer files, in it."""
+    """The RoPE base and scaling; the base is next to the table or, in newer files, in it."""
     base = hf_value(data, "rope_theta", Positive, base)
     if table is not None:
         base = hf_value(table, "rope_theta", Positive, base, "rope_parameters in config.json")
@@ -73,9 +73,9 @@ def read_rope(
 def frequencies(
     head_dim: int, base: float, scaling: RopeScaling | None = None
 ) -> npt.NDArray[np.float32]:
-    """The angle that each pair of a head's dimensions turns by from one position to the next.
+    """The RoPE frequency of each pair of a head's dimensions, in radians per position: [D / 2].
 
-    `models.rope` computes the same, but for the last bit of some: PyTorch's powers round otherwise.
+    `models.rope` computes the same, except for the last bit of some: PyTorch rounds differently.
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     powers = np.power(base, steps.astype(np.float64)).astype(np.float32)
@@ -84,7 +84,8 @@ def frequencies(
         return plain
     if scaling.kind == "linear":
         return plain / np.float32(scaling.factor)
-    # llama3: turns made over the original context decide. Many: kept; few: divided; between: mixed.
+    # llama3: frequencies with many turns over the original context are kept, those with few are
+    # divided by the factor, and those in between are interpolated.
     turns = np.float32(scaling.original_context) / (np.float32(2 * math.pi) / plain)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     share = np.clip((turns - np.float32(low)) / np.float32(high - low), 0, 1, dtype=np.float32)
