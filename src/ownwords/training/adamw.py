@@ -1,8 +1,8 @@
-"""AdamW: for embeddings, norms, biases and adapters beside Muon, or for all of a model.
+"""AdamW, for embeddings, norms, biases and adapters beside Muon, or for a whole model.
 
-Loshchilov & Hutter 2019, arXiv 1711.05101. A step is one pass over the memory, clipping included:
-by PyTorch's fused kernel, or for bfloat16 gradients by one of our own, which also writes the
-bfloat16 weights. Without either, a few operations on flat tensors do it.
+Loshchilov & Hutter 2019, arXiv 1711.05101. A step, including clipping, is one pass over memory
+with PyTorch's fused kernel, or for bfloat16 gradients with our own kernel, which also writes the
+bfloat16 weights. Without either, it is a few operations on flat tensors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from ownwords.training.grad_clip import GradClip
 
 # Where PyTorch's fused kernel can clip and skip a step.
 FUSED = ("cpu", "cuda")
-# So many narrow gradients at a time are widened for their norm: they stay in a core's cache.
+# Elements of narrow gradients widened at a time for their norm: they fit into a core's cache.
 _BLOCK = 2**18
 # Each tensor starts on a cache line: 16 numbers are 64 bytes.
 ALIGNED = 16
@@ -24,7 +24,7 @@ ALIGNED = 16
 class AdamW:
     """The AdamW optimizer of parameters that share one weight decay.
 
-    `weights` are float32, their gradients of any dtype; sharded ones are given as local shards.
+    `weights` are float32, their gradients of any dtype; sharded tensors are passed as local shards.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class AdamW:
         shapes = [weight.shape for weight in weights.values()]
         device = next(iter(weights.values())).device
         self.fused = device.type in FUSED
-        # Parameters that the last step has written in bfloat16 too.
+        # Names of the parameters that the last step has also written in bfloat16.
         self.written: frozenset[str] = frozenset()
         self.mean, self.means = _flat(shapes, device)
         self.square, self.squares = _flat(shapes, device)
-        # One for all parameters: none is ever updated without the others.
+        # One count for all parameters: they are always updated together.
         self.count = torch.zeros((), dtype=torch.float32, device=device)
         self.gradients: list[Tensor] = []
         self._copy: tuple[Tensor, list[Tensor]] | None = None
         self._shapes, self._device = shapes, device
 
     def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
-        """Keep the gradients for the step; returns norms that together make up theirs."""
+        """Keep the gradients for the step; returns norms whose norm is that of all of them."""
         ordered = [gradients[name] for name in self.names]
         wide = all(gradient.dtype == torch.float32 for gradient in ordered)
         if self.fused and wide:
@@ -67,7 +67,7 @@ class AdamW:
         return [torch.linalg.vector_norm(flat)]
 
     def release(self) -> None:
-        """Free the gradients: the next ones need the memory."""
+        """Free the gradients, because the next ones need the memory."""
         self.gradients = []
 
     def step(
@@ -80,8 +80,8 @@ class AdamW:
     ) -> None:
         """Update the weights from the gathered gradients.
 
-        `narrow`: bfloat16 parameters of some of the weights; `written` then names those that the
-        step has written too.
+        `narrow`: the bfloat16 parameters of some of the weights; `written` then names those that
+        this step has updated as well.
         """
         here = [weights[name] for name in self.names]
         self.written = frozenset()
@@ -157,13 +157,13 @@ class AdamW:
         self.square.lerp_(gradient.square(), clip.unless_skipped(1 - beta2))
         spread = (self.square / (1 - beta2**self.count)).sqrt_().add_(self.eps)
         torch.div(self.mean / (1 - beta1**self.count), spread, out=gradient)
-        GradClip(1.0, clip.ok).apply(gradient, 0.0)  # before the first step that counts it is 0 / 0
+        GradClip(1.0, clip.ok).apply(gradient, 0.0)  # 0 / 0 if every step so far was skipped
         if self.decay:
             torch._foreach_mul_(weights, 1 - clip.unless_skipped(lr * self.decay))
         torch._foreach_add_(weights, updates, alpha=-lr)
 
     def moments(self) -> dict[str, Tensor]:
-        """ "mean/name" and "square/name"; views."""
+        """The two moments as views, by "mean/name" and "square/name"."""
         means = {f"mean/{n}": each for n, each in zip(self.names, self.means, strict=True)}
         squares = {f"square/{n}": each for n, each in zip(self.names, self.squares, strict=True)}
         return means | squares
@@ -189,7 +189,7 @@ def _norm(gradients: Sequence[Tensor]) -> Tensor:
     left = _BLOCK
     for gradient in gradients:
         flat = gradient.view(-1)
-        # For a single part `split` takes as long as everything else.
+        # With a single part, `split` would take as long as everything else here.
         for part in torch.split(flat, _BLOCK) if flat.numel() > _BLOCK else (flat,):
             if part.numel() > left:
                 take()
@@ -202,7 +202,7 @@ def _norm(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def _flat(shapes: list[torch.Size], device: torch.device) -> tuple[Tensor, list[Tensor]]:
-    """One flat tensor of zeros, and views of it with these shapes."""
+    """A flat tensor of zeros, and aligned views of it with these shapes."""
     sizes = [-(-shape.numel() // ALIGNED) * ALIGNED for shape in shapes]
     flat = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
     parts = torch.split(flat, sizes)

@@ -26,16 +26,16 @@ from ownwords.training.token_stream import TokenStream
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of a batch. `tokens` is the number of targets that count; the others are -100."""
+    """Rows of a batch. `tokens` is the number of targets in the loss; the others are -100."""
 
     ids_BT: Tensor  # int64
     targets_BT: Tensor  # int64
-    documents_BT: Tensor | None  # int32, numbers the documents of a row; None: no mask needed
+    documents_BT: Tensor | None  # int32, the number of each token's document; None: no mask needed
     tokens: int
     counts_B: tuple[int, ...] = ()  # `tokens` of each row
 
     def part(self, rows: slice) -> "Batch":
-        """Some of the rows."""
+        """The batch that consists of these rows only."""
         targets_BT = self.targets_BT[rows]
         counts_B = self.counts_B[rows]
         return Batch(
@@ -47,7 +47,7 @@ class Batch:
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
-        """The batch on a device; from pinned memory without waiting."""
+        """The batch on a device; the host does not wait if the batch is in pinned memory."""
         return self._moved(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pinned(self) -> "Batch":
@@ -79,7 +79,7 @@ class Batches:
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """`rows` is the size of the whole batch, of which each of `world` processes gets its share.
+        """`rows` is the size of the whole batch; each of `world` processes gets its share of it.
 
         The shares of all ranks together are the batch of a single process.
         """
@@ -96,7 +96,7 @@ class Batches:
         self._own = TokenStream(
             shards, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
         )
-        # As written: 0.1 * 30 is exactly 3, which binary fractions do not guarantee.
+        # The decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
         key: list[object] = [shards.key, rows, context, seed, asdict(config)]
@@ -109,7 +109,7 @@ class Batches:
         self.key = digest(json.dumps(key, sort_keys=True))
 
     def batch(self, step: int) -> Batch:
-        """This rank's rows of a step."""
+        """The rows of a step that belong to this rank."""
         own, base = self._rows(step, self._low, self._high)
         count = len(own) + len(base)
         ids_BT1: npt.NDArray[np.int64] = np.empty((count, self.context + 1), np.int64)
@@ -122,15 +122,15 @@ class Batches:
         return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
 
     def total(self, step: int) -> int:
-        """The number of targets that count in a step, over all ranks."""
+        """The number of targets in the loss of a step, over all ranks."""
         own, base = self._rows(step, 0, self.rows)
         return self._own.targets(own) + (self._base.targets(base) if self._base else 0)
 
     def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
-        """The rows from low to high of a step, as ranges of the own and the base's stream."""
+        """Rows `low` to `high` of a step, as row numbers in the own and in the base's stream."""
         before = int(step * self.rows * self._share)
         after = int((step + 1) * self.rows * self._share)
-        border = self.rows - (after - before)  # the base's come last
+        border = self.rows - (after - before)  # the base's rows come last
         own, base = step * self.rows - before, before - border
         return (
             range(own + min(low, border), own + min(high, border)),
@@ -141,9 +141,9 @@ class Batches:
 def sequential_batches(
     shards: Shards, *, rows: int, context: int, isolate: bool = True
 ) -> Iterator[Batch]:
-    """Every token once, in order, for evaluation; the last rows are padded.
+    """Batches that contain every token once, in order, for evaluation; the last rows are padded.
 
-    All batches have the same shape; without tokens there is none.
+    All batches have the same shape. Shards without tokens give no batch.
     """
     ends_D = shards.offsets_D1[1:]
     size = rows * context
@@ -157,7 +157,7 @@ def sequential_batches(
         ids = np.zeros(size + 1, np.int64)
         ids[there] = shards.ids[begin : begin + size + 1]
         ids_BT1, there_BT1 = in_rows(ids), in_rows(there)
-        # The padding is a document of its own, one beyond the last.
+        # The padding is a document of its own, numbered after the last.
         documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))
         counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & there_BT1[:, 1:]
         yield _batch(ids_BT1[:, :-1].copy(), ids_BT1, counted_BT, documents_BT1, isolate)
@@ -172,7 +172,7 @@ def _batch(
 ) -> Batch:
     counts_B = tuple(counted_BT.sum(axis=1).tolist())
     documents_BT = None
-    # Document numbers only grow along a row; rows of one document each need no mask.
+    # Document numbers only grow along a row: if the ends are equal, no row needs a mask.
     if isolate and (documents_BT1[:, 0] != documents_BT1[:, -2]).any():
         numbers_BT = documents_BT1[:, :-1] - documents_BT1[:, :1]
         documents_BT = torch.from_numpy(numbers_BT.astype(np.int32))
@@ -186,7 +186,7 @@ def _batch(
 
 
 def _checked_replay(replay: Shards | None, shards: Shards) -> Shards:
-    """The base's text; CorpusError if it is missing or has another tokenizer."""
+    """The base's text; CorpusError if it is missing or was encoded by another tokenizer."""
     if replay is None:
         raise CorpusError(
             "data.replay needs text of the base model, and there is none",
@@ -203,8 +203,8 @@ def _checked_replay(replay: Shards | None, shards: Shards) -> Shards:
 class Prefetcher:
     """Iterates over steps and their batches, which a thread prepares while the device computes.
 
-    At most `depth` batches are ready or in preparation, pinned for a CUDA device. An error in the
-    thread is raised in place of its batch. It must be closed.
+    At most `depth` batches are ready or in preparation; for a CUDA device they are in pinned
+    memory. `__next__` raises an error of the thread in place of its batch. Close it after use.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Prefetcher:
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread; may be called more than once."""
+        """Stop the thread; may be called more than once."""
         with self._changed:
             self._closed = True
             self._ready.clear()

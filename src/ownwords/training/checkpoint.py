@@ -1,7 +1,7 @@
-"""Checkpoints: written atomically, verified when read; the two newest and the best are kept.
+"""Checkpoints, written atomically and verified when read; the two newest and the best are kept.
 
 A checkpoint is a folder `step-00000123` with one safetensors file for each group of tensors and
-`checkpoint.json`, which holds the state, the checksum of every file, and one of itself.
+`checkpoint.json`, which holds the state, the checksum of every file, and a checksum of itself.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class CheckpointError(OwnwordsError):
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A checkpoint: tensors on the CPU by group and name, and the other state."""
+    """A checkpoint read from disk: tensors on the CPU by group and name, and the other state."""
 
     step: int
     groups: dict[str, dict[str, Tensor]]
@@ -61,7 +61,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def clear(self) -> None:
-        """Delete what a killed process left half written or half deleted."""
+        """Delete checkpoints that a killed process left half written or half deleted."""
         for left in self.folder.glob(".step-*"):
             if left.suffix in _LEFTOVERS:
                 shutil.rmtree(left, ignore_errors=True)
@@ -69,7 +69,7 @@ class Checkpoints:
     def save(self, step: int, groups: Groups, state: Mapping[str, object]) -> None:
         """Write a checkpoint, replacing one of the same step.
 
-        WorkspaceError if the disk is full or refuses; the other checkpoints stay intact.
+        WorkspaceError if the disk is full or cannot be written; other checkpoints stay intact.
         """
         with atomic_dir.replace_dir(self.path(step)) as beside:
             counters: dict[str, dict[str, object]] = {}
@@ -95,7 +95,7 @@ class Checkpoints:
             atomic_dir.write_file(beside / _MANIFEST, text.encode())
 
     def prune(self, best: Collection[int] = ()) -> None:
-        """Delete all but the two newest and those of `best`."""
+        """Delete all checkpoints but the two newest and those of the steps in `best`."""
         for step in set(self.steps()[:-2]) - set(best):
             atomic_dir.delete_dir(self.path(step))
 
@@ -106,7 +106,7 @@ class Checkpoints:
                 atomic_dir.delete_dir(self.path(each))
 
     def load(self, step: int) -> LoadedCheckpoint:
-        """The checkpoint of that step; CheckpointError if it is damaged."""
+        """Read the checkpoint of a step; CheckpointError if it is damaged."""
         folder = atomic_dir.readable_dir(self.path(step))
         try:
             return _read(folder)
@@ -152,7 +152,7 @@ def _read(folder: Path) -> LoadedCheckpoint:
 
 
 def read_tensor(stored: TensorInfo) -> Tensor:
-    """A tensor of a safetensors file."""
+    """Read a tensor from a safetensors file."""
     value = torch.empty(stored.shape, dtype=FLOATS[stored.dtype])
     rows = value if stored.shape else value.view(1)
     at = 0

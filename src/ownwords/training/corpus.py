@@ -1,8 +1,8 @@
-"""The texts of an archive for training, validation and test.
+"""The training, validation and test texts of an archive.
 
 A document is its title on the first line, a blank line, then the author's own words in reading
-order (prose, headings, lists, captions; no quotes, code, tables or logs). Of a capped text the
-beginning is taken, in whole segments.
+order (prose, headings, lists, captions; no quotes, code, tables or logs). A capped text
+consists of whole segments from the beginning.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class CorpusSplit:
     """The texts of one side of the split, read from the archive in each iteration."""
 
     archive: Archive
-    words: dict[str, int]  # by document: how many of its own words are used
+    words: dict[str, int]  # by document id: how many of its own words are used
 
     def __len__(self) -> int:
         return len(self.words)
@@ -47,7 +47,7 @@ class Corpus:
 
 
 def load_corpus(archive: Archive) -> Corpus:
-    """The texts of an archive that `look` has read.
+    """Load the split texts of an archive that `look` has filled.
 
     CorpusError if none of them is for training.
     """
@@ -73,7 +73,7 @@ def load_corpus(archive: Archive) -> Corpus:
 
 
 def training_text(document: Document, words: int) -> str:
-    """A document as training text, with about so many of its own words at most."""
+    """A document as training text, with about `words` of its own words at most."""
     texts: list[str] = []
     count = 0
     for segment in document.segments:

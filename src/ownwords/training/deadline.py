@@ -1,8 +1,9 @@
 """Shortens a run that would take longer than its time: fewer steps, the same schedule.
 
-A plan counts steps from a speed measured beforehand, and a machine may slow down later. A
-`ShortenedRun` compresses the rest of the schedule, evaluations and learning-rate decay included,
-into fewer steps. The run record stores it, so a resumed run keeps to it whatever the clock says.
+A plan computes the number of steps from a speed measured beforehand, and the machine may slow down
+later. A `ShortenedRun` compresses the rest of the schedule, including evaluations and
+learning-rate decay, into fewer steps. The run record stores it, so a resumed run makes the same
+steps, independent of the clock.
 """
 
 import math
@@ -10,18 +11,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_GRACE = 0.25  # fraction of the time before which nothing is shortened: slowness may pass
-_MEMORY = 0.06  # the speed is that of about the last such fraction of the time
-_TOLERANCE = 0.04  # a run is shortened if it would take this fraction longer
-_MIN_S = 1.0  # of the memory and of the tolerance
-_COOLDOWN = 4.0  # memories between two decisions
-_MIN_STEPS = 4  # measured before the first decision
+_GRACE = 0.25  # fraction of the time in which a run is never shortened: slowness may pass
+_MEMORY = 0.06  # speed is averaged over about this last fraction of the time
+_TOLERANCE = 0.04  # a run is shortened if it would take this fraction longer than its time
+_MIN_S = 1.0  # least seconds of _MEMORY and _TOLERANCE
+_COOLDOWN = 4.0  # times _MEMORY between two decisions
+_MIN_STEPS = 4  # steps before the first decision
 _DESCENT = 0.1  # the rate may decay from its peak within this fraction of the steps before
 
 
 @dataclass(frozen=True)
 class ShortenedRun:
-    """From `step`, at `position` of the planned schedule, the run ends after `steps` in all."""
+    """A run shortened at `step`, at `position` of the planned schedule, to `steps` in total."""
 
     step: int
     position: float
@@ -29,7 +30,7 @@ class ShortenedRun:
 
 
 def position(step: int, planned: int, shortened: ShortenedRun | None) -> float:
-    """Where a step stands in the planned schedule; the step itself if the run is as planned."""
+    """The position of a step in the planned schedule; the step itself before any shortening."""
     if shortened is None or step <= shortened.step:
         return step
     share = (step - shortened.step) / (shortened.steps - shortened.step)
@@ -51,12 +52,12 @@ def points(planned: int, count: int, shortened: ShortenedRun | None) -> set[int]
 
 
 class Deadline:
-    """Measures how long steps take; `max_steps` says when not all fit into `seconds`."""
+    """Measures how long steps take, and finds how many steps fit into `seconds`."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
         self._memory_s = max(_MIN_S, _MEMORY * seconds)
-        # Exponentially weighted: steps, and the seconds they took.
+        # Exponentially weighted counts of steps and of the seconds they took.
         self._steps = self._steps_s = self._measured_s = 0.0
         self._cooldown_s = self._memory_s
         self._count = self._evaluations = 0
@@ -66,7 +67,7 @@ class Deadline:
     def pause_done(self, *, evaluated: bool = False) -> None:
         """Exclude time since the last step; ignore the first evaluation.
 
-        Later ones tell how long the evaluations still to come will take.
+        Later evaluations predict how long the remaining ones will take.
         """
         now = self._clock()
         self._evaluations += evaluated
@@ -75,7 +76,7 @@ class Deadline:
         self._since = now
 
     def step_done(self) -> None:
-        """Count a step; the first, which compiles and warms up, is ignored."""
+        """Count a step; the first step is ignored, because it compiles and warms up."""
         now = self._clock()
         took_s, self._since = now - self._since, now
         self._count += 1
@@ -86,10 +87,11 @@ class Deadline:
         self._measured_s += took_s
 
     def max_steps(self, step: int, steps: int, spent_s: float, pauses: int, lr_scale: float) -> int:
-        """The number of steps that fit if `steps` are too many, else 0.
+        """The total number of steps that fit into the time, or 0 if all `steps` fit.
 
-        `step` are done in `spent_s`, `pauses` are to come. `lr_scale` is the current fraction of
-        the peak learning rate: a high one must not break off, even if that takes a little longer.
+        `step` steps were done in `spent_s`, and `pauses` evaluations remain. `lr_scale` is the
+        current fraction of the peak learning rate: if it is high, enough steps are left to decay
+        it, even if the run then takes a little too long.
         """
         left = steps - step
         if left < 2 or self._count <= _MIN_STEPS or self._measured_s < self._cooldown_s:

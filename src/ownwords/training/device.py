@@ -1,4 +1,4 @@
-"""The one room that knows devices: CPU, CUDA, ROCm, MPS and XPU behind the same few calls."""
+"""One interface to all kinds of device: CPU, CUDA, ROCm, MPS and XPU."""
 
 import ctypes
 import sys
@@ -15,20 +15,20 @@ from ownwords.core.errors import ConfigError
 from ownwords.training.settings import Precision
 
 _ORDER = ("cuda", "xpu", "mps", "cpu")  # the best first; ROCm's name in PyTorch is cuda
-# What the allocators of the CPU and of MPS say; the others raise torch.OutOfMemoryError.
+# Messages of the CPU's and MPS's allocators; the others raise torch.OutOfMemoryError.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "failed to allocate", "bad_alloc")
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of one kind; every difference between the kinds is in here."""
+    """A device; all differences between the kinds are handled here."""
 
     kind: str  # cpu, cuda, rocm, mps, xpu
     torch_device: torch.device
 
     @property
     def name(self) -> str:
-        """What the maker calls it; remembered limits belong to it."""
+        """The maker's name for the device; speeds and memory limits are cached under it."""
         if self.kind in ("cuda", "rocm", "xpu"):
             return str(self._runtime.get_device_name(self.torch_device))
         if self.kind == "cpu":
@@ -37,7 +37,7 @@ class Device:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether looking at a value makes the host wait for all the work before it."""
+        """Whether reading a value makes the host wait for all the work queued before it."""
         return self.kind != "cpu"
 
     @property
@@ -46,30 +46,30 @@ class Device:
         return runtime
 
     def synchronize(self) -> None:
-        """Wait until all that was asked of the device is done."""
+        """Wait until the device has finished all queued work."""
         if self.is_asynchronous:
             self._runtime.synchronize()
 
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
-        """Matrix products in bfloat16 where the precision says so."""
+        """A context that computes matrix products in bfloat16 if the precision is "autocast"."""
         if precision == "autocast":
             return torch.autocast(self.torch_device.type, dtype=torch.bfloat16)
         return nullcontext()
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether that is what went wrong."""
+        """Whether the error means that memory ran out."""
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return True
         said = str(error).lower()
         return isinstance(error, RuntimeError) and any(words in said for words in _OUT_OF_MEMORY)
 
     def release_memory(self) -> None:
-        """Give back what PyTorch holds in reserve, as before a retry."""
+        """Release the memory that PyTorch's allocator holds in reserve, as before a retry."""
         if self.is_asynchronous:
             self._runtime.empty_cache()
 
     def free_memory(self) -> int:
-        """Bytes that can still be had."""
+        """The number of bytes still available."""
         if self.kind in ("cuda", "rocm"):
             return int(torch.cuda.mem_get_info(self.torch_device)[0])
         if self.kind == "xpu":
@@ -83,14 +83,15 @@ class Device:
         """The most bytes held at once: by PyTorch on the device, or by this whole process."""
         if self.kind in ("cuda", "rocm", "xpu"):
             return int(self._runtime.max_memory_allocated(self.torch_device))
-        if self.kind == "mps":  # which keeps no record of its peak
+        if self.kind == "mps":  # MPS records no peak: this is the current use
             return torch.mps.driver_allocated_memory()
         return _peak_resident()
 
     def later(self, value: Tensor) -> Callable[[], Tensor]:
-        """The value on the CPU, to be asked for later: sent without making the host wait.
+        """A function that returns the value on the CPU; making it does not make the host wait.
 
-        Asked for some steps on, it has long arrived; `.item()` would wait for those steps too.
+        On CUDA, ROCm and XPU the copy starts at once: called a few steps later the function returns
+        immediately, while `.item()` would wait for those steps too.
         """
         value = value.detach()
         if self.kind not in ("cuda", "rocm", "xpu"):
@@ -108,9 +109,9 @@ class Device:
 
 
 def choose(name: str | None = None) -> Device:
-    """The device of that name ("cuda:1", "rocm", "cpu"); "auto" or None: the best there is.
+    """The device of that name ("cuda:1", "rocm", "cpu"); "auto" or None: the best available.
 
-    ConfigError if this machine has none such.
+    ConfigError if this machine has no such device.
     """
     available = [kind for kind in _ORDER if _is_available(kind)]
     if name in (None, "auto"):
@@ -129,10 +130,10 @@ def choose(name: str | None = None) -> Device:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep what PyTorch frees for the next step, rather than give it back.
+    """Make glibc keep the memory that PyTorch frees, for the next step.
 
-    Otherwise each large tensor is mapped anew, and the kernel fills its pages with zeros: 5 to 15%
-    of a step, measured. Elsewhere, as on macOS, there is nothing to set.
+    By default glibc returns it to the kernel, which then maps each large tensor anew and fills its
+    pages with zeros: 5 to 15% of a step, measured. Without mallopt, as on macOS, nothing is set.
     """
     with suppress(OSError, AttributeError, TypeError):
         allocator = ctypes.CDLL(None)
@@ -155,19 +156,19 @@ def _device(name: str) -> Device:
 
 
 def try_compile(model: nn.Module, wanted: bool, device: Device) -> str:
-    """Compile a model in place where that is wanted and works here; else say in one sentence why.
+    """Compile a model in place if `wanted`; returns a sentence that says why it failed, or "".
 
-    A compiler that is not there shows only when something is compiled: a single sum is, first. In
-    place, because a wrapper's `loss` would call the model that is not compiled.
+    A missing compiler is noticed only when something is compiled, so a single sum is compiled
+    first. In place, because the `loss` of a wrapper would call the uncompiled model.
     """
     if not wanted:
         return ""
     try:
         probe = torch.compile(_probed, fullgraph=True)
         probe(torch.ones(8, device=device.torch_device))
-    except Exception as error:  # whatever a missing or broken compiler makes of itself
+    except Exception as error:  # a missing or broken compiler may raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        # The compiler's own error comes after a line that says whose it is.
+        # A first line, ending with a colon, names the backend; the compiler's error follows.
         said = next((line for line in lines if not line.endswith(":")), type(error).__name__)[:160]
         return f"Training goes on without compiling, for that does not work here: {said}"
     model.compile()
@@ -180,7 +181,7 @@ def _probed(x: Tensor) -> Tensor:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """No gradients, no dropout; afterwards every part is in the mode it was in."""
+    """Disable gradients and dropout in the block, then restore the mode of every module."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

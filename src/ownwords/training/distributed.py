@@ -1,14 +1,14 @@
-"""Training with several processes, by DDP or FSDP2; with one process nothing happens here.
+"""Distributed training with DDP or FSDP2; with a single process nothing here has any effect.
 
 `torchrun` starts the processes and gives each its rank; `init_distributed` connects them. Each then
 computes its own rows of every batch. DDP keeps the whole model in every process and averages
 gradients; FSDP2 keeps a shard of every tensor in each process and assembles a block only while it
 computes (https://arxiv.org/abs/2304.11277).
 
-Both average gradients over processes, while the mean over tokens is wanted, and some rows have more
-of them than others. So the loop's loss is `loss_sum * world.size / tokens of the whole batch`.
+Both average gradients over processes, but training needs the mean over tokens, and some rows have
+more targets than others. So the loop's loss is `loss_sum * world.size / tokens of the whole batch`.
 
-docs/scale-out.md has the commands.
+docs/scale-out.md lists the commands.
 """
 
 import json
@@ -28,12 +28,12 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM, build
 from ownwords.training.sharding import as_sharded, full_tensor, local_like
 
-# Imported where needed: the modules for several processes take as long as half of PyTorch.
+# Modules of torch.distributed are imported where needed: they take half as long as PyTorch.
 
 Mode = Literal["ddp", "fsdp"]
 T = TypeVar("T")
 
-# Flags and counts go over gloo from the processor's memory: asking a GPU would make it wait.
+# Flags and counts go over gloo from CPU memory: reading them from a GPU would stall it.
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl", "xpu": "cpu:gloo,xpu:xccl"}
 # One process may tokenize a corpus while the others wait for it.
 _TIMEOUT = timedelta(minutes=30)
@@ -41,14 +41,14 @@ _TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a run, from one of them. Each method must be called by all of them.
+    """The processes of a run, as seen by one of them. All processes must call each method.
 
     With one process each method returns its argument.
     """
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0  # among the processes of this machine
+    local_rank: int = 0  # the rank among the processes of this machine
     mode: Mode = "ddp"
     note: str = ""  # what differs from the request, for the user
 
@@ -59,7 +59,7 @@ class World:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether tensors are sharded: then no process can use the model without the others."""
+        """Whether tensors are sharded, so that no process can use the model alone."""
         return self.size > 1 and self.mode == "fsdp"
 
     def sum(self, x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class World:
         return bool(value)
 
     def barrier(self) -> None:
-        """Wait for all others."""
+        """Wait until all processes have called this."""
         self.any(False)
 
     def min(self, number: int) -> int:
@@ -91,9 +91,10 @@ class World:
         return int(value)
 
     def rows_per_process(self, rows: int) -> int:
-        """The most rows that a process gets of a batch.
+        """The largest number of rows of a batch that any process gets.
 
-        With FSDP all must get equally many, or one would wait for the others for ever.
+        ConfigError if FSDP is used and the shares differ: processes would wait for each other for
+        ever.
         """
         if self.is_sharded and rows % self.size:
             raise ConfigError(
@@ -103,7 +104,7 @@ class World:
         return -(-rows // self.size)
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, which JSON must be able to represent."""
+        """The first process's value, which must be serializable as JSON."""
         if self.size == 1:
             return value
         data = json.dumps(value).encode() if self.is_first else b""
@@ -117,7 +118,7 @@ class World:
     def in_rank_order(self) -> Iterator[None]:
         """Run the block in the first process, then in one on each other machine, then in the rest.
 
-        So the others find what the first has cached, whether or not the disk is shared.
+        So the later ones find what the earlier ones cached, whether or not the disk is shared.
         """
         turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
         for _ in range(turn):
@@ -127,10 +128,10 @@ class World:
             self.barrier()
 
     def distribute(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-        """This process's items, and whether each counts.
+        """This process's items, each with whether it counts.
 
-        All processes get equally many, since they compute together: at the end the last item is
-        repeated, and does not count.
+        All processes get the same number of items, because they compute together: at the end the
+        last item is repeated, and its copies do not count.
         """
         mine: list[T] = []
         item: T
@@ -145,11 +146,11 @@ class World:
     def wrap(self, task: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
         """The module to call instead of `task`, a module whose `forward` returns the loss.
 
-        All of the loss must be computed in it: DDP and FSDP act when a module is called, and the
-        loss needs the full embedding. `blocks` are the parts to assemble one at a time.
+        The whole loss must be computed in it: DDP and FSDP act when a module is called, and the
+        loss needs the full embedding. `blocks` are the modules to assemble one at a time.
 
-        Sharding replaces the parameters by others of the same names: make the optimizer after it,
-        and compile before it. All processes start from the first one's weights.
+        Sharding replaces the parameters by others of the same names, so compile before it and make
+        the optimizer after it. All processes start from the first process's weights.
         """
         if self.size == 1:
             return task
@@ -158,7 +159,7 @@ class World:
         from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
         if not self.is_sharded:
-            # No buffer ever changes; newer versions of PyTorch have another option for it.
+            # Buffers never change. Newer versions of PyTorch renamed the option.
             accepted = signature(DistributedDataParallel).parameters
             option = "forward_sync_buffers"
             option = option if option in accepted else "broadcast_buffers"
@@ -177,13 +178,13 @@ class World:
         # Sum bfloat16 gradients in float32.
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for part in (*blocks, task):
-            # The root too, or an evaluation would leave its parameters unsharded.
+            # Reshard the root too, or an evaluation would leave its parameters unsharded.
             fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
         return task
 
     @contextmanager
     def gradient_sync(self, wrapped: nn.Module, now: bool) -> Iterator[None]:
-        """Around forward and backward of a micro-batch; the last one exchanges gradients."""
+        """Run forward and backward of a micro-batch; exchange gradients only if `now`."""
         if self.size == 1:
             yield
             return
@@ -213,8 +214,9 @@ class World:
     def scatter(self, tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         """The first process's tensors, each sharded like its parameter.
 
-        A tensor's name is a parameter's, or ends with one after "/": "momentum/final_norm.w". One
-        without a parameter is the same in all processes. The other processes' tensors are ignored.
+        A tensor belongs to the parameter that its name, or the part after the last "/", names:
+        "momentum/final_norm.w". Tensors without a parameter are given to all processes in full.
+        The tensors of the other processes are ignored.
         """
         if self.size == 1:
             return dict(tensors)
@@ -240,8 +242,8 @@ class World:
     def unsharded(self, model: CausalLM) -> CausalLM:
         """A model with these weights that the first process can use alone.
 
-        It is the model itself if it is not sharded, else a copy in CPU memory; the other processes
-        get an empty one.
+        This is the model itself if it is not sharded, else a copy in CPU memory; the other
+        processes get a copy without weights, on the meta device.
         """
         if not self.is_sharded:
             return model
@@ -254,7 +256,7 @@ class World:
         return copy.eval()
 
     def close(self) -> None:
-        """Leave the process group at the end, or the others report a missing process."""
+        """Leave the process group at the end, or the other processes report a missing one."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -263,9 +265,9 @@ SINGLE_PROCESS = World()
 
 
 def init_distributed(device: torch.device, mode: Mode = "ddp") -> World:
-    """Meet the other processes that `torchrun` started; ALONE if it did not, or only one.
+    """Join the other processes that `torchrun` started; SINGLE_PROCESS if there are none.
 
-    A CUDA or XPU device becomes the one of this process's number on its machine.
+    With CUDA or XPU the current device becomes the one whose index is this process's local rank.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         return SINGLE_PROCESS
@@ -304,14 +306,14 @@ def init_distributed(device: torch.device, mode: Mode = "ddp") -> World:
 
 
 def _sharded_like(full: Tensor, like: Tensor | None) -> Tensor:
-    """A tensor that all processes have in full, sharded like `like` if it has its shape."""
+    """Shard a tensor that all processes have in full like `like`, if the two have one shape."""
     if like is None or full.shape != like.shape:
         return full
     return as_sharded(local_like(full, like), like)
 
 
 def _no_sharding() -> str:
-    """Why FSDP2 does not work over gloo here, as in older versions of PyTorch; or ""."""
+    """Why FSDP2 does not work over gloo here, as in older versions of PyTorch; "" if it does."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
 

@@ -4,9 +4,9 @@ import math
 import statistics
 from collections.abc import Mapping
 
-WINDOW = 64  # losses whose median and spread are taken
+WINDOW = 64  # number of losses for the median and the spread
 _MIN_LOSSES = 32  # a new model's loss may rise before it falls
-_IN_A_ROW = 4  # one batch may be of an odd text, so many in a row are not
+_IN_A_ROW = 4  # high losses in a row: a single one may come from an odd text
 _NATS = 1.0
 _SPREADS = 8.0
 _NOT_FINITE_IN_A_ROW = 3
@@ -15,9 +15,9 @@ _NOT_FINITE_IN_A_ROW = 3
 class DivergenceDetector:
     """Checks the loss of every step, in order.
 
-    Divergence: four losses in a row, each above the lowest median so far by a whole nat and by
-    eight robust spreads (median absolute deviations, scaled to a normal distribution's). The lowest
-    median rather than the last, so that a slow divergence does not hide itself.
+    A run diverges if four losses in a row each exceed the lowest median so far by more than one nat
+    and by more than eight robust standard deviations (scaled median absolute deviations). The
+    lowest median is used, not the last one, so that a slow divergence is found too.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class DivergenceDetector:
         self._without_gradient = 0
 
     def check(self, loss: float, gradient_norm: float) -> str:
-        """The problem after this step, as the beginning of a sentence; empty if there is none."""
+        """Check a step; returns the problem as the beginning of a sentence, or ""."""
         if not math.isfinite(loss):
             return "the loss is not a number"
         # The optimizer skips such a step; only several in a row are a problem.
@@ -62,7 +62,7 @@ class DivergenceDetector:
 
     @classmethod
     def restored(cls, state: Mapping[str, object]) -> "DivergenceDetector":
-        """A detector with that state."""
+        """Make a detector from the state in a checkpoint."""
         detector = cls()
         losses, lowest = state["losses"], state["lowest"]
         assert isinstance(losses, list)

@@ -14,10 +14,10 @@ from ownwords.training.sharding import full_tensor, is_sharded, local_shard
 
 
 class EMA:
-    """An exponential moving average: weights `half_life_steps` old count half as much.
+    """An exponential moving average in which weights `half_life_steps` old count half as much.
 
-    `weights` give only names and shapes. The average starts with the first update and is corrected
-    for its bias, so that nothing from before is in it.
+    `weights` define only names and shapes. The average starts with the first update and is
+    bias-corrected, so that it contains no earlier weights.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], half_life_steps: float) -> None:
@@ -49,7 +49,7 @@ class EMA:
         return {name: each / share for name, each in self._sum.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """The state for a checkpoint, in float32, not copied; a count above 2^24 is not exact."""
+        """The state for a checkpoint in float32, not copied; update counts are exact up to 2^24."""
         count = torch.tensor(float(self.updates))
         return {"updates": count} | {f"sum/{name}": each for name, each in self._sum.items()}
 
@@ -67,7 +67,7 @@ class EMA:
 def interpolate(
     one: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float
 ) -> dict[str, Tensor]:
-    """Weights on the line from `one` (share 0) to `other` (share 1)."""
+    """Interpolate linearly between the weights `one` (share 0) and `other` (share 1)."""
     _same(one, other)
     return {
         name: torch.lerp(each.detach().float(), other[name].detach().float(), share)

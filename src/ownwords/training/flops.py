@@ -10,12 +10,12 @@ from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 
 
 def per_token(model: CausalLM | ModelConfig, context: int) -> float:
-    """Floating-point operations that training on one token of a row of `context` needs.
+    """FLOPs of training on one token in a row of `context` tokens.
 
-    6 for each weight of a matrix product (2 forward, 4 backward; 4 in all if it is frozen), and
-    attention: 12 * width of the heads * tokens attended to in each layer, which are context / 2 on
-    average with a causal mask, fewer with a sliding window. Embedding lookups, norms, activations
-    and recomputation are not counted.
+    These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
+    frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
+    average context / 2 with a causal mask and fewer with a sliding window. Embedding lookups,
+    norms, activations and recomputation are not counted.
     """
     if isinstance(model, ModelConfig):
         model = build(model, device="meta")
@@ -27,7 +27,7 @@ def per_token(model: CausalLM | ModelConfig, context: int) -> float:
 def _of_weights(model: CausalLM) -> list[float]:
     costs: list[float] = []
     for module in model.modules():
-        # A lookup costs nothing; wte shared with lm_head is a matrix product.
+        # A lookup costs nothing; an embedding shared with the head is a matrix product.
         is_lookup = module is not model.embedding or model.head is not None
         if isinstance(module, nn.Embedding | QuantizedEmbedding) and is_lookup:
             continue
@@ -43,7 +43,7 @@ def _cost(weight: Tensor) -> float:
 
 
 def _attended(context: int, window: int | None) -> float:
-    """Tokens that one of a row looks at, on average."""
+    """The number of tokens that a token of a row attends to, on average."""
     if window is None or window >= context:
         return context / 2
     return window - math.comb(window, 2) / context

@@ -7,7 +7,7 @@ from ownwords.core.progress import duration
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the plan expects; bits per byte are those of held-out text."""
+    """The expected outcome of a plan; bits per byte are on held-out text."""
 
     bits_low: float
     bits_high: float
@@ -16,10 +16,10 @@ class Forecast:
     epochs: float
     memory_bytes: int
     tokens_per_s: float
-    held_out_bytes: int  # read at each evaluation
+    held_out_bytes: int  # bytes read at each evaluation
 
     def sentences(self) -> tuple[str, ...]:
-        """The forecast in plain words."""
+        """The forecast as sentences for the user."""
         return (
             f"About {duration(self.seconds)}, including start and saving: {number(self.tokens)}"
             f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
@@ -42,7 +42,7 @@ class ActualResult:
 
 
 def compare_forecast(expected: Forecast, actual: ActualResult) -> tuple[str, ...]:
-    """How right the forecast was, one sentence a figure."""
+    """Compare the forecast with the outcome, in one sentence per figure."""
     sentences = []
     bits = actual.bits_per_byte
     low, high = expected.bits_low, expected.bits_high
@@ -80,7 +80,7 @@ def _off(real: float, expected: float) -> str:
 
 
 def times(count: float) -> str:
-    """How often, in words: "once", "twice", "0.4 times", "12 times"."""
+    """A count of times in words: "once", "twice", "0.4 times", "12 times"."""
     if 0.95 <= count < 1.05:
         return "once"
     if 1.95 <= count < 2.05:
@@ -89,7 +89,7 @@ def times(count: float) -> str:
 
 
 def number(count: float) -> str:
-    """To three figures: 261, 1,540, 12.3 million."""
+    """Format a number to three significant figures: 261, 1,540, 12.3 million."""
     for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
         if count >= 0.9995 * unit:
             return f"{count / unit:.3g}{name}"
@@ -97,7 +97,7 @@ def number(count: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes to read: 268 kB, 1.2 GB."""
+    """Format a number of bytes: 268 kB, 1.2 GB."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= 0.9995 * unit:
             return f"{count / unit:.3g} {name}"

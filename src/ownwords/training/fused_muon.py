@@ -1,6 +1,6 @@
 """Muon's step for many matrices in one call of the C++ library, in bfloat16.
 
-Each matrix is computed by one thread, from gradient to update. The plain twin is in muon.py.
+One thread computes each matrix, from gradient to update. The PyTorch version is in muon.py.
 
 Shapes: N matrices, R rows, C columns.
 """
@@ -15,7 +15,7 @@ from ownwords.native.bindings import interface
 
 
 def is_supported(rows: int, columns: int) -> bool:
-    """Whether the library takes matrices of this shape, and is faster."""
+    """Whether the library supports matrices of this shape, and has fast bfloat16."""
     return fused.has_fast_bf16() and rows % fused.TILE == columns % fused.TILE == 0
 
 
@@ -28,7 +28,7 @@ def update_(
     momentum: float,
     newton_schulz_steps: int,
 ) -> None:
-    """Turn gradients, multiplied by `factor`, into orthogonalized updates, and advance momenta.
+    """Update the momenta, and turn gradients times `factor` into orthogonalized updates in place.
 
     Both are contiguous float32 stacks, [N, R, C].
     """

@@ -10,14 +10,14 @@ from torch import Tensor
 class GradClip:
     """The factor that clips all gradients of a step, and whether the step is skipped.
 
-    `ok` is a tensor: 1, or 0 for a step that must change nothing; None if it is known to be 1.
+    `ok` is a tensor: 1, or 0 if the step must change nothing; None if it is known to be 1.
     """
 
     factor: float | Tensor
     ok: Tensor | None = None
 
     def apply(self, gradients: Tensor, otherwise: Tensor | float) -> None:
-        """Clip in place; if the step is skipped, set to `otherwise`."""
+        """Clip gradients in place; if the step is skipped, set them to `otherwise`."""
         if not isinstance(self.factor, float) or self.factor != 1.0:
             gradients.mul_(self.factor)
         if self.ok is not None:

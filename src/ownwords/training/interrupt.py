@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first finishes the step and saves, the second stops at once."""
+"""Handles SIGINT and SIGTERM: the first lets the step finish and be saved, the second stops."""
 
 import signal
 import threading
@@ -12,14 +12,14 @@ class TrainingInterrupted(KeyboardInterrupt):
     """Training was interrupted, and everything is saved; the message says how to resume."""
 
 
-# The last is Ctrl-Break, which ends a group of processes on Windows.
+# SIGBREAK is Ctrl-Break, which ends a group of processes on Windows.
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGBREAK")
 
 
 class InterruptHandler:
-    """Within its block the first SIGINT or SIGTERM sets `wanted`, and the second interrupts.
+    """In its block the first SIGINT or SIGTERM sets `wanted`; the second raises KeyboardInterrupt.
 
-    Outside the main thread Python receives no signals, and nothing changes.
+    Outside the main thread it does nothing, because Python handles no signals there.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class InterruptHandler:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Interrupt this block at once: it can be repeated without a loss, as an evaluation can."""
+        """Let the first signal interrupt this block, which can be repeated, as an evaluation."""
         self._at_once = True
         try:
             if self.wanted:

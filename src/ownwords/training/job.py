@@ -26,24 +26,24 @@ from ownwords.training.shards import Shards
 
 
 class Objective(Protocol):
-    """The loss of some rows: summed nats, and the number of tokens, both [].
+    """The loss of some rows: its sum in nats, and the number of tokens, both [].
 
-    It is summed, because the loop divides by the tokens of the whole batch: neither micro-batches
-    nor processes change the gradient.
+    It is a sum, because the loop divides by the tokens of the whole batch, so that splitting it
+    into micro-batches or among processes does not change the gradient.
     """
 
     def __call__(self, model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]: ...
 
 
 def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the next token, where the batch counts it."""
+    """Cross-entropy of the next token, over the targets that are not masked."""
     return model.loss(
         batch.ids_BT, batch.targets_BT, documents_BT=batch.documents_BT, z_weight=z_weight
     )
 
 
 class LossModule(nn.Module):
-    """A model and its objective as one module: DDP and FSDP act where `forward` is called."""
+    """A model and its objective as one module: DDP and FSDP act when `forward` is called."""
 
     def __init__(self, model: CausalLM, objective: Objective) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class LossModule(nn.Module):
         return self._objective(self.model, batch, z_weight)[0]
 
 
-# Settings that may change when a run resumes: they decide how fast and how long, not the result.
+# Settings that may change when a run resumes: they affect its speed and length only.
 _CHANGEABLE = {
     "micro_batch_size",
     "compile",
@@ -68,7 +68,7 @@ _CHANGEABLE = {
 
 @dataclass
 class TrainJob:
-    """All that `train` needs. Afterwards its model has the best weights."""
+    """Everything that `train` needs. Afterwards `model` has the best weights."""
 
     model: CausalLM
     batches: Batches
@@ -82,24 +82,24 @@ class TrainJob:
     world: World = SINGLE_PROCESS
     objective: Objective = next_token
     progress: Progress = field(default_factory=Progress)
-    adapter: lora.LoraAdapter | None = None  # attached to the model: then it alone is trained
+    adapter: lora.LoraAdapter | None = None  # attached to the model; only it is trained
     # Called at every evaluation:
     samples: Callable[[CausalLM], Sequence[str]] | None = None
     memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
     peak_flops: float | None = None  # of the device, per second, as measured
     # Time for training, interruptions excluded; a run that would take longer is shortened.
-    # None: as long as the steps take.
+    # None: no limit.
     seconds: float | None = None
-    replan: ReplanMonitor | None = None  # of a new run
-    row_limits: Path | None = None  # a cache of MicroBatchLimits
+    replan: ReplanMonitor | None = None  # for a new run
+    row_limits: Path | None = None  # the cache file of MicroBatchLimits
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """How a training ended. `stopped`: all steps done; early stopping; too much memorised.
+    """The outcome of a training; `stopped` is "done" after all steps, else why it ended before.
 
-    The model has the weights of `best_step`, averaged if `averaged`; the last ones if no text was
-    held out to choose by.
+    "early" is early stopping, "memorised" means that too much text was memorised. The model has the
+    weights of `best_step`, averaged if `averaged`; without held-out text these are the last ones.
     """
 
     steps: int
@@ -116,7 +116,7 @@ class TrainOutcome:
 
 
 def identity(job: TrainJob) -> dict[str, object]:
-    """What must be the same when a run resumes, by the name that an error gives it."""
+    """What must not change when a run resumes, by the name that error messages use."""
     settings: dict[str, object] = {}
     for section, config in (("train", job.loop), ("optim", job.optim), ("schedule", job.schedule)):
         for name, value in dataclasses.asdict(config).items():
@@ -133,7 +133,7 @@ def identity(job: TrainJob) -> dict[str, object]:
 
 
 def _model_key(model: CausalLM) -> str:
-    """The shapes of trained tensors and the values of frozen ones, which no checkpoint has."""
+    """A hash of the shapes of all tensors and the values of frozen ones, not in checkpoints."""
     parts = [repr(model.config)]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in sorted(tensors.items()):
@@ -144,7 +144,7 @@ def _model_key(model: CausalLM) -> str:
 
 
 def check_same(then: Mapping[str, object], now: Mapping[str, object], run: Run) -> None:
-    """ConfigError if a run was started with something else."""
+    """Raise ConfigError if a run was started with other inputs or settings."""
     changed = [key for key in {**then, **now} if then.get(key) != now.get(key)]
     inputs = [key for key in changed if "." not in key]
     if inputs:

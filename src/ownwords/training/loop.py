@@ -1,8 +1,8 @@
 """The training loop, for pretraining, full fine-tuning and LoRA alike.
 
-They differ by data and objective, which the `TrainJob` provides. All randomness of a step follows
-from the seed, the step number and the rank alone, so a resumed run gives the same bits as one that
-never stopped.
+They differ in data and objective, which the `TrainJob` provides. All randomness of a step follows
+from the seed, the step number and the rank alone, so a resumed run gives the same bits as an
+uninterrupted one.
 """
 
 import math
@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 MAX_ROLLBACKS = 5
-# On a GPU the loss of a step is read so many steps later, when it has long been computed.
+# On a GPU the loss of a step is read LAG steps later, so that the host need not wait for it.
 LAG = 4
-# Several processes exchange their wishes to stop or save only once in so many steps.
+# Several processes agree on stopping, saving and replanning only every _SYNC_EVERY steps.
 _SYNC_EVERY = 8
 
 
@@ -52,12 +52,12 @@ class TrainingError(OwnwordsError):
 
 
 def train(job: TrainJob) -> TrainOutcome:
-    """Train, from the newest checkpoint if there is one; `job.model` then holds the best weights.
+    """Train from the newest checkpoint, if there is one; `job.model` then has the best weights.
 
-    SIGINT and SIGTERM end it after the step, saved, with `TrainingInterrupted`; `ReplanRequested`
-    if the first steps lead to another plan. OwnwordsError if the run was started with something
-    else, is held by another process, or the disk is full; TrainingError if it cannot continue.
-    Whatever happens, earlier checkpoints stay intact.
+    SIGINT and SIGTERM end the run after the current step with `TrainingInterrupted`; it is saved.
+    Raises ReplanRequested if the first steps lead to a new plan; OwnwordsError if the run was
+    started with other inputs or settings, is locked by another process, or the disk is full;
+    TrainingError if training cannot continue. Earlier checkpoints always stay intact.
     """
     with (
         job.run.opened(job.progress, writes=job.world.is_first) as progress,
@@ -75,7 +75,7 @@ class _TrainingLoop:
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
         self.state = TrainingState(job, progress.note)
-        # Compiled as a whole, FSDP could not assemble the blocks one at a time.
+        # FSDP could not assemble the blocks of a compiled model one at a time.
         compiles = self.loop.compile and not self.world.is_sharded
         if note := try_compile(self.model, compiles, self.device):
             progress.note(note)
@@ -88,7 +88,7 @@ class _TrainingLoop:
         self.micro_batch_size = self.world.min(self.limits.lower(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = Meter(job)
-        # The first process decides for all.
+        # Only the first process watches the time; it decides for all.
         is_timed = job.seconds is not None and self.world.is_first
         self.deadline = Deadline(job.seconds or 0.0 if is_timed else math.inf)
         self.replan = job.replan
@@ -124,7 +124,7 @@ class _TrainingLoop:
         return Prefetcher(self.job.batches, self.record.step, self.steps, device=device)
 
     def _run_steps(self, batches: Prefetcher) -> str:
-        """Step until the run ends, and return ""; or until there is a problem, and return that."""
+        """Run steps until the run ends, and return ""; or until a problem, and return its text."""
         points = self._evaluation_points()
         self._exclude_pause()
         while True:
@@ -141,7 +141,7 @@ class _TrainingLoop:
             if pauses:
                 self.meter.report(self.stage)
             if stop or save or evaluate:
-                # A shortened run is saved even if its step is already: the decision must last.
+                # Save a shortened run even if this step has a checkpoint, to store the decision.
                 self.state.save(again=steps > 0)
                 self._exclude_pause()
             if stop:
@@ -176,14 +176,14 @@ class _TrainingLoop:
         self.stage.advance()
 
     def _gradients(self, batch: Batch, total: int) -> Tensor:
-        """The gradient of the mean loss over the whole batch; the summed loss of these rows, []."""
+        """Compute the gradient of the batch's mean loss; returns the sum for these rows, []."""
         while True:
             try:
                 return self._accumulate(batch, total)
             except (RuntimeError, MemoryError) as error:
                 if not self.device.is_out_of_memory(error):
                     raise
-            # Only here is the error gone, and with it the tensors in its frames.
+            # Outside the except block the error is freed, and with it the tensors in its frames.
             self._halve_micro_batch()
 
     def _accumulate(self, batch: Batch, total: int) -> Tensor:
@@ -195,13 +195,13 @@ class _TrainingLoop:
             with self.world.gradient_sync(self.task, now=rows is slices[-1]):
                 with self.device.autocast(self.loop.precision):
                     loss = self.task(batch.part(rows), self.loop.z_loss_weight)
-                # Processes average their gradients; the sum is wanted.
+                # Processes average their gradients; `world.size` turns the mean into a sum.
                 torch.autograd.backward(loss * (self.world.size / total))
             loss_sum += loss.detach().float()
         return loss_sum
 
     def _halve_micro_batch(self) -> None:
-        """Out of memory: compute half as many rows at once from now on."""
+        """Halve the micro-batch size after running out of memory; TrainingError if it is 1."""
         self.optimizer.zero_grad()
         self.device.release_memory()
         failed = self.micro_batch_size
@@ -222,7 +222,7 @@ class _TrainingLoop:
     # --- losses and evaluations ------------------------------------------------------------------
 
     def _read_losses(self, keep: int) -> str:
-        """Read the losses of all but the last `keep` steps; returns the problem, if any."""
+        """Read the losses of all but the last `keep` steps; returns the problem, or ""."""
         keep = keep if self.device.is_asynchronous else 0
         while len(self.pending) > keep:
             step, figures = self.pending.popleft()
@@ -233,9 +233,9 @@ class _TrainingLoop:
         return ""
 
     def _evaluate(self) -> str:
-        """Evaluate the weights and their average; returns the problem, if there is one."""
+        """Evaluate the weights and their average; returns the problem, or ""."""
         try:
-            # It was saved just before, so an interrupt need not wait for it to end.
+            # The state has just been saved, so an interrupt need not wait for the evaluation.
             with self.signals.at_once() if self.world.size == 1 else nullcontext():
                 evaluation = self._evaluation()
         except KeyboardInterrupt:
@@ -296,10 +296,10 @@ class _TrainingLoop:
             return set()
         return deadline.points(self.loop.steps, self.loop.evaluations, self.record.shortened)
 
-    # --- in time ---------------------------------------------------------------------------------
+    # --- deadline --------------------------------------------------------------------------------
 
     def _max_steps(self, points: set[int]) -> int:
-        """How many steps fit into the time if not all do, else 0."""
+        """The number of steps that fit into the time if not all do, else 0."""
         step, lr_scale = self.record.step, self._lr_scale()
         pauses = sum(point > step for point in points)
         return self.deadline.max_steps(step, self.steps, self.state.seconds, pauses, lr_scale)
@@ -330,9 +330,9 @@ class _TrainingLoop:
     # --- stopping, saving, rolling back ----------------------------------------------------------
 
     def _decide(self, points: set[int]) -> tuple[bool, bool, int, bool]:
-        """Whether to stop, to save, to shorten the run to so many steps, or to replan.
+        """Whether to stop, whether to save, the steps to shorten to (or 0), whether to replan.
 
-        All processes agree on it.
+        All processes get the same answer.
         """
         if self.world.size > 1 and self.record.step % _SYNC_EVERY:
             return False, False, 0, False
@@ -352,7 +352,7 @@ class _TrainingLoop:
         )
 
     def _roll_back(self, problem: str) -> None:
-        """Restore the last good checkpoint, at half the learning rate; a few times at most."""
+        """Restore a good checkpoint at half the learning rate, at most MAX_ROLLBACKS times."""
         if self.record.setbacks >= MAX_ROLLBACKS:
             raise TrainingError(
                 f"{problem}, after {MAX_ROLLBACKS} rollbacks, each to half the learning rate",
@@ -373,10 +373,10 @@ class _TrainingLoop:
         )
 
     def _outcome(self) -> TrainOutcome:
-        """Give the model its best weights, and return what the training came to."""
+        """Load the best weights into the model, and return the outcome of the training."""
         record, best = self.record, self.record.best(self.loop.memorised_limit)
         step = best.step if best else record.step
-        # With nothing to choose by, an average that was asked for is what was wanted.
+        # Without an evaluation to choose by, use the average if the settings ask for one.
         averaged = best.is_averaged_better if best else self.ema is not None
         if not self.state.load_weights(step, averaged):
             step, averaged, best = record.step, False, None
@@ -402,18 +402,18 @@ class _TrainingLoop:
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of everything random in one step of one process."""
+    """The seed of all randomness in one step of one process."""
     return int(digest(str(seed), str(step), str(rank))[:15], 16)
 
 
 def micro_batches(rows: int, at_once: int) -> list[slice]:
-    """The rows in as few slices as possible, of nearly equal size, none over `at_once`."""
+    """Split the rows into as few nearly equal slices as possible, of at most `at_once` rows."""
     count = max(1, -(-rows // at_once))
     return [slice(i * rows // count, (i + 1) * rows // count) for i in range(count)]
 
 
 def _memory_key(job: TrainJob) -> str:
-    """A key of all that decides how many rows fit into memory."""
+    """A key of everything that determines how many rows fit into memory."""
     loop = job.loop
     trained = [name for name, each in job.model.named_parameters() if each.requires_grad]
     parts = (

@@ -1,17 +1,17 @@
 """Learning-rate schedule: linear warmup, constant, linear decay (WSD).
 
-The constant part lets runs of different lengths share their trunk, and most of the gain comes
-during the decay. Hägele et al. 2024, arXiv 2405.18392.
+Runs of different lengths can share the constant part, and the loss falls most during the decay.
+Hägele et al. 2024, arXiv 2405.18392.
 """
 
 from ownwords.training.settings import ScheduleConfig
 
 
 def lr_scale(step: float, steps: int, config: ScheduleConfig) -> float:
-    """The learning rate of a step as a fraction of its peak; the first step is 0.
+    """The learning rate of a step as a fraction of the peak; steps count from 0.
 
-    It reaches `final_lr_fraction` after the last step, so no step has zero. A shortened run may be
-    between two steps of the schedule.
+    It reaches `final_lr_fraction` after the last step, so it is never zero in a step. `step` is
+    fractional in a shortened run.
     """
     warmup, decay = config.warmup_fraction * steps, config.decay_fraction * steps
     rising = (step + 1) / warmup if step + 1 < warmup else 1.0

@@ -1,4 +1,4 @@
-"""Training metrics: loss, speed, learning rate."""
+"""Reports training metrics: loss, speed, learning rate, gradient norm."""
 
 import math
 import time
@@ -15,7 +15,7 @@ class Meter:
 
     def __init__(self, job: TrainJob) -> None:
         shards, loop = job.batches.shards, job.loop
-        # The first token of a document is given, all others are predicted.
+        # The first token of a document is not predicted.
         self._tokens_per_byte = (shards.tokens - shards.documents) / max(1, shards.text_bytes)
         self._step_tokens = loop.batch_size * loop.sequence_length
         self._peak = (job.peak_flops or 0.0) * job.world.size
@@ -26,11 +26,11 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Exclude the time until now."""
+        """Start new means, excluding the time until now."""
         self._since, self._count, self._sum = time.monotonic(), 0, 0.0
 
     def add(self, stage: Stage, step: int, loss: float, gradient_norm: float) -> None:
-        """Add a step."""
+        """Add a step, and report if the last report is old enough."""
         self._step, self._gradient_norm = step, gradient_norm
         self._count += 1
         self._sum += loss

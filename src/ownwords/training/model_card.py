@@ -1,4 +1,4 @@
-"""The model card (README.md) and the provenance (ownwords.json) of a trained model."""
+"""Writes the model card (README.md) and the provenance (ownwords.json) of a trained model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def card(
     how: str,
     before: float | None = None,
 ) -> str:
-    """The model's README: its training texts, quality and settings."""
+    """The text of the model's README: its training texts, quality and settings."""
     config = model.config
     count = sum(parameter.numel() for parameter in model.parameters())
     lines = [
@@ -72,7 +72,7 @@ def provenance(
     share: float | None = None,
     before: float | None = None,
 ) -> dict[str, object]:
-    """The same for programs; fine-tuning this model reads its learning rates here."""
+    """The same as data; fine-tuning this model reads its learning rates from it."""
     recipe: dict[str, dict[str, object]] = {}
     for setting in settings_of(plan.recipe):
         section, _, name = setting.key.rpartition(".")

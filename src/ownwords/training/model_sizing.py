@@ -1,4 +1,4 @@
-"""Which size of model learns most in the time there is: each is tried on the ladder of the laws."""
+"""Chooses the model size with the lowest predicted loss in the time, from a ladder of sizes."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _BOUNDS = 0.5  # parameters per token read, at most
 
 @dataclass(frozen=True)
 class SizedRun:
-    """How long a model of some shape can be trained, and the loss to expect."""
+    """How long a model of one shape is trained, and the expected loss."""
 
     shape: ModelConfig
     size: int
@@ -51,7 +51,7 @@ class ModelSizer:
 
     @property
     def per_token(self) -> float:
-        """Bytes of text a token."""
+        """Bytes of text per token."""
         return self.facts.text_bytes / self.tokens
 
     @property
@@ -61,7 +61,7 @@ class ModelSizer:
         return float(cast(float, self.fixed.get("data.replay", wanted)))
 
     def best(self) -> tuple[int, SizedRun]:
-        """The parameter budget and its run: the smallest size that hardly any other beats."""
+        """The smallest parameter budget whose expected loss is near the lowest, and its run."""
         constants = self.constants
         runs: list[tuple[int, SizedRun]] = []
         for rung in range(_RUNGS):
@@ -91,7 +91,7 @@ class ModelSizer:
         return next(run for run in runs if run[1].bits <= least * (1 + constants.enough))
 
     def length(self, shape: ModelConfig, of: int) -> SizedRun:
-        """The run of a model of this shape in the available time."""
+        """The run of a model of this shape, with `of` parameters, in the available time."""
         constants, fixed = self.constants, self.fixed
         base = self.facts.base
         limit = (constants.tune_epochs if base else constants.epochs_limit) * self.tokens
@@ -112,24 +112,24 @@ class ModelSizer:
                 constants.tuned_share(self.facts.text_bytes)
             )
         else:
-            # The table of tokens learns its words; what is learned about them is in the blocks.
+            # The size in the scaling law is that of the blocks, without embedding and head.
             blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
             bits = constants.bits_per_byte(blocks, read * self.per_token, self.facts.text_bytes)
         return SizedRun(shape, of, rows, steps, step_s, int(read), precision, compiles, bits)
 
     def rows_for(self, read: float) -> int:
-        """Rows of a step in a run that reads so many tokens."""
+        """The batch size in rows of a run that reads `read` tokens."""
         constants = self.constants
         batch = constants.batch_tokens(read)
-        # Few large steps learn less than more small ones.
+        # Many small steps learn more than few large ones.
         while batch / 2 >= constants.batch_min and read / batch < constants.steps_least:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
     def speed(self, shape: ModelConfig, rows: int) -> tuple[str, float, bool, float]:
-        """Precision, seconds a step, whether to compile, and the seconds that takes."""
+        """The precision, seconds per step, whether to compile, and the seconds compiling takes."""
         constants, fixed, speeds = self.constants, self.fixed, self.facts.speeds
-        # The frozen weights under a LoRA would stay rounded to bfloat16.
+        # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
         excluded = "bf16" if self.facts.base and self.facts.base.lora else ""
         fastest = speeds.fastest(shape, rows, self.context, excluded)
         precision = str(fixed.get("train.precision", fastest))
@@ -144,7 +144,7 @@ class ModelSizer:
             gain = constants.compile_gain_fused
         cost = constants.compile_cpu_s if cpu else constants.compile_gpu_s
         saved = self.train_s * (1 - 1 / gain)
-        # Twice its cost: the gain is not measured for this shape, the cost is certain.
+        # It must save twice its cost: the cost is certain, the gain not measured for this shape.
         compiles = bool(fixed.get("train.compile", saved > 2 * cost))
         self.compile_why = (
             "the C++ kernels are faster than compiled code"
@@ -157,7 +157,7 @@ class ModelSizer:
 
 @lru_cache(maxsize=4096)
 def shape_of(budget: int, vocabulary: int, context: int) -> Qwen3Config | None:
-    """The shape of that size; None where the vocabulary alone is larger."""
+    """The shape with that many parameters; None if the vocabulary alone needs more."""
     try:
         return config_for_budget(budget, vocabulary, context)
     except ConfigError:

@@ -1,8 +1,8 @@
 """Muon: orthogonalized momentum, for the matrices inside the blocks.
 
 Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. A small model has many small
-matrices, and starting an operation on one costs more than computing it. So momenta and gradients
-are stacked by shape, and all matrices of a shape are one batched product.
+matrices, and launching an operation on one costs more than computing it. So momenta and gradients
+are stacked by shape, and each operation processes all matrices of a shape in one batch.
 
 Shapes: N matrices, R rows, C columns, S the smaller of the two.
 """
@@ -40,10 +40,10 @@ def newton_schulz(x_NRC: Tensor, steps: int) -> Tensor:
 
 
 def _newton_schulz_rectangular(x_NRC: Tensor, steps: int) -> Tensor:
-    """The same with two products on the long side in all, not two per step.
+    """The same iteration with two products on the long side in total, not two per step.
 
-    Each step multiplies by a polynomial in XX', and those commute: it is enough to follow XX' and
-    the product of the polynomials. In bfloat16 the rounding errors would grow too much.
+    Each step multiplies by a polynomial in XX', and these commute, so it is enough to update XX'
+    and the product of the polynomials. In bfloat16 the rounding errors would grow too much.
     """
     gram_NSS = _gram(x_NRC)
     product_NSS: Tensor | None = None
@@ -83,7 +83,7 @@ class MatrixStack:
 
 
 class Muon:
-    """The Muon optimizer of some matrices."""
+    """The Muon optimizer for a set of matrices."""
 
     def __init__(
         self, parameters: dict[str, Tensor], *, steps: int, precision: torch.dtype
@@ -98,7 +98,7 @@ class Muon:
         ]
 
     def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
-        """Copy the gradients; returns their norms, one for each shape."""
+        """Copy the gradients; returns their norms, one per shape."""
         for stack in self.stacks:
             here = [full_tensor(gradients[name]) for name in stack.names]
             torch._foreach_copy_(stack.updates, here)
@@ -144,7 +144,7 @@ class Muon:
         )
 
     def _advance(self, stack: MatrixStack, momentum: float, clip: GradClip) -> None:
-        """Turn the gradients into updates of the weights."""
+        """Update the momenta, and turn the gradients into orthogonalized updates in place."""
         clip.apply(stack.update_NRC, stack.momentum_NRC)
         # If the step is skipped, both are the momentum, which stays exactly as it is.
         stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
@@ -159,7 +159,7 @@ class Muon:
         update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.steps))
 
     def momenta(self) -> dict[str, Tensor]:
-        """The momenta by parameter name; views."""
+        """The momenta by parameter name, as views."""
         return {
             name: momentum
             for stack in self.stacks

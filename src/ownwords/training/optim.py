@@ -24,17 +24,17 @@ _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 
 
 class Optimizer:
-    """The trainable parameters of a model and their optimizer state.
+    """The optimizer of a model's trainable parameters, with their master weights.
 
     Make it after the model is on its device and sharded. With `master_weights` the parameters are
-    narrower than float32, and float32 copies of them are kept here. A step whose gradients are
-    not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
+    narrower than float32, and the optimizer keeps float32 copies of them. A step whose gradients
+    are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
     step, before clipping. Both stay on the device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
 
-    `waits`: whether each step reads the norm from the device, which is free on a CPU only.
+    `waits`: whether each step reads the norm from the device, which costs nothing on a CPU only.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Optimizer:
         self._round_masters({name for group in self._adamw for name in group.written})
 
     def _gather(self) -> Tensor:
-        """Give each part its gradients; returns the norm of all of them."""
+        """Give Muon and AdamW their gradients; returns the norm of all gradients together."""
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         if missing := self._parameters.keys() - gradients.keys():
             raise OwnwordsError(
@@ -165,18 +165,18 @@ class Optimizer:
         return norm
 
     def _weights(self) -> dict[str, Tensor]:
-        """What a step updates: master weights or parameters; the local shards of them."""
+        """The tensors that a step updates: master weights or parameters, as local shards."""
         if self._split:
             here = {name: local_shard(p.detach()) for name, p in self._parameters.items()}
             return here | self._master_weights
         return self._parameters | self._master_weights
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """The parameters of master weights; the local shards of them."""
+        """The narrow parameters of these master weights, as local shards."""
         return {name: local_shard(self._parameters[name].detach()) for name in names}
 
     def _round_masters(self, written: Set[str] = frozenset()) -> None:
-        """Round the master weights into their parameters, but for those already written."""
+        """Round the master weights into their parameters, except those already `written`."""
         left = self._narrow(name for name in self._master_weights if name not in written)
         if left:
             torch._foreach_copy_(list(left.values()), [self._master_weights[name] for name in left])
@@ -186,7 +186,7 @@ class Optimizer:
             parameter.grad = None
 
     def weights(self) -> dict[str, Tensor]:
-        """The float32 weights by parameter name; not copies."""
+        """The float32 weights by parameter name, not copied."""
         weights = {name: p.detach() for name, p in self._parameters.items()}
         return weights | {
             n: as_sharded(each, weights[n]) for n, each in self._master_weights.items()
@@ -194,12 +194,12 @@ class Optimizer:
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Load weights that `weights` returned."""
+        """Load weights as returned by `weights`."""
         _fill(self.weights(), weights, "weights")
         self._round_masters()
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizer state in float32, without the weights; not copies."""
+        """The optimizer state in float32, without the weights, not copied."""
         state = {"skipped": self.skipped}
         if self._muon is not None:
             state |= {f"momentum/{n}": each for n, each in self._muon.momenta().items()}
@@ -214,7 +214,7 @@ class Optimizer:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state, bit for bit; OwnwordsError if it is of other parameters."""
+        """Restore a state bit for bit; OwnwordsError if it belongs to other parameters."""
         _fill(self.state(), state, "the optimizer's state")
         for group in self._adamw:
             group.count.copy_(state["count"])
@@ -266,7 +266,7 @@ def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
 
 
 def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
-    """By what the hardware is, not by its speed at the moment: equal runs stay equal."""
+    """The dtype of Newton-Schulz, chosen by the hardware, not by timing: runs are repeatable."""
     if config.newton_schulz_dtype != "auto":
         return torch.float32 if config.newton_schulz_dtype == "float32" else torch.bfloat16
     if device.type == "cpu":

@@ -1,4 +1,4 @@
-"""A plan: every setting of a run with its reason; and what a plan is made from."""
+"""A plan (every setting of a run with its reason), and the inputs it is made from."""
 
 import dataclasses
 import tomllib
@@ -18,7 +18,7 @@ Origin = Literal["plan", "measured", "setting"]
 
 @dataclass(frozen=True)
 class BaseModelInfo:
-    """The base of a fine-tuning. Its learning rates are None if its provenance has none."""
+    """The base model of a fine-tuning; its learning rates are None if they are unknown."""
 
     shape: ModelConfig
     parameters: int
@@ -31,7 +31,7 @@ class BaseModelInfo:
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """All that a plan depends on, but for the user's settings."""
+    """Everything that a plan depends on, except the user's settings."""
 
     text_bytes: int  # of the training texts
     documents: int
@@ -40,7 +40,7 @@ class PlanInputs:
     validation_bytes: int = 0
     own_share: float = 1.0  # fraction of the words found that are the author's own
     tokens: int | None = None  # of the training texts; None: not counted yet
-    vocabulary: int | None = None  # of the tokenizer at hand
+    vocabulary: int | None = None  # of the tokenizer; None: there is none yet
     spent_s: float = 0.0  # before the plan is made
     replay_bytes: int = 0  # of text of the base
     base: BaseModelInfo | None = None
@@ -88,13 +88,13 @@ class Plan:
 
 
 def typed_settings(fixed: Mapping[str, object]) -> dict[str, object]:
-    """The user's settings in their types; ConfigError for an unknown name or a wrong value."""
+    """The user's settings, parsed; ConfigError for an unknown name or an invalid value."""
     settings = resolve(Recipe, flags=fixed).settings
     return {each.key: each.default for each in settings_of(settings) if each.key in fixed}
 
 
 def read_plan(text: str) -> Plan:
-    """A plan from TOML; WorkspaceError if it is damaged, or of another version."""
+    """Read a plan from TOML; WorkspaceError if it is damaged or of another version."""
     try:
         table = tomllib.loads(text)
         reasons = tuple(PlannedValue(**number) for number in table["number"])

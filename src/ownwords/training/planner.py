@@ -1,7 +1,7 @@
-"""The plan: from so much text, so many seconds and a measured speed to every setting of a run.
+"""Chooses every setting of a run from the amount of text, the time and the measured speed.
 
-Each number has its reason and its source; each may be set by the user instead, and what depends on
-it is then derived from that. The formulas and constants are in laws.py.
+Each number has its reason and its source. The user may set any of them instead; the numbers that
+depend on it follow from the user's. The formulas and constants are in plan_constants.py.
 """
 
 import math
@@ -34,7 +34,7 @@ _SPECIAL = 5  # special tokens in each vocabulary trained here
 def planned_vocab_size(
     text_bytes: int, fixed: Mapping[str, object], constants: PlanConstants = PLAN_CONSTANTS
 ) -> int:
-    """The vocabulary size for so much text, which must be known before tokens can be counted."""
+    """The vocabulary size for `text_bytes` of text; needed before tokens can be counted."""
     given = typed_settings(fixed).get("model.vocab_size")
     return constants.vocabulary(text_bytes) if given is None else int(cast(int, given))
 
@@ -45,16 +45,16 @@ def make_plan(
     fixed: Mapping[str, object],
     constants: PlanConstants = PLAN_CONSTANTS,
 ) -> Plan:
-    """Every setting of a run that takes so many seconds from its start to the saved model.
+    """Plan every setting of a run that takes `seconds` from its start to the saved model.
 
     CorpusError if there is too little text to learn from, ConfigError if there is too little time
-    or memory; each says how much there is, and how much is needed.
+    or memory; each says how much is available, and how much is needed.
     """
     return Planner(facts, seconds, fixed, constants).plan()
 
 
 class Planner:
-    """Chooses the numbers of a plan, each from those before it."""
+    """Chooses the numbers of a plan in order, each from the earlier ones."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Planner:
         self.memory_budget = facts.memory_bytes * constants.memory_share
 
     def choose(self, key: str, value: T, reason: str, source: str, origin: Origin = "plan") -> T:
-        """Record a number with its reason, or the user's own instead; returns the one in force."""
+        """Record a number with its reason, or the user's own instead; returns the one recorded."""
         if key in self.fixed:
             value = cast(T, self.fixed[key])
             reason, source, origin = "as you set it", "setting", "setting"
@@ -231,7 +231,7 @@ class Planner:
             )
         return self.sizing.length(base.shape, base.parameters)
 
-    # --- what follows from the model and its length -----------------------------------------------
+    # --- settings that depend on the model and its number of steps --------------------------------
 
     def choose_batch(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts
@@ -456,5 +456,5 @@ class Planner:
 
 
 def _short(value: float) -> float:
-    """To three figures, as a person would set it."""
+    """Round to three significant figures, as a person would."""
     return float(f"{value:.3g}")

@@ -1,4 +1,4 @@
-"""What a run needs before it can be planned: the size of the texts, and a tokenizer."""
+"""Counts the texts and trains the tokenizer, which planning a run needs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from ownwords.training.shards import TrainingText
 
 @dataclass(frozen=True)
 class CorpusStats:
-    """The amount of text, and a key of its content."""
+    """The amount of text, and a hash of its content."""
 
     bytes: int
     documents: int
@@ -25,7 +25,7 @@ class CorpusStats:
 
 
 def count_corpus(texts: Iterable[TrainingText]) -> CorpusStats:
-    """Count the texts in one pass."""
+    """Count and hash the texts in one pass."""
     hasher = hashlib.blake2b(digest_size=16)
     size = documents = 0
     for text in texts:
@@ -43,9 +43,10 @@ def load_or_train_tokenizer(
     root: Path,
     progress: Progress,
 ) -> Tokenizer:
-    """A BPE tokenizer with so many tokens, trained on these texts and cached in `root`; 0: bytes.
+    """A BPE tokenizer of `vocabulary` tokens, trained on these texts and cached in `root`.
 
-    Give only training texts: merges learned from held-out ones would improve their score.
+    If `vocabulary` is 0, each byte is a token. Pass only training texts: merges learned from
+    held-out texts would improve their score.
     """
     if not vocabulary:
         return ByteTokenizer()
@@ -71,7 +72,7 @@ def load_or_train_tokenizer(
 
 @dataclass(frozen=True)
 class TextSample:
-    """A pseudorandom sample of the texts with at most so many bytes: always the same."""
+    """A deterministic pseudorandom sample of at most `bytes` bytes, and of at least one text."""
 
     texts: Iterable[TrainingText]
     bytes: int

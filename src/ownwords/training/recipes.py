@@ -1,7 +1,7 @@
-"""From texts to a model directory: pretrain a model from scratch, or fine-tune an existing one.
+"""Recipes from texts to a model directory: pretrain from scratch, or fine-tune a model.
 
-Both plan, measure, train and save within the given seconds, and resume when the same command is
-given again.
+Both plan, measure, train and save within the given seconds, and resume when the same command runs
+again.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def plan_pretraining(
     session = TrainingSession(request, texts, held_out)
     stats = session.stats
     vocab_size = planner.planned_vocab_size(stats.bytes, request.fixed)
-    # A plan from assumed speeds costs nothing, and refuses at once what cannot work.
+    # A plan from assumed speeds costs nothing, and at once refuses what cannot work.
     rough = session.make_plan(throughput.assumed_speeds(session.device))
     with session.world.in_rank_order():
         tokenizer = load_or_train_tokenizer(
@@ -109,7 +109,7 @@ def plan_finetuning(
         session.base = replace(session.base, bits_per_byte=bits)
     plan = session.plan(rough, lambda _: config)
     models = [model]
-    del loaded, model  # so that there is never more than one of them
+    del loaded, model  # so that there is never more than one model in memory
 
     def new_model(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
         model = models.pop() if models else bundle.load(base, device=device).model.float()
@@ -134,9 +134,9 @@ def plan_finetuning(
 
 
 def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
-    """What the plan needs to know of a base; its peak learning rates where its provenance has them.
+    """What the plan needs to know of a base, including the learning rates in its provenance.
 
-    A base made before a setting was renamed has it under the old name.
+    Bases made before a setting was renamed store it under the old name, which is mapped.
     """
     size = sum(parameter.numel() for parameter in model.parameters())
     recipe = loaded.provenance.get("recipe")

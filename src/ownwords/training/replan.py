@@ -1,33 +1,35 @@
 """Replan if the measured step time is off.
 
-A plan counts steps from a speed measured within seconds, while the machine may have been busy, or
-idle. The first steps of a run show it while hardly anything is lost: the plan is then made again,
-once, and the run starts from the beginning (session.py). Later changes are for the deadline.
+A plan computes the number of steps from a speed measured within seconds, when the machine may have
+been unusually busy or idle. The first steps of a run show this while little time is lost: then a
+second plan is made, at most once, and the run starts again (session.py). `deadline.py` handles
+later changes.
 """
 
 import time
 from collections.abc import Callable
 
 _WINDOW = 0.02  # fraction of the time that one window measures
-_MIN_S, _MAX_S = 1.0, 10.0  # of such a window
-_MIN_STEPS = 3  # in it
-_WINDOWS = 4  # then it is over: starting again costs what was trained until then
-FASTER = 1.25  # so much faster than planned, a fifth of the time would be left over
-# A speed reached once can be reached always, while slowness may pass; and the deadline shortens a
-# slow run too, if not as well: its model and batch size remain those of a longer one.
+_MIN_S, _MAX_S = 1.0, 10.0  # least and most seconds of a window
+_MIN_STEPS = 3  # in a window
+_WINDOWS = 4  # after these it stops: restarting loses what was trained until then
+FASTER = 1.25  # replan if so much faster: a fifth of the time would be left over
+# Replan if so much slower in all windows. This factor is larger because slowness may pass, and the
+# deadline shortens a slow run too, though not as well: it keeps the model and batch size of a
+# longer one.
 SLOWER = 2.0
 
 
 class ReplanRequested(Exception):  # noqa: N818 - a request, no error
-    """The run must start again, with the plan that has replaced its own."""
+    """The run must start again with its new plan."""
 
 
 class ReplanMonitor:
     """Watches the first steps of a run of `seconds` in which a step should take `step_s`.
 
-    It calls `replan` at most once, with the measured seconds of a step; `requested` returns what
-    `replan` returns: whether there is a new plan. The first `unseen` steps, which compile, warm up
-    or only fill a queue, are ignored.
+    It calls `replan` at most once, with the measured seconds of a step; `replan` returns whether
+    there is a new plan, and `requested` passes this on. The first `unseen` steps, which compile,
+    warm up or only fill a queue, are ignored.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class ReplanMonitor:
         self._since = self._clock()
 
     def step_done(self) -> None:
-        """Count a step."""
+        """Count a step and its time."""
         now = self._clock()
         took_s, self._since = now - self._since, now
         if self._unseen:
@@ -61,7 +63,7 @@ class ReplanMonitor:
         self._steps_s += took_s
 
     def requested(self, is_last: bool = False) -> bool:
-        """Whether there is a new plan now; to be called before each step, and after the last."""
+        """Whether there is a new plan now; call it before each step, and after the last."""
         window_s = 0.0 if is_last else self._window_s  # a run may be shorter than a window
         if self.is_over or self._steps < _MIN_STEPS or self._steps_s < window_s:
             return False

@@ -1,7 +1,7 @@
 """Text that a base model writes itself, mixed into fine-tuning so that it forgets less.
 
-The text it was trained on is seldom available, and hundreds of times its size. What it samples from
-its own unchanged distribution has, on average, the same words in the same places.
+The text that a base was trained on is seldom available, and hundreds of times its size. Text
+sampled from its unchanged distribution has, on average, the same words in the same places.
 """
 
 import lzma
@@ -33,9 +33,9 @@ _MAX_CACHED = 4  # texts
 def find_or_write(
     base: Path, tokens: int, seconds: float, cache: Path, progress: Progress | None = None
 ) -> Path:
-    """The file with a base's replay text: shipped with it, cached, or written now.
+    """The file with a base's replay text: shipped with the base, cached, or written now.
 
-    It has about so many tokens, and takes at most so many seconds to write.
+    Newly written text has about `tokens` tokens, and takes about `seconds` at most.
     """
     if (base / SHIPPED).exists():
         return base / SHIPPED
@@ -53,7 +53,7 @@ def find_or_write(
 
 
 def read(path: Path) -> list[TrainingText]:
-    """The texts in such a file; ModelError if it is damaged."""
+    """Read the texts in a replay file; ModelError if it is damaged."""
     try:
         joined = lzma.decompress(path.read_bytes()).decode("utf-8")
     except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
@@ -65,7 +65,7 @@ def read(path: Path) -> list[TrainingText]:
 def sample_texts(
     model: Model, tokens: int, seconds: float = math.inf, progress: Progress | None = None
 ) -> Iterator[str]:
-    """Unprompted texts of a model, with seeds from 1 on, until there are so many tokens."""
+    """Sample unprompted texts from a model, with seeds from 1 on, up to about `tokens` tokens."""
     length, ends = model.engine.context, time.perf_counter() + seconds
     unprompted = build_request(model.tokenizer, "", max_tokens=length, sampling=_UNCHANGED)
     scheduler = BatchScheduler(model.engine, rows=_BATCH_SIZE, length=length)
@@ -84,7 +84,7 @@ def sample_texts(
                         yield model.tokenizer.decode(ids.pop(handle))
                 if stage.done >= tokens or time.perf_counter() > ends:
                     break
-        # Waiting for the last texts to end would take as long as all the others.
+        # Do not wait until the last texts end: it would take as long as all the others.
         yield from (model.tokenizer.decode(row) for row in ids.values() if row)
     finally:
         scheduler.close()

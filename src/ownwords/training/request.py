@@ -1,4 +1,4 @@
-"""What a training is asked to do, its plan before it starts, and the model it makes."""
+"""The request for a training, the planned training, and the trained model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from ownwords.training.run import Run
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Where to train, for how long, and with which settings of the user's."""
+    """Where and how long to train, and the user's settings."""
 
     workspace: Path
     seconds: float  # from `began` to the saved model
@@ -21,11 +21,11 @@ class TrainRequest:
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
     mode: Literal["ddp", "fsdp"] = "ddp"  # of several processes
-    own_share: float = 1.0  # of all words found, those that are the author's own
+    own_share: float = 1.0  # fraction of the words found that are the author's own
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
-    # Whether a run whose steps the user set ends in time too, with fewer steps if need be.
+    # Whether a run whose steps the user set may be shortened to end in time.
     ends_in_time: bool = False
 
     @property
@@ -35,7 +35,7 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A saved model: where it is, how it was planned, what the training came to."""
+    """A saved model: its folder, its plan, and the outcome of the training."""
 
     folder: Path
     run: Run
@@ -43,13 +43,13 @@ class TrainedModel:
     outcome: TrainOutcome
     bits_per_byte: float | None  # on the held-out texts
     judged: tuple[str, ...]  # the plan's forecast compared with the outcome
-    share: float = 1.0  # of the way from the base's weights to the trained ones
+    share: float = 1.0  # position between the base's weights (0) and the trained ones (1)
     before: float | None = None  # the base's own bits per byte on the held-out texts
 
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training with its plan and its run; `train` starts it, or resumes an interrupted one."""
+    """A training with its plan and its run; `train` starts or resumes it."""
 
     plan: Plan
     run: Run

@@ -1,4 +1,4 @@
-"""The folder of a run: all that a training needs to resume, and its metrics and samples."""
+"""The folder of a run: everything needed to resume it, its metrics and samples."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.training.checkpoint import Checkpoints
 
 _LIMITS = "limits.json"
-# After an out-of-memory error, the same size is tried again after so long, or with so many times
-# the free memory.
+# A size that ran out of memory is tried again after this time, or with this many times the free
+# memory.
 _RETRY_S = 7 * 24 * 3600.0
 _MORE_MEMORY = 1.1
 
@@ -33,7 +33,7 @@ class Run:
 
     @classmethod
     def new(cls, runs: Path, key: str) -> "Run":
-        """The run of that key, with its checkpoints if it was started before."""
+        """Create the run of a key, or open it with its checkpoints if it was started before."""
         if not re.fullmatch(r"[\w.-]{1,100}", key) or not key.strip("."):
             raise WorkspaceError(f"{key!r:.120} cannot be the name of a run")
         with translate_os_errors(runs / key):
@@ -41,15 +41,15 @@ class Run:
         return cls(runs / key)
 
     def write_config(self, toml: str) -> None:
-        """Store the settings; `core.config.Resolved.to_toml` writes them with their origins."""
+        """Store the settings, as `core.config.Resolved.to_toml` returns them."""
         write_atomically(self.config, toml)
 
     @contextmanager
     def opened(self, progress: Progress, *, writes: bool = True) -> Iterator[Progress]:
-        """Lock the run, and record events in `metrics.jsonl` meanwhile.
+        """Lock the run within the block, and record its events in `metrics.jsonl`.
 
-        WorkspaceError if another process has the lock. Of several processes of one training, only
-        the one that `writes` locks and records.
+        WorkspaceError if another process has the lock. In distributed training only the process
+        with `writes` locks and records.
         """
         if not writes:
             yield progress
@@ -76,10 +76,10 @@ class Run:
 
 
 class MicroBatchLimits:
-    """The micro-batch sizes that have run out of memory: half of each is the limit.
+    """Remembers how many rows fit into memory, after larger micro-batches did not.
 
-    A run keeps its limit, so that it resumes with the same sums. Other runs take it from the cache,
-    for a week and as long as no more memory is free; then they try again. `key` stands for the
+    A run stores its limit, so that it resumes with the same sums. Other runs read it from the cache
+    for a week, as long as not much more memory is free; then they try again. `key` identifies the
     device, the model and the length of a row.
     """
 
@@ -89,7 +89,7 @@ class MicroBatchLimits:
         self._key, self._free_memory = key, free_memory
 
     def lower(self, rows: int) -> int:
-        """At most `rows`, or fewer if more did not fit."""
+        """The number of rows to compute at once: `rows`, or fewer if so many did not fit."""
         limits = [rows]
         if values := _limits(self._run).get(self._key):
             limits.append(int(values[0]))
@@ -101,7 +101,7 @@ class MicroBatchLimits:
         return max(1, min(limits))
 
     def remember(self, rows: int) -> None:
-        """Record that only so many rows fit."""
+        """Record that at most `rows` rows fit into memory."""
         limit = {self._key: [rows, self._free_memory, time.time()]}
         write_atomically(self._run, json.dumps(_limits(self._run) | limit))
         if self._cache is not None:
@@ -112,7 +112,7 @@ class MicroBatchLimits:
 
 
 def _limits(path: Path) -> dict[str, list[float]]:
-    """Rows, free bytes and time by key; what is damaged or of another version is left out."""
+    """Rows, free bytes and time by key; damaged entries and those of other versions are skipped."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""The history of a training, built from its events: live, or read back from metrics.jsonl."""
+"""The history of a training, built from its events, live or read from metrics.jsonl."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from ownwords.core.progress import Event, RateEstimator
 
-STAGE = "train"  # the stage whose metrics are the training's
+STAGE = "train"  # the stage that reports training metrics
 SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
-MOST_POINTS = 300  # of the curve: more than a screen shows side by side
+MOST_POINTS = 300  # of the curve, about as many as a screen can show
 _SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
 _MOST_NOTES = 400
 _EVALUATED = frozenset({"validation_bits_per_byte", "averaged_bits_per_byte", "memorised"})
@@ -28,7 +28,7 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EvalPoint:
-    """An evaluation on the held-out posts."""
+    """The scores of an evaluation on held-out posts."""
 
     step: int
     bits: float | None
@@ -64,13 +64,13 @@ class RunHistory:
 
     @property
     def best(self) -> EvalPoint | None:
-        """The best evaluation in this history."""
+        """The evaluation with the fewest bits per byte in this history."""
         scored = [point for point in self.evaluations if point.best is not None]
         return min(scored, key=lambda point: point.best or 0.0, default=None)
 
     @property
     def is_best_so_far(self) -> bool:
-        """Whether the latest evaluation beats all earlier ones of the run.
+        """Whether the latest evaluation is better than all earlier ones of the run.
 
         Earlier processes of a resumed run count: the run reports its best with each evaluation.
         """
@@ -89,7 +89,7 @@ class RunHistory:
         return None if left is None else max(0.0, left - max(0.0, now - self.time))
 
     def add(self, event: Event) -> None:
-        """Take in the next event of the run's log."""
+        """Add the next event of the run's log."""
         if event.stage != STAGE:
             if event.kind == "note":
                 self._add_note(event)
@@ -133,7 +133,7 @@ class RunHistory:
 
     def _add_point(self, values: dict[str, float]) -> None:
         step, bits = self.step, values["bits_per_byte"]
-        if self.points and step <= self.points[-1].step:  # went back to an earlier checkpoint
+        if self.points and step <= self.points[-1].step:  # rolled back to an earlier checkpoint
             self.points = [point for point in self.points if point.step < step]
             self.evaluations = [point for point in self.evaluations if point.step < step]
         self._metrics += 1
@@ -143,7 +143,7 @@ class RunHistory:
         )
         names = ("loss", "tokens_per_s", "rate", "gradient_norm")
         point = CurvePoint(step, bits, self.smooth, *(values.get(n, math.nan) for n in names))
-        # The latest point is always there, the others as thinly as the screen is.
+        # Keep the latest point, and only every n-th of the others.
         if self.points and (self._metrics - 1) % self._every:
             self.points[-1] = point
         else:

@@ -11,7 +11,7 @@ from ownwords.training.divergence import DivergenceDetector
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores on the held-out text after so many steps."""
+    """The scores of one evaluation after `step` steps."""
 
     step: int
     tokens: int  # trained on by then
@@ -21,7 +21,7 @@ class Evaluation:
 
     @property
     def best(self) -> float | None:
-        """The lower bits per byte of the two."""
+        """The lower bits per byte of the weights and of their average."""
         scores = (self.bits_per_byte, self.averaged_bits_per_byte)
         return min((score for score in scores if score is not None), default=None)
 
@@ -32,24 +32,24 @@ class Evaluation:
 
 @dataclass
 class RunRecord:
-    """How far a run is. `step` is the number of steps done."""
+    """The progress of a run. `step` is the number of steps done."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     lr_factor: float = 1.0
     setbacks: int = 0
-    stopped: str = ""  # the reason, once it has
+    stopped: str = ""  # the reason, once the run has ended
     evaluations: list[Evaluation] = field(default_factory=list)
     divergence: DivergenceDetector = field(default_factory=DivergenceDetector)
     shortened: ShortenedRun | None = None  # if the time was too short for the planned steps
 
     def steps(self, planned: int) -> int:
-        """The number of steps in all."""
+        """The total number of steps of the run."""
         return self.shortened.steps if self.shortened else planned
 
     def position(self, planned: int) -> float:
-        """Where the next step stands in the planned schedule."""
+        """The position of the next step in the planned schedule."""
         return deadline.position(self.step, planned, self.shortened)
 
     def is_evaluated(self) -> bool:
@@ -59,7 +59,7 @@ class RunRecord:
     def best(self, memorised_limit: float) -> Evaluation | None:
         """The evaluation with the fewest bits per byte, the earlier of two equal ones.
 
-        One above the limit of memorisation only if all are.
+        Evaluations that exceed the memorisation limit are ignored, unless all exceed it.
         """
         scored = [each for each in self.evaluations if each.best is not None]
         fair = [each for each in scored if not exceeds(each, memorised_limit)]
@@ -85,7 +85,7 @@ class RunRecord:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> "RunRecord":
-        """A record with that state."""
+        """Make a record from the state in a checkpoint."""
         shortened = state["shortened"]
         return cls(
             **{name: state[name] for name in _PLAIN},
@@ -99,5 +99,5 @@ _PLAIN = ("step", "tokens", "seconds", "lr_factor", "setbacks", "stopped")
 
 
 def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:
-    """Whether the model memorised more than it may; a limit of 0 is none."""
+    """Whether the model memorised more than the limit; 0 means no limit."""
     return bool(memorised_limit) and (evaluation.memorised or 0.0) > memorised_limit

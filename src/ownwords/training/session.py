@@ -1,4 +1,4 @@
-"""One training from texts to a saved model: encode, plan, train, evaluate, save."""
+"""A training session, from texts to a saved model: encode, plan, train, evaluate, save."""
 
 import math
 import time
@@ -49,12 +49,12 @@ from ownwords.training.shards import Shards, TrainingText, build_shards
 
 PLAN = "plan.toml"
 _REPLAY_TEXT = "replay.txt.xz"  # of a run
-# Positions between the base's weights (0) and the trained ones (1); the best is saved.
+# Interpolations between the base's weights (0) and the trained ones (1); the best is saved.
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3, 0.0)
-_PASSAGE_BYTES = 200  # recited word by word, a passage of this length counts as memorised
+_PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
-_SAMPLE_TIME_SHARE = 0.01  # of the training time, for samples on the way
-# A copy guard takes twice the memory of its texts, and thirty times that while it is built.
+_SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
+# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
 _GUARDED_BYTES = 32 << 20
 
 NewModel = Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
@@ -62,7 +62,7 @@ NewModel = Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished training, with the plan it ended with; the model has the best weights."""
+    """A finished training and its final plan; the model has the best weights."""
 
     model: CausalLM
     adapter: lora.LoraAdapter | None
@@ -100,7 +100,7 @@ class TrainingSession:
         self.held_out: Shards | None = None
         # The speeds that the plan was made with, if it was made in this process.
         self.speeds: throughput.DeviceSpeeds | None = None
-        # Before anything is loaded: a second plan must see the same.
+        # Read before anything is loaded, so that a second plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
 
@@ -116,7 +116,7 @@ class TrainingSession:
         return build_shards(texts, self.tokenizer, self.tokens, progress=self.progress)
 
     def open_run(self, kind: str, origin: str) -> None:
-        """Open the run of these texts, time and settings, which an interrupted training left."""
+        """Open the run of these texts, time and settings; one that was interrupted is reused."""
         settings = repr(sorted(typed_settings(self.request.fixed).items()))
         assert self.shards is not None
         key = digest(
@@ -131,9 +131,10 @@ class TrainingSession:
             self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
 
     def write_replay_text(self, base: Path) -> None:
-        """Mix in text that the base writes itself.
+        """Use text that the base writes itself as replay text.
 
-        The run keeps a copy: another text would make it another run, and the cache may lose it.
+        The run keeps a copy, because it can only resume with the same text, and the cache may lose
+        it.
         """
         path = self.run.folder / _REPLAY_TEXT
         with self.world.in_rank_order():
@@ -155,7 +156,7 @@ class TrainingSession:
         return self.world.broadcast((self.run.folder / PLAN).exists())
 
     def make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
-        """A plan for these speeds, from all that is known so far."""
+        """Make a plan for these speeds from all that is known so far."""
         shards = self.shards
         inputs = PlanInputs(
             text_bytes=self.stats.bytes,
@@ -174,7 +175,7 @@ class TrainingSession:
         return planner.make_plan(inputs, self.request.seconds, self.request.fixed)
 
     def plan(self, rough: Plan, shape: Callable[[Recipe], ModelConfig]) -> Plan:
-        """The run's plan; a new run measures the machine's speed and makes one."""
+        """The stored plan of the run; for a new run, measure the machine's speed and make one."""
         plan = None
         if self.world.is_first:
             plan = self._stored_plan()
@@ -202,10 +203,10 @@ class TrainingSession:
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig]
     ) -> throughput.DeviceSpeeds:
         shapes = [shape(recipe)]
-        if self.base is None:  # a smaller one too separates the cost of a layer from arithmetic
+        if self.base is None:  # a smaller shape separates the cost per layer from arithmetic
             smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
-            with suppress(ConfigError):  # the embedding alone may be larger than that
+            with suppress(ConfigError):  # the embedding alone may exceed that size
                 shapes.append(shape(replace(recipe, model=model)))
         return throughput.measure_speeds(
             self.device,
@@ -217,7 +218,7 @@ class TrainingSession:
         )
 
     def hold_out(self, max_bytes: int) -> Shards | None:
-        """The held-out texts that each evaluation reads: at most so many bytes of them."""
+        """Encode at most `max_bytes` of held-out texts for evaluations; None if there are none."""
         total = self.held_out_stats.bytes
         if not total:
             return None
@@ -230,17 +231,17 @@ class TrainingSession:
     # --- training --------------------------------------------------------------------------------
 
     def train(self, plan: Plan, new_model: NewModel) -> TrainResult:
-        """Train by the plan, or resume; the model then holds the best weights.
+        """Train as planned, or resume; the model then has the best weights.
 
-        `new_model` returns a model before its first step. It is called again if the first steps
-        show that the plan assumed another speed, and a second plan replaces it.
+        `new_model` returns an untrained model. It is called again if the first steps show that the
+        plan assumed a wrong speed, and a second plan replaces it.
         """
         while True:
             model, adapter = new_model(plan)
             try:
                 return TrainResult(model, adapter, plan, self._train(model, plan, adapter))
             except ReplanRequested:
-                del model, adapter  # before the next one is made
+                del model, adapter  # free the memory before the next model is made
             self.device.release_memory()
             plan = self._shared(self._stored_plan() if self.world.is_first else None)
 
@@ -292,7 +293,7 @@ class TrainingSession:
         return run_training_loop(job)
 
     def _replan_monitor(self, model: CausalLM, plan: Plan) -> ReplanMonitor | None:
-        """The monitor of the first steps; None where a second plan would change nothing."""
+        """The monitor of the first steps; None if not needed or not in the first process."""
         if plan.is_second or "train.steps" in self.request.fixed or not self.world.is_first:
             return None
         train, config = plan.recipe.train, model.config
@@ -312,13 +313,13 @@ class TrainingSession:
         return ReplanMonitor(self.request.seconds, planned_s, replan, unseen=unseen)
 
     def _replan(self, before: Plan, speeds: throughput.DeviceSpeeds) -> bool:
-        """Replace the plan by one for these speeds, if the two differ much.
+        """Replace the plan by one for these speeds, if they differ much; returns whether it did.
 
-        The checkpoints go first: whatever happens, none belongs to another plan.
+        Checkpoints are deleted before the plan is stored, so that none belongs to another plan.
         """
         try:
             plan = self.make_plan(speeds)
-        except ConfigError:  # too little time is left for any
+        except ConfigError:  # too little time is left for any plan
             return False
         sizes = [one.recipe.model.parameters * one.expected.tokens for one in (plan, before)]
         if max(sizes) < FASTER * min(sizes):
@@ -334,14 +335,14 @@ class TrainingSession:
         return True
 
     def _seconds_left(self) -> float | None:
-        """How long training may take; None where the user set the steps."""
+        """The seconds left for training; None if the user set the steps instead."""
         if "train.steps" in self.request.fixed and not self.request.ends_in_time:
             return None
         spent_s = time.perf_counter() - self.began + PLAN_CONSTANTS.close_s
         return max(1.0, self.request.seconds - spent_s)
 
     def _peak_flops(self, precision: Precision) -> float:
-        """FLOP/s of large matrix products on this device, to which training is compared."""
+        """FLOP/s of large matrix products on this device, as the reference for training speed."""
         dtype = "float32" if precision == "float32" else "bfloat16"
         return torch_product(torch, self.device.kind, dtype).value * 1e9
 
@@ -350,7 +351,7 @@ class TrainingSession:
     def bits_per_byte(
         self, model: CausalLM, recipe: Recipe, held_out: Shards | None
     ) -> float | None:
-        """Bits per byte of an unsharded model on held-out texts."""
+        """Bits per byte of an unsharded model on held-out texts; None without texts."""
         if held_out is None:
             return None
         return validation.bits_per_byte(
@@ -367,9 +368,9 @@ class TrainingSession:
     def best_share(
         self, result: TrainResult, before: Mapping[str, Tensor]
     ) -> tuple[float, float | None, float | None]:
-        """Give the model the best weights between the base's and the trained ones.
+        """Load the best interpolation between the base's and the trained weights into the model.
 
-        Returns their position (0: the base's), their bits per byte, and the base's bits per byte.
+        Returns its position (0: the base, 1: trained), its bits per byte, and the base's.
         """
         model, recipe = result.model, result.plan.recipe
         if self.held_out is None or self.world.is_sharded:
@@ -393,11 +394,11 @@ class TrainingSession:
         share: float = 1.0,
         before: float | None = None,
     ) -> TrainedModel:
-        """Write the model directory, with a card that compares the forecast with the outcome."""
+        """Save the model directory, with a card that compares the forecast with the outcome."""
         request, plan, outcome = self.request, result.plan, result.outcome
         actual = ActualResult(
             bits_per_byte=bits,
-            # The outcome's seconds add up over interruptions; what came before only counts here.
+            # The outcome's seconds include earlier processes; the other term includes preparation.
             seconds=max(time.perf_counter() - self.began, outcome.seconds),
             tokens=outcome.tokens,
             memory_bytes=self.device.peak_memory(),
@@ -444,7 +445,7 @@ class TrainingSession:
         return TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
 
     def _copy_guard(self) -> bytes:
-        """What keeps the model from copying these texts; empty where they are too long."""
+        """The copy guard of these texts, serialized; empty if they are too long for one."""
         assert self.shards is not None
         if self.stats.bytes > _GUARDED_BYTES:
             return b""
@@ -453,7 +454,7 @@ class TrainingSession:
 
 
 class SampleWriter:
-    """Writes samples while a model trains, for at most so many seconds altogether."""
+    """Writes samples while a model trains, for about `seconds` seconds in total at most."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, seconds: float) -> None:
         self._tokenizer, self._max_tokens, self._seconds_left = tokenizer, max_tokens, seconds
@@ -475,5 +476,5 @@ def _load(model: CausalLM, weights: Mapping[str, Tensor]) -> None:
 
 
 def _repeatable(texts: Iterable[TrainingText]) -> Iterable[TrainingText]:
-    """The texts as something that can be iterated more than once."""
+    """The texts as an iterable that can be read more than once."""
     return list(texts) if iter(texts) is texts else texts

@@ -1,9 +1,9 @@
-"""A workspace's encoded texts as a cache: which files need no second check, which may be deleted.
+"""The cache of a workspace's encoded texts: skips repeated checksums, and prunes old shards.
 
-A stamp beside the files records how each looked when its checksum was compared: size, times and
-inode. Whoever writes to a file changes its look, even with its times set back: Linux and macOS
-record every change in a time that nobody can set. Decay on the disk changes no look; it is found
-when everything is read again, `RECHECK_S` later.
+A stamp beside the files records the size, times and inode of each file when its checksum was
+verified. Writing to a file changes these, even if its mtime is set back: Linux and macOS also
+record a change time that cannot be set. Decay on the disk does not change them; it is found when
+all files are read again, after `RECHECK_S`.
 """
 
 import json
@@ -30,9 +30,9 @@ Look = list[int]
 
 @contextmanager
 def unchecked(folder: Path, names: Collection[str], key: str) -> Iterator[Collection[str]]:
-    """The files to compare with their checksums, all or none; stamped if the block succeeds.
+    """Yield the files to verify, all or none; the folder is stamped if the block succeeds.
 
-    `key` stands for the checksums. A folder that cannot be written gets no stamp, and is checked
+    `key` identifies the checksums. A folder that cannot be written gets no stamp, and is verified
     each time.
     """
     now = time.time()
@@ -50,13 +50,13 @@ def unchecked(folder: Path, names: Collection[str], key: str) -> Iterator[Collec
 def _look(path: Path) -> Look | None:
     try:
         stat = path.stat()
-    except OSError:  # whoever reads it says what is wrong
+    except OSError:  # reading the file reports the error
         return None
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _stamped(folder: Path, key: str, now: float) -> object:
-    """How the files looked at their last check; None if it is too old, or of other checksums."""
+    """The looks stored at the last check; None if it is too old or of other checksums."""
     try:
         stamp = read_json(folder / STAMP)
     except OwnwordsError:  # missing or damaged
@@ -68,12 +68,12 @@ def _stamped(folder: Path, key: str, now: float) -> object:
 
 
 def name_shards(run: Path, keys: Collection[str]) -> None:
-    """Record which shards a run uses: they stay as long as the run does."""
+    """Record which shards a run uses; they are kept as long as the run."""
     write_atomically(run / _USED, json.dumps({"keys": sorted(keys)}))
 
 
 def prune(tokens: Path, runs: Path) -> None:
-    """Delete all shards but the `MAX_SHARDS` used last and those of a run.
+    """Delete all shards but the `MAX_SHARDS` used last and those that a run uses.
 
     Deleted ones are encoded again when needed. Nothing is deleted while a run's list is damaged.
     """
@@ -98,7 +98,7 @@ def _used_by(path: Path) -> set[str]:
 
 
 def _last_use(manifest: Path) -> float:
-    """Opening shards touches their folder."""
+    """The time of the last use: opening shards touches their folder."""
     try:
         return manifest.parent.stat().st_mtime
     except OSError:  # deleted meanwhile by another process

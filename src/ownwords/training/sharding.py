@@ -1,6 +1,6 @@
 """Sharded tensors (FSDP2's DTensor): the local shard, the full tensor, and back.
 
-All functions return a tensor that is not sharded as it is.
+Tensors that are not sharded are returned unchanged.
 """
 
 import sys
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether this process has only a shard of it."""
-    # Importing that module takes 0.4 s, and without it no tensor can be sharded.
+    """Whether this process has only a shard of the tensor."""
+    # Not imported here: it takes 0.4 s, and a tensor can be sharded only if it is loaded already.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """The shard of this process; it shares memory with the tensor."""
+    """The shard of this process, sharing memory with the tensor."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
@@ -44,7 +44,7 @@ def local_like(full: Tensor, like: Tensor) -> Tensor:
 
 
 def as_sharded(shard: Tensor, like: Tensor) -> Tensor:
-    """The shards of all processes as one tensor."""
+    """One sharded tensor from the shards of all processes, sharded like `like`."""
     if not is_sharded(like):
         return shard
     from torch.distributed.tensor import DTensor  # noqa: PLC0415
@@ -60,7 +60,7 @@ def as_sharded(shard: Tensor, like: Tensor) -> Tensor:
 
 
 def global_norm(norms: Sequence[Tensor], like: Tensor) -> Tensor:
-    """The norm over all processes of tensors whose local norms these are, sharded like `like`."""
+    """The norm over all processes, from the local norms of tensors sharded like `like`."""
     square = torch.stack(list(norms)).square().sum()
     if is_sharded(like):
         from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415

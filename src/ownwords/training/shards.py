@@ -1,7 +1,7 @@
-"""Documents as token ids on the disk: encoded once, mapped into memory, found by their content.
+"""Tokenized documents on disk: encoded once, memory-mapped, and named by a hash of their content.
 
-One folder holds the ids of all documents end to end (`tokens.bin`), where each of them begins
-(`offsets.bin`), how many bytes of text it has (`bytes.bin`), its name (`names.json`), and a
+One folder holds the ids of all documents end to end (`tokens.bin`), the offset of each document
+(`offsets.bin`), the size of its text in bytes (`bytes.bin`), its name (`names.json`), and a
 manifest with the checksum of each file. Numbers are little-endian.
 
 Shapes: N tokens, D documents; D1 is D + 1.
@@ -33,7 +33,7 @@ from ownwords.training import shard_cache
 FORMAT = 1
 _TOKENS, _OFFSETS, _BYTES, _NAMES = "tokens.bin", "offsets.bin", "bytes.bin", "names.json"
 _INT64 = np.dtype("<i8")
-# Texts are encoded so many characters at a time: enough for every core, little for the memory.
+# Characters encoded at a time: enough to use every core, few enough to need little memory.
 _GROUP = 4 << 20
 _BLAKE2B = partial(hashlib.blake2b, digest_size=16)
 _AGAIN = "delete this folder and run the same command again: it is made anew from the texts"
@@ -41,13 +41,13 @@ _AGAIN = "delete this folder and run the same command again: it is made anew fro
 
 @dataclass(frozen=True)
 class TrainingText:
-    """One whole document."""
+    """One document of training text."""
 
     id: str
     text: str
 
     def utf8(self) -> bytes:
-        """The text's bytes; TokenizerError where it holds half a character."""
+        """The text in UTF-8; TokenizerError if it contains half a character (a lone surrogate)."""
         try:
             return encode_utf8(self.text)
         except TokenizerError as error:
@@ -56,14 +56,14 @@ class TrainingText:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Encoded documents; two with the same `key` hold the same."""
+    """Encoded documents; shards with the same `key` have the same content."""
 
     folder: Path
     key: str
     tokenizer: str  # its fingerprint
     vocabulary: int
     special: tuple[int, ...]  # ids that stand for no text
-    ids: npt.NDArray[Any]  # [N], mapped: uint16, or uint32 for a vocabulary that needs it
+    ids: npt.NDArray[Any]  # [N], memory-mapped: uint16, or uint32 for a large vocabulary
     offsets_D1: npt.NDArray[np.int64]
     bytes_D: npt.NDArray[np.int64]  # of each document's text in UTF-8
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ class Shards:
 
     @property
     def tokens(self) -> int:
-        """All of them, those that start and end documents included."""
+        """The number of tokens, including those that start and end documents."""
         return len(self.ids)
 
     @property
@@ -93,12 +93,12 @@ def build_shards(
     *,
     progress: Progress | None = None,
 ) -> Shards:
-    """Encode documents into `root/<key>/`, or open what was encoded of the same ones before.
+    """Encode documents into `root/<key>/`, or open the shards that already exist for them.
 
-    Each becomes start, the ids of its text, end, as far as the tokenizer has these two. The texts
-    are gone through twice, a few MB at a time; an iterator, which can be read only once, is first
-    copied to the disk. What is damaged is made anew, with a note. Names of special tokens in a text
-    are text.
+    A document becomes its start token, the ids of its text and its end token, if the tokenizer has
+    these two. The texts are read twice, a few MB at a time; an iterator, which can be read only
+    once, is first copied to disk. Damaged shards are encoded again, with a note. The names of
+    special tokens in a text are encoded as plain text.
     """
     progress = Progress() if progress is None else progress
     if root.exists() and not root.is_dir():
@@ -132,10 +132,11 @@ def build_shards(
 
 
 def open_shards(folder: Path) -> Shards:
-    """Encoded documents, checked whole; WorkspaceError says what is missing or damaged.
+    """Open encoded documents and verify their files; WorkspaceError if any is missing or damaged.
 
-    Files that look as they did when they were last read whole are not read again, for as long as
-    `shard_cache` says: until then, damage that leaves no trace in how a file looks is not noticed.
+    Files whose size, times and inode are unchanged since their last full check are not read again
+    before `shard_cache.RECHECK_S` has passed: until then, damage that changes none of these is not
+    noticed.
     """
     folder = atomic_dir.readable_dir(folder)
     said = _manifest(folder)
@@ -144,7 +145,7 @@ def open_shards(folder: Path) -> Shards:
             file = said["files"][name]
             _check(folder, name, file["bytes"], file["blake2b"])
     with suppress(OSError):
-        os.utime(folder)  # the last use, by which pruning goes
+        os.utime(folder)  # record the last use, for pruning
     try:
         dtype = np.dtype(said["dtype"])
         mapped = folder / _TOKENS
@@ -161,7 +162,7 @@ def open_shards(folder: Path) -> Shards:
         tokenizer=said["tokenizer"],
         vocabulary=said["vocabulary"],
         special=tuple(said["special"]),
-        # A plain view: slices of a memmap cost ten times as much to make.
+        # A plain ndarray view: slicing a memmap takes ten times as long.
         ids=ids.view(np.ndarray),
         offsets_D1=offsets_D1,
         bytes_D=bytes_D,
@@ -170,7 +171,7 @@ def open_shards(folder: Path) -> Shards:
 
 
 class _Reading:
-    """Texts as they pass by; afterwards their key, and how many bytes they had."""
+    """Iterates over texts and computes the key and the total size of those read so far."""
 
     def __init__(self, texts: Iterable[TrainingText], tokenizer: Tokenizer) -> None:
         self._texts = texts
@@ -180,7 +181,7 @@ class _Reading:
         self.bytes = 0
 
     def __iter__(self) -> Iterator[tuple[TrainingText, int]]:
-        """Each with its number of bytes."""
+        """Iterate over the texts, each with its size in bytes."""
         for text in self._texts:
             data = text.utf8()
             self._hash.update(bytes.fromhex(digest(text.id, data)))
@@ -199,11 +200,11 @@ def _special(tokenizer: Tokenizer) -> list[int]:
 
 @contextmanager
 def _lasting(texts: Iterable[TrainingText], root: Path) -> Iterator[Iterable[TrainingText]]:
-    """The same texts as something that can be gone through more than once."""
+    """Yield the same texts as an iterable that can be read more than once."""
     if iter(texts) is not texts:
         yield texts
         return
-    # In `root` because the system's temporary folder may lie in memory.
+    # In `root`, because the system's temporary folder may be in memory.
     with translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         file = tempfile.TemporaryFile("w+", encoding="ascii", dir=root)  # noqa: SIM115
@@ -222,7 +223,7 @@ def _lasting(texts: Iterable[TrainingText], root: Path) -> Iterator[Iterable[Tra
 
 
 def _write(folder: Path, reading: _Reading, tokenizer: Tokenizer, stage: Stage) -> None:
-    """Everything but the manifest."""
+    """Write every file but the manifest."""
     dtype = _dtype(tokenizer.vocabulary_size)
     names: list[str] = []
     lengths: list[npt.NDArray[np.int64]] = []
@@ -269,7 +270,7 @@ def _groups(
 def _joined(
     encoded: Sequence[npt.NDArray[np.uint32]], tokenizer: Tokenizer, dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Documents end to end, each between its two marks, and their lengths."""
+    """Concatenate the documents with their start and end tokens; returns ids and lengths."""
     before = [] if tokenizer.start is None else [np.array([tokenizer.start], np.uint32)]
     after = [] if tokenizer.end is None else [np.array([tokenizer.end], np.uint32)]
     ids = np.concatenate([part for one in encoded for part in (*before, one, *after)])
@@ -284,7 +285,7 @@ def _joined(
 
 
 def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
-    """Last of all: what has no manifest is not whole."""
+    """Write the manifest, as the last file: a folder without one is incomplete."""
     files = {}
     for name in (_TOKENS, _OFFSETS, _BYTES, _NAMES):
         with (folder / name).open("rb") as file:
@@ -304,7 +305,7 @@ def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
 
 
 def _seal(said: Mapping[str, object]) -> str:
-    """The manifest's checksum of itself."""
+    """The checksum of the manifest's other entries, which the manifest stores itself."""
     rest = {name: value for name, value in said.items() if name != "manifest"}
     return digest(json.dumps(rest, sort_keys=True))
 

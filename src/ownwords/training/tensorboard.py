@@ -1,4 +1,4 @@
-"""The events of a run for TensorBoard, beside our own `metrics.jsonl`: curves, samples, notes."""
+"""Writes the events of a run (curves, samples, notes) for TensorBoard."""
 
 import math
 from pathlib import Path
@@ -12,8 +12,8 @@ from ownwords.core.workspace import translate_os_errors
 class TensorBoard:
     """A subscriber that writes every metric as a scalar, and every note as text.
 
-    Figures without a `step` of their own stand at the units their stage had done. Seen with
-    `tensorboard --logdir RUNS`. OwnwordsError where the package is not installed.
+    Metrics without a `step` are written at the number of units their stage has done. View them with
+    `tensorboard --logdir RUNS`. OwnwordsError if the package tensorboard is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,10 +36,10 @@ class TensorBoard:
             return
         self._step = int(event.values.get("step", event.done))
         for name, value in event.values.items():
-            # An infinite value would squash the curve it stands in.
+            # An infinite value would flatten the rest of the curve.
             if name != "step" and math.isfinite(value):
                 self._writer.add_scalar(f"{event.stage}/{name}", value, self._step, event.time)
 
     def close(self) -> None:
-        """Write what is still waiting, and end the file."""
+        """Flush pending events, and close the file."""
         self._writer.close()

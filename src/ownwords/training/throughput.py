@@ -1,8 +1,8 @@
-"""How fast this machine trains: real steps of small models, and from them a law for other sizes.
+"""Measures training speed with real steps of small models, and predicts it for other sizes.
 
-A step takes `layers * layer_s + flops / flops_per_s`: what each layer costs whatever its size, and
-the arithmetic. Two shapes decide both. What was measured is kept in the user's cache folder, by
-machine, version of PyTorch and shape, so that the next run need not measure it again.
+A step takes `layers * layer_s + flops / flops_per_s`: a fixed cost per layer, and the arithmetic.
+Timing two shapes determines both. Timings are cached in the user's cache folder by machine, PyTorch
+version and shape, so that the next run need not measure again.
 """
 
 import json
@@ -36,15 +36,15 @@ from ownwords.training.settings import OptimConfig, Precision
 MEASURED, CACHED, ASSUMED = "measured here", "measured here before", "assumed"
 SEEN = f"{MEASURED}, in training"
 _FILE = "speed.json"
-_MACHINES, _SAMPLES = 8, 200  # kept, so that the file stays small
-_TIMED_S, _TIMED = 0.25, 3  # so long, or so many steps, decide
-# Less exact numbers must be so much faster to be worth it.
+_MACHINES, _SAMPLES = 8, 200  # kept in the cache, at most
+_TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
+# A less exact precision is chosen only if it is faster by this factor.
 _MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
 
 
 @dataclass(frozen=True)
 class StepTiming:
-    """One shape, timed."""
+    """The measured seconds of a step of one shape."""
 
     layers: int
     flops: float  # of the whole step
@@ -53,39 +53,39 @@ class StepTiming:
 
 @dataclass(frozen=True)
 class StepTimeModel:
-    """The law of one precision."""
+    """Predicts the time of a step in one precision."""
 
     layer_s: float
     flops_per_s: float
     origin: str = ASSUMED
 
     def step_s(self, shape: ModelConfig, rows: int, context: int) -> float:
-        """Seconds of one step of so many rows of so many tokens."""
+        """Seconds of a step of `rows` rows of `context` tokens each."""
         return shape.layers * self.layer_s + step_flops(shape, rows, context) / self.flops_per_s
 
 
 @dataclass(frozen=True)
 class DeviceSpeeds:
-    """How fast a device trains, by precision."""
+    """The training speed of a device, by precision."""
 
-    kind: str  # of the device: cpu, cuda, ...
+    kind: str  # of device: cpu, cuda, ...
     name: str
     step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
-    fused: bool = False  # whether the part in C++ does on it what compiling would
+    fused: bool = False  # whether the C++ kernels are in use: they fuse what compiling would
 
     def fastest(self, shape: ModelConfig, rows: int, context: int, excluded: str = "") -> Precision:
-        """The precision to train in; a less exact one only where it is faster by a margin."""
+        """The fastest precision; a less exact one must be faster by a margin."""
         allowed = [p for p in self.step_times if p != excluded] or list(self.step_times)
         return pick_precision({p: self.step_times[p].step_s(shape, rows, context) for p in allowed})
 
 
 def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
-    """The precision to train in, where a step of each takes so long."""
+    """The precision to train in, given the seconds that a step takes in each."""
     return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
 
 
 def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
-    """What is taken to be so until something was measured."""
+    """The speeds to assume as long as nothing has been measured."""
     cpu = device.kind == "cpu"
     step_time = StepTimeModel(
         constants.assumed_cpu_layer_s if cpu else constants.assumed_gpu_layer_s,
@@ -96,7 +96,7 @@ def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) ->
 
 
 def scale_speeds(speeds: DeviceSpeeds, times: float) -> DeviceSpeeds:
-    """Of a machine on which everything takes so many times as long, as was seen in training."""
+    """The speeds of a machine on which steps take `times` as long, as measured in training."""
     step_times = {
         precision: StepTimeModel(step_time.layer_s * times, step_time.flops_per_s / times, SEEN)
         for precision, step_time in speeds.step_times.items()
@@ -114,11 +114,12 @@ def measure_speeds(
     optim: OptimConfig | None = None,
     constants: PlanConstants = PLAN_CONSTANTS,
 ) -> DeviceSpeeds:
-    """Time a few steps of each shape in each precision, in so many seconds at most.
+    """Time a few steps of each shape in each precision, in at most `seconds` seconds.
 
-    The first shape counts most: it is timed first. Shapes that take too long are timed with fewer
-    rows. What the cache knows is not timed again, but for one: if the machine is busier now than it
-    was then, that is what will be so in training too. With nothing timed the speeds are assumed.
+    Shapes are timed in order, so give the most important one first; one that takes too long is
+    timed with fewer rows. Cached timings are not repeated, except one: the cached ones are scaled
+    by its change since then, because a machine that is busy now will be busy in training too.
+    Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
     store = SpeedCache(device)
@@ -127,7 +128,7 @@ def measure_speeds(
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
     timed: set[Precision] = set()
-    busier = 0.0  # how many times as long a step takes now as it did when it was kept
+    busier = 0.0  # how many times as long a step takes now as when it was cached
     for shape in shapes:
         for precision in precisions(device):
             step_time = step_times.get(precision) or next(iter(guess.step_times.values()))
@@ -143,7 +144,7 @@ def measure_speeds(
                 now = _timed(device, shape, fitting, context, precision, optim, left / 3)
                 if now:
                     busier = busier or (now.seconds / known.seconds if known else 1.0)
-                    if known is None or now.seconds < known.seconds:  # of an idle machine
+                    if known is None or now.seconds < known.seconds:  # the machine was idle
                         store.put(key, now)
                     timed.add(precision)
                     sample = now
@@ -158,7 +159,7 @@ def measure_speeds(
 
 
 def precisions(device: Device) -> tuple[Precision, ...]:
-    """Those worth trying on a device, the likeliest first: there may be time for one only."""
+    """The precisions to try on a device, the likeliest first: there may be time for only one."""
     if device.kind == "cpu":
         found = bindings.load_library()
         if found is not None and found.isa >= FAST_BF16:
@@ -170,17 +171,17 @@ def precisions(device: Device) -> tuple[Precision, ...]:
 
 
 def step_flops(shape: ModelConfig, rows: int, context: int) -> float:
-    """Of a whole step, the optimizer's included."""
+    """FLOPs of a whole step, including the optimizer's."""
     return rows * context * _per_token(shape, context) + optimizer_flops(shape)
 
 
 def fit_step_time(
     samples: Sequence[StepTiming], before: StepTimeModel, origin: str = MEASURED
 ) -> StepTimeModel:
-    """The law that is least wrong, in per cent, about these samples; never with a negative part.
+    """Fit a step time model to these samples by least squares of the relative error.
 
-    One shape alone cannot tell the two parts apart: the arithmetic is then taken from `before`, as
-    far as it leaves something for the layers.
+    Neither part is ever negative. One shape alone cannot separate the two parts: then both parts of
+    `before` are scaled by the same factor, so that it predicts the last sample.
     """
     if len({(one.layers, one.flops) for one in samples}) < 2:
         one = samples[-1]
@@ -196,7 +197,7 @@ def fit_step_time(
     determinant = ll * ff - lf * lf
     layer_s = (l1 * ff - f1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
     flop_s = (f1 * ll - l1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
-    if flop_s <= 0 or layer_s < 0:  # the smaller shapes were disturbed, or the larger ones
+    if flop_s <= 0 or layer_s < 0:  # the timing of some shapes was disturbed
         layer_s, flop_s = 0.0, f1 / ff
     return StepTimeModel(layer_s, 1 / flop_s, origin)
 
@@ -204,7 +205,7 @@ def fit_step_time(
 def sample_key(
     shape: ModelConfig, rows: int, context: int, precision: Precision, optim: OptimConfig
 ) -> str:
-    """What a timed step is kept under."""
+    """The key of a timed step in the cache."""
     return digest(shape.MODEL_TYPE, repr(shape), f"{rows} {context} {precision} {optim.kind}")
 
 
@@ -214,7 +215,7 @@ def sample_key(
 def _rows_in(
     seconds: float, shape: ModelConfig, rows: int, context: int, step_time: StepTimeModel
 ) -> int:
-    """As many rows, halved as often as needed, as take no longer; 0 if one is too slow."""
+    """Halve `rows` until a step takes at most `seconds`; 0 if even one row takes longer."""
     while rows and step_time.step_s(shape, rows, context) > seconds:
         rows //= 2
     return rows
@@ -229,8 +230,8 @@ def _timed(
     optim: OptimConfig,
     seconds: float,
 ) -> StepTiming | None:
-    """Real steps, forward, backward and optimizer; None where they do not fit or do not work."""
-    # Only what the device itself refuses, as memory or a type that it has not, is passed over.
+    """Time real steps (forward, backward, optimizer); None if they fail or do not fit."""
+    # Ignore only errors of the device: out of memory, or a dtype that it does not support.
     with suppress(RuntimeError, MemoryError):
         taken = _steps(device, shape, rows, context, precision, optim, seconds)
         return StepTiming(shape.layers, step_flops(shape, rows, context), statistics.median(taken))
@@ -253,10 +254,10 @@ def _steps(
     optimizer = Optimizer(model, optim, master_weights=master_weights)
     generator = torch.Generator().manual_seed(1)
     ids_BT = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
-    # Texts end within rows, and the attention then has to look where.
+    # Two documents a row, so that attention needs a document mask, as in training.
     documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
     batch = [part.to(device.torch_device) for part in (ids_BT[:, :-1], ids_BT[:, 1:], documents_BT)]
-    _step(model, optimizer, device, precision, batch)  # finds memory, chooses kernels
+    _step(model, optimizer, device, precision, batch)  # warm-up: allocates memory, chooses kernels
     taken: list[float] = []
     while not taken or (sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED):
         if taken and sum(taken) > seconds:
@@ -291,18 +292,18 @@ _known_costs: dict[tuple[str, int], float] = {}
 
 
 def _per_token(shape: ModelConfig, context: int) -> float:
-    """As `flops.per_token`, which builds a model to count, once for each shape."""
+    """`flops.per_token`, cached by shape and context, because it builds a model to count."""
     key = (repr(shape), context)
     if key not in _known_costs:
         _known_costs[key] = flops.per_token(shape, context)
     return _known_costs[key]
 
 
-# --- what is kept ------------------------------------------------------------------------------
+# --- cache -------------------------------------------------------------------------------------
 
 
 class SpeedCache:
-    """Samples of this machine in the user's cache folder; one that cannot be used is no error."""
+    """Timings of this machine in the user's cache folder; an unusable cache file is ignored."""
 
     def __init__(self, device: Device, folder: Path | None = None) -> None:
         self._path = (folder or cache_folder()) / _FILE
@@ -317,12 +318,12 @@ class SpeedCache:
         self._changed = False
 
     def get(self, key: str) -> StepTiming | None:
-        """What was timed before under this key."""
+        """The cached timing of this key, if there is one."""
         values = self._all.get(self._machine, {}).get(key)
         return StepTiming(int(values[0]), values[1], values[2]) if values else None
 
     def put(self, key: str, sample: StepTiming) -> None:
-        """Keep a sample, in place of an older one."""
+        """Add a timing, replacing an older one of the same key."""
         mine = self._all.pop(self._machine, {})
         mine.pop(key, None)
         mine[key] = [sample.layers, sample.flops, sample.seconds]
@@ -330,7 +331,7 @@ class SpeedCache:
         self._changed = True
 
     def save(self) -> None:
-        """Write them down, if any is new and the folder can be written."""
+        """Write the cache file if a timing is new; a folder that cannot be written is ignored."""
         if not self._changed:
             return
         newest = dict(list(self._all.items())[-_MACHINES:])
@@ -339,7 +340,7 @@ class SpeedCache:
             write_atomically(self._path, json.dumps(newest))
 
     def _read(self) -> dict[str, dict[str, list[float]]]:
-        """Only what has the form that `save` gives it."""
+        """Read the cache file, leaving out whatever `save` could not have written."""
         try:
             found = json.loads(self._path.read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -356,17 +357,17 @@ class SpeedCache:
 def _is_sample(values: object) -> bool:
     if not isinstance(values, list) or len(values) != 3:
         return False
-    # JSON as Python reads it knows Infinity and NaN.
+    # Python's JSON reader accepts Infinity and NaN.
     return all(type(v) in (int, float) and math.isfinite(v) and v > 0 for v in values)
 
 
 def cache_folder() -> Path:
-    """Where this system keeps what programs can make again."""
+    """The folder for this program's cached files on this system."""
     if given := os.environ.get("XDG_CACHE_HOME"):
         return Path(given) / "ownwords"
     try:
         home = Path.home()
-    except RuntimeError:  # no home at all, as some services have none
+    except RuntimeError:  # some services have no home folder
         return Path(os.devnull) / "ownwords"
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "ownwords"

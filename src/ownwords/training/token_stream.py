@@ -1,12 +1,12 @@
 """The endless stream of training rows: every token once per epoch, in a new order each epoch.
 
-An epoch is all documents end to end, shuffled; the first starts at a random token, and what
-precedes that token comes last. Epochs follow one another without a gap, and the stream is cut into
-rows of equal length: no token is dropped or repeated, and rows start elsewhere in each epoch, even
-for a single document. The rows that start in an epoch are shuffled too, so that a batch holds no
-neighbours.
+An epoch is all documents end to end, shuffled; the first starts at a random token, and the tokens
+before that one come last. Epochs follow one another without a gap, and the stream is cut into rows
+of equal length: no token is dropped or repeated, and rows start elsewhere in each epoch, even with
+a single document. The rows that start in an epoch are shuffled too, so that a batch has no
+neighbouring rows.
 
-Everything follows from the seed and the row number: any row can be read without those before it.
+Every row depends on the seed and its number only, so it can be read without the rows before it.
 
 Shapes: R rows, T1 the tokens of a row and the one after it, N tokens and S pieces of an epoch.
 """
@@ -27,11 +27,11 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EpochLayout:
-    """The layout of one epoch; none of its pieces is empty."""
+    """The layout of one epoch as pieces of documents, none of them empty."""
 
-    ends_S: Int64s  # where each piece ends in the epoch
-    shifts_S: Int64s  # from there to where it ends in the shards
-    order: Int64s | None  # of the rows that start in the epoch; None: as they are
+    ends_S: Int64s  # the end of each piece in the epoch
+    shifts_S: Int64s  # the offset from a piece's end in the epoch to its end in the shards
+    order: Int64s | None  # of the rows that start in the epoch; None: unshuffled
 
 
 class TokenStream:
@@ -40,7 +40,7 @@ class TokenStream:
     def __init__(
         self, shards: Shards, *, context: int, seed: int, shuffle: bool, rows: int, name: str
     ) -> None:
-        """`rows` are read together; `name` distinguishes two streams of one seed."""
+        """`rows` is the batch size; `name` distinguishes two streams of one seed."""
         self.tokens = shards.tokens
         if self.tokens < context + 1:
             raise CorpusError(
@@ -50,12 +50,12 @@ class TokenStream:
             )
         self._shards, self._context = shards, context
         self._shuffle, self._name = shuffle, f"{name}/{seed}"
-        # Those of one batch, and a few more for the next.
+        # The epochs of one batch, and a few more for the next.
         epochs = rows * context // self.tokens + 4
         self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
 
     def read(self, rows: range, ids_RT1: Int64s, pieces_RT1: npt.NDArray[np.int32]) -> None:
-        """Fill in rows, each with the token after it, and the document number of each token."""
+        """Read rows, each with the token after it, and each token's document number in its row."""
         for row, ids_T1, pieces_T1 in zip(rows, ids_RT1, pieces_RT1, strict=True):
             filled = number = 0
             for epoch, at, end in self._stretches(self.position(row), len(ids_T1)):
@@ -76,7 +76,7 @@ class TokenStream:
                 number += last - first + 1
 
     def targets(self, rows: range) -> int:
-        """The number of tokens in these rows that are followed by one of the same document."""
+        """The number of tokens in these rows whose next token is of the same document."""
         counted = len(rows) * self._context
         for row in rows:
             for epoch, at, end in self._stretches(self.position(row), self._context):
@@ -85,7 +85,7 @@ class TokenStream:
         return counted
 
     def position(self, row: int) -> int:
-        """Where in the stream a row starts."""
+        """The position in the stream at which a row starts."""
         e = row * self._context // self.tokens
         order = self._epoch(e).order
         if order is not None:
@@ -98,7 +98,7 @@ class TokenStream:
         return -(-e * self.tokens // self._context)
 
     def _stretches(self, position: int, count: int) -> Iterator[tuple[EpochLayout, int, int]]:
-        """A range of the stream as (epoch, start, end) for each epoch it touches."""
+        """Split a range of the stream into (epoch, start, end), one for each epoch it touches."""
         while count:
             e, at = divmod(position, self.tokens)
             end = min(self.tokens, at + count)
@@ -132,5 +132,5 @@ class TokenStream:
 
 
 def random_bits(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64]:
-    """The random numbers that belong to a key, after so many times four: the same everywhere."""
+    """Random numbers that depend on the key only, after the first 4 * `skip` of them."""
     return np.random.Philox(key=int(digest(key), 16), counter=skip).random_raw(count)

@@ -18,7 +18,7 @@ from ownwords.training.run_record import RunRecord
 class TrainingState:
     """Optimizer, weights, their average and the record of a run, with its checkpoints.
 
-    With several processes each method is called by all; only the first reads and writes files.
+    All processes must call each method; only the first one reads and writes files.
     """
 
     def __init__(self, job: TrainJob, note: Callable[[str], None]) -> None:
@@ -52,9 +52,9 @@ class TrainingState:
             self.ema = EMA(self.optimizer.weights(), loop.ema_half_life * loop.steps)
 
     def begin(self) -> None:
-        """Restore the newest checkpoint, or save the first one: there is always one to return to.
+        """Restore the newest checkpoint, or save the first one, so that rollback has one.
 
-        ConfigError if the run was started with something else.
+        ConfigError if the run was started with other inputs or settings.
         """
         checkpoint = self._newest()
         if checkpoint is None:
@@ -74,13 +74,13 @@ class TrainingState:
         return time.monotonic() - self._began
 
     def is_due(self) -> bool:
-        """Whether the last checkpoint is old enough for another."""
+        """Whether the last checkpoint is old enough to save another."""
         return time.monotonic() - self._saved_at >= self._job.loop.checkpoint_every_s
 
     def save(self, again: bool = False) -> None:
-        """Save a checkpoint, unless this step has one; with `again` even then.
+        """Save a checkpoint, unless this step has one and `again` is false.
 
-        WorkspaceError if the disk is full, which says what is lost.
+        WorkspaceError if the disk is full; it says how many steps are lost.
         """
         record = self.record
         if self._saved_step == record.step and not again:
@@ -109,10 +109,10 @@ class TrainingState:
         self._saved_step, self._saved_at = record.step, time.monotonic()
 
     def roll_back(self) -> bool:
-        """Restore the last good checkpoint, at half the learning rate, and save that at once.
+        """Restore the newest intact checkpoint, halve the learning rate, and save the result.
 
-        If that one has led into the same trouble before, the one before it. False if no checkpoint
-        is intact.
+        If the last rollback was to that checkpoint too, the one before it is restored. Returns
+        False if no checkpoint is intact.
         """
         setbacks, lr_factor = self.record.setbacks + 1, self.record.lr_factor / 2
         checkpoint = self._newest()
@@ -126,11 +126,11 @@ class TrainingState:
         self.optimizer.lr_factor = lr_factor
         if self._world.is_first:
             self._checkpoints.delete_after(checkpoint.step)
-        self.save(again=True)  # so that the lower rate outlasts a crash
+        self.save(again=True)  # so that the lower rate survives a crash
         return True
 
     def load_weights(self, step: int, averaged: bool) -> bool:
-        """Give the model the weights of that step; False if its checkpoint is damaged."""
+        """Load the weights of a step into the model; False if its checkpoint is damaged."""
         if step != self.record.step:
             checkpoint = None
             if self._world.is_first:
@@ -153,7 +153,7 @@ class TrainingState:
         return self._shared(checkpoint)
 
     def _shared(self, checkpoint: LoadedCheckpoint | None) -> LoadedCheckpoint | None:
-        """What the first process has read; the others get its state, and no tensors."""
+        """Broadcast the first process's checkpoint: its state, without the tensors."""
         if self._world.size == 1:
             return checkpoint
         head = self._world.broadcast(
@@ -180,9 +180,10 @@ class TrainingState:
 
 
 def float32_weights(job: TrainJob) -> dict[str, Tensor]:
-    """Cast what is trained to the dtype of the computation; its float32 values if that is narrower.
+    """Cast trained parameters to bfloat16 or float32, whichever the precision needs, in place.
 
-    Frozen parameters keep their dtype.
+    Returns their float32 values if they are now bfloat16, else nothing. Frozen parameters keep
+    their dtype.
     """
     exact: dict[str, Tensor] = {}
     is_bf16 = job.loop.precision == "bf16"

@@ -25,10 +25,10 @@ def bits_per_byte(
     precision: Precision,
     world: World,
 ) -> float:
-    """Bits per byte of text, each token predicted once from the tokens before it in its row.
+    """Bits per byte of text; each token is predicted once from the tokens before it in its row.
 
-    Rows start anywhere in a text, so early tokens have little context: a figure to compare a run
-    with itself. `evaluation.bits` measures what is published.
+    Rows start anywhere in a text, so their first tokens have little context: use the result only to
+    compare weights of one run. `evaluation.bits_per_byte` measures published scores.
     """
     losses: list[Tensor] = []
     with eval_mode(task), device.autocast(precision):
@@ -37,7 +37,7 @@ def bits_per_byte(
         ):
             loss = task(batch.to(device.torch_device))
             losses.append(loss.float() if counts else torch.zeros_like(loss, dtype=torch.float32))
-    # Summed in float64, which not every device has.
+    # Sum on the CPU in float64, which not every device supports.
     nats = (
         torch.stack(losses).cpu().double().sum() if losses else torch.zeros((), dtype=torch.float64)
     )
@@ -46,7 +46,7 @@ def bits_per_byte(
 
 @contextmanager
 def swapped_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give the model other weights within the block; afterwards it has its own, bit for bit."""
+    """Give the model other weights within the block, then restore its own bit for bit."""
     parameters = {name: p for name, p in model.named_parameters() if name in weights}
     with torch.no_grad():
         original = {name: parameter.detach().clone() for name, parameter in parameters.items()}
