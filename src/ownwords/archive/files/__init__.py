@@ -1,1 +1,1 @@
-"""What exports are made of: folders, zips, XML, dates, front matter; read without harm."""
+"""Safe readers for the parts of exports: folders, zips, XML, HTML, dates, front matter."""

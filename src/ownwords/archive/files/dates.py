@@ -1,4 +1,4 @@
-"""Dates as people and pages write them: "2020-01-31 10:00 -0500", "31 January 2020", in a name."""
+"""Parse dates from texts and file names: "2020-01-31 10:00 -0500", "31 January 2020"."""
 
 import re
 from datetime import UTC, date, datetime
@@ -19,10 +19,10 @@ _LONGEST = 64
 
 
 def parse_date(value: object) -> datetime | None:
-    """The moment a date in front matter, a meta tag or an attribute names, in UTC; None for none.
+    """Parse a date from front matter, a meta tag or an attribute to UTC; None if it is not a date.
 
-    Takes text, a date or a datetime. Without a zone it is taken for UTC; without a time, for
-    midnight; a year or a month alone, for its first day.
+    Takes text, a date, a datetime or a year. Without a zone it is taken as UTC, without a time
+    as midnight; a year or a month alone as its first day.
     """
     try:
         if isinstance(value, datetime):
@@ -30,7 +30,7 @@ def parse_date(value: object) -> datetime | None:
         if isinstance(value, date):
             return datetime(value.year, value.month, value.day, tzinfo=UTC)
         if isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)  # `date: 2020` in front matter is a number
+            value = str(value)  # YAML reads `date: 2020` as a number
         return _from_text(value.strip()) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
@@ -41,7 +41,7 @@ def _from_text(text: str) -> datetime | None:
         return None
     if re.fullmatch(r"\d{4}", text):
         return datetime(int(text), 1, 1, tzinfo=UTC)
-    # Jekyll puts a space before the offset, and writes UTC out.
+    # Jekyll puts a space before the offset and spells out "UTC".
     tidy = re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", re.sub(r"\s*(?:UTC|GMT|Z)$", "Z", text))
     parsed = parse_iso_date(tidy)
     if parsed:
@@ -50,7 +50,7 @@ def _from_text(text: str) -> datetime | None:
         try:
             return parse_date(parsedate_to_datetime(text))
         except (ValueError, TypeError, IndexError):
-            pass  # "Sat, 31 January 2020" without a time is read below
+            pass  # "Sat, 31 January 2020" without a time is parsed below
     plain = text.casefold()
     if match := _DAY_FIRST.match(plain):
         return _of(match[3], match[2], match[1])
@@ -68,7 +68,7 @@ def _of(year: str, month: str, day: str) -> datetime | None:
 
 
 def date_in_name(name: str) -> datetime | None:
-    """The day in a file's name or path ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
+    """The date in a file name or path ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
     for match in _IN_NAME.finditer(name):
         try:
             return datetime(int(match[1]), int(match[3]), int(match[4]), tzinfo=UTC)
@@ -78,12 +78,12 @@ def date_in_name(name: str) -> datetime | None:
 
 
 def strip_date(stem: str) -> str:
-    """A file's name without the day it begins with: "2020-01-31-hats" is "hats"."""
+    """A file name without its leading date: "2020-01-31-hats" becomes "hats"."""
     return re.sub(r"^(?:19|20)\d\d([-_.]?)\d{2}\1\d{2}[-_. ]+(?=\S)", "", stem)
 
 
 def title_from_filename(stem: str) -> str:
-    """A title made of a file's name: no date, and spaces where it has only dashes."""
+    """A title from a file name: without the date, and dashes as spaces if it has no spaces."""
     name = strip_date(stem)
     if " " in name or not re.search(r"[^\W\d_]", name):
         return name

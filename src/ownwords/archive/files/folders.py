@@ -1,4 +1,4 @@
-"""Folders of files, and exports that come as a folder or as a zip: looked at, then read bounded."""
+"""Bounded listing and reading of folders of texts."""
 
 import os
 from collections import Counter, deque
@@ -13,12 +13,12 @@ from ownwords.core.workspace import SUFFIX
 _BINARY_LOOK_BYTES = 8 << 10
 _FIRST_NAMES = 3_000
 _FIRST_FOLDERS = 300
-# Of programs, not of a writer.
+# Folders that programs make, without texts of the author's.
 PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_components"})
 
 
 NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
-# What people keep texts in; of these a folder read as one kind names those it leaves out.
+# Suffixes of text formats; a folder read as one kind reports the files of the other kinds.
 _READ_BY_THEMSELVES = frozenset(
     {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
 )
@@ -29,10 +29,9 @@ _WRITTEN = _READ_BY_THEMSELVES | {
 
 
 def first_files(folder: Path) -> Iterator[Path]:
-    """The first few thousand files below a folder, those on top first, however many there are.
+    """Yield at most the first few thousand files below a folder, breadth first.
 
-    Hidden folders, those of programs and our own workspaces are not entered, nor is what cannot
-    be listed.
+    Skips hidden entries, program folders, ownwords workspaces and folders that cannot be listed.
     """
     waiting, opened, entries_read = deque([folder]), 0, 0
     while waiting and opened < _FIRST_FOLDERS:
@@ -45,7 +44,7 @@ def first_files(folder: Path) -> Iterator[Path]:
                         return
                     if entry.name.startswith(".") or entry.name in PROGRAM_FOLDERS:
                         continue
-                    if entry.name.endswith(SUFFIX):  # what we made of it is no part of it
+                    if entry.name.endswith(SUFFIX):  # our own workspace is not input
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
@@ -61,7 +60,7 @@ def count_suffixes(folder: Path) -> Counter[str]:
 
 
 def path_exists(path: Path) -> bool:
-    """Whether there is such a file or folder, and it may be looked at."""
+    """Whether the path exists and is accessible."""
     try:
         return path.exists()
     except OSError:
@@ -69,7 +68,7 @@ def path_exists(path: Path) -> bool:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first bytes of a file; none where it is no file or cannot be read."""
+    """The first `size` bytes of a file; b"" if it is not a file or cannot be read."""
     try:
         if not path.is_file():
             return b""
@@ -80,13 +79,13 @@ def read_head(path: Path, size: int) -> bytes:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the beginning of a file is not text: it holds NULs and is not UTF-16 or UTF-32."""
+    """Whether a file's beginning is binary: it holds NULs and has no UTF-16 or UTF-32 mark."""
     look = data[:_BINARY_LOOK_BYTES]
     return b"\0" in look and not look.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
 
 
 def read_file(path: Path, most: int = MAX_TEXT_BYTES) -> bytes:
-    """The bytes of a file of text; SourceError where it is unreadable, too large or binary."""
+    """The bytes of a text file; SourceError if it is unreadable, too large or binary."""
     try:
         with path.open("rb") as opened:
             data = opened.read(most + 1)
@@ -100,16 +99,16 @@ def read_file(path: Path, most: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def skip_unreadable(error: SourceError, path: Path, name: str) -> SkippedItem:
-    """What is reported of one file of many that could not be read."""
+    """The SkippedItem for a file that could not be read, with the error as its reason."""
     return SkippedItem("file", error.message.removeprefix(f"{path} "), ref=name)
 
 
 def list_files(
     folder: Path, suffixes: frozenset[str], leave: frozenset[str], kind: str
 ) -> list[Path | SkippedItem]:
-    """The files with one of the suffixes, and as Skipped all that cannot be looked at.
+    """The files with one of `suffixes`, and a SkippedItem for each that cannot be accessed.
 
-    So are the texts of other kinds, counted: a folder is read as texts of one `kind`.
+    Texts of other formats are counted as skipped too: a folder is read as texts of one `kind`.
     """
     files: list[Path | SkippedItem] = []
     others: Counter[str] = Counter()
@@ -134,11 +133,11 @@ def read_texts(
     kind: str,
     expected: Callable[[Path], int] = lambda _: 1,
 ) -> Iterator[SourceItem]:
-    """What `read` gives of each file with one of the suffixes and its name below the folder.
+    """Yield the items of `read(file, relative name)` for each file with one of `suffixes`.
 
-    Folders named in `leave` are not entered. A file that `read` refuses is Skipped with its reason;
-    `missing` is raised where there is none at all. `kind` is what they are, and `expected` says how
-    many texts one of them holds, about.
+    Folders named in `leave` are not entered. A file for which `read` raises SourceError is skipped
+    with that reason; if there are no files, `missing` is raised. `kind` names the format in
+    messages, and `expected` estimates the number of texts in a file.
     """
     files = list_files(folder, suffixes, leave, kind)
     yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))

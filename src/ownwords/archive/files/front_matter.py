@@ -1,4 +1,4 @@
-"""What stands above a Markdown text: YAML, TOML or JSON, read without trusting it."""
+"""Parse the untrusted front matter of a Markdown text: YAML, TOML or JSON."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from ownwords.core.safe_toml import parse_toml
 _YAML = YAMLHandler()
 _TOML_FENCE = re.compile(r"^\+{3,}[ \t]*$", re.MULTILINE)
 _SIMPLE_LINE = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:=][ \t]*(\S.*)$", re.MULTILINE)
-# Longer is no front matter, and would keep a parser busy.
+# Longer YAML is not front matter, and slow to parse.
 _LONGEST = 256 << 10
 _DATE_KEYS = (
     "date",
@@ -32,7 +32,7 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """The values by lower-case name, the text below, and whether they could not be parsed."""
+    """Front matter by lower-case name, the body, and whether the front matter was malformed."""
 
     values: dict[str, Any] = field(default_factory=dict)
     body: str = ""
@@ -40,7 +40,7 @@ class FrontMatter:
     present: bool = False
 
     def text(self, *names: str) -> str:
-        """The first of these values that is a line of text or a number."""
+        """The first of the named values that is text or a number, on one line; "" for none."""
         for name in names:
             value = self.values.get(name)
             if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -48,7 +48,7 @@ class FrontMatter:
         return ""
 
     def words(self, *names: str) -> tuple[str, ...]:
-        """These values as lists: given as lists, or as one line with commas or spaces."""
+        """The named values split into words: lists, or text separated by commas, else spaces."""
         found: list[str] = []
         for name in names:
             value = self.values.get(name)
@@ -60,23 +60,23 @@ class FrontMatter:
         return tuple(dict.fromkeys(word for word in plain if word))
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A value that is a name or a list of names; names may hold spaces and commas."""
+        """The named value as a list of names, which may hold spaces and commas."""
         value = self.values.get(name)
         found = value if isinstance(value, list) else [value]
         return tuple(each.strip() for each in found if isinstance(each, str) and each.strip())
 
     def says(self, name: str, yes: bool = True) -> bool:
-        """Whether the value is there and is true (or, with `yes=False`, is false)."""
+        """Whether the value is present and true (or, with `yes=False`, false)."""
         return str(self.values.get(name, "")).strip().casefold() in (_YES if yes else _NO)
 
     def date(self) -> datetime | None:
-        """The day of publication."""
+        """The publication date; None if there is none."""
         return next(
             (d for key in _DATE_KEYS if (d := dates.parse_date(self.values.get(key)))), None
         )
 
     def status(self) -> Status:
-        """What the author meant to happen with the text."""
+        """The publication status that the front matter gives."""
         word = self.text("status", "visibility").casefold()
         if self.says("private") or word == "private" or self.says("publish", yes=False):
             return "private"
@@ -88,7 +88,7 @@ class FrontMatter:
 
 
 def parse_front_matter(text: str) -> FrontMatter:
-    """A text and what stands above it; what is broken there is read line by line."""
+    """Split a text into front matter and body; malformed front matter is read line by line."""
     plain = text.lstrip("\n\r\t ")
     try:
         if plain.startswith("---"):
@@ -108,18 +108,18 @@ def _yaml(text: str, plain: str) -> FrontMatter:
     try:
         head, body = _YAML.split(plain)
     except ValueError:
-        return FrontMatter(body=text)  # one line of dashes: a rule
+        return FrontMatter(body=text)  # a single line of dashes is a horizontal rule
     if len(head) > _LONGEST:
         return FrontMatter(body=text, broken=True)
     try:
-        # Not the handler's own loader, which is in C: deep nesting there ends the whole process.
+        # The handler's default loader is in C, where deep nesting crashes the process.
         values = _YAML.load(head, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, TypeError, OverflowError):
         return _broken(head, body)
     if values is None:
         return FrontMatter(body=body, present=True)
     if not isinstance(values, dict):
-        return FrontMatter(body=text)  # text between two rules
+        return FrontMatter(body=text)  # text between two horizontal rules
     return FrontMatter(_lower(values), body, present=True)
 
 
@@ -148,6 +148,6 @@ def _lower(values: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _broken(head: str, body: str) -> FrontMatter:
-    # A draft with a comma too many in its tags is still a draft.
+    # Simple lines such as "draft: true" still count in malformed front matter.
     values = {key: value.strip().strip("\"'") for key, value in _SIMPLE_LINE.findall(head)}
     return FrontMatter(_lower(values), body, broken=True, present=True)

@@ -1,11 +1,11 @@
-"""The patterns by which Hugo and Jekyll give posts their addresses ("/:year/:month/:slug/")."""
+"""Expand the permalink patterns of Hugo and Jekyll ("/:year/:month/:slug/")."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
 
-# Jekyll's patterns that have a name.
+# Jekyll's named patterns.
 NAMED = {
     "date": "/:categories/:year/:month/:day/:title",
     "pretty": "/:categories/:year/:month/:day/:title",
@@ -17,10 +17,10 @@ _TOKEN = re.compile(r":([a-z_]+)")
 
 
 def by_section(patterns: object) -> dict[str, str]:
-    """The patterns of a site's settings by section; "" is for all texts."""
+    """The permalink patterns of a site's settings by section; "" applies to all texts."""
     if not isinstance(patterns, dict):
         return {"": patterns} if isinstance(patterns, str) else {}
-    # Newer versions of Hugo tell the addresses of pages and of sections apart.
+    # Newer versions of Hugo have separate patterns for pages and sections.
     inner = patterns.get("page")
     patterns = patterns | inner if isinstance(inner, dict) else patterns
     return {str(key): value for key, value in patterns.items() if isinstance(value, str)}
@@ -34,9 +34,9 @@ def expand_permalink(
     date: datetime | None,
     categories: Sequence[str] = (),
 ) -> str:
-    """The address a pattern gives to the text of that name; "" where it asks for what is unknown.
+    """The address a pattern gives a text; "" if the pattern has an unknown token.
 
-    `called` is the text's path below the folder of all texts, `slug` its last part.
+    `called` is the text's path below the folder of all texts, `slug` the address's last part.
     """
     words = {
         "slug": slug,
@@ -73,5 +73,5 @@ def expand_permalink(
 
 
 def slugify(title: str) -> str:
-    """A title as part of an address: "Hats & Coats" is "hats-coats"."""
+    """A title as part of an address: "Hats & Coats" becomes "hats-coats"."""
     return re.sub(r"[\W_]+", "-", title.casefold()).strip("-")

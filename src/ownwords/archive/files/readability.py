@@ -1,4 +1,4 @@
-"""Web pages: their encoding, their article among menus and footers, what they say of themselves."""
+"""Extract from web pages the encoding, the article among menus and footers, and the metadata."""
 
 import codecs
 import json
@@ -12,7 +12,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from ownwords.archive.files import dates, untrusted_files
 from ownwords.archive.segments.sanitize import limit_nesting
 
-# Where themes put the article, the most particular first.
+# Selectors of the article in common themes, the most specific first.
 _ARTICLE = (
     "[itemprop=articleBody]",
     ".e-content",
@@ -30,7 +30,7 @@ _ARTICLE = (
     "#main",
 )
 _MACHINERY = "script, style, noscript, template, iframe, button, dialog, select, input, textarea"
-# Signs beside a heading that link to it, and a page's own buttons.
+# Permalink signs beside headings, and a page's buttons.
 _ANCHORS = (
     "a.headerlink, a.header-anchor, a.anchor, a.heading-anchor, a.anchorjs-link, a.hash-link,"
     " a.md-content__button, .md-source-file"
@@ -56,10 +56,10 @@ _ONE_COMMENT = (
     "li",
     "article",
 )
-# Below it, a section of comments without a comment in sight only says "no comments yet".
+# A comments section with fewer words and no comment elements only says "no comments yet".
 _WORDS_OF_A_COMMENT = 20
 _LONGEST_SIGN = 3
-# What pages may declare; Python knows others ("zip", "punycode") that are no encoding of text.
+# Encodings a page may declare; Python also knows codecs that are not text ("zip", "punycode").
 _ENCODINGS = re.compile(
     r"utf-8|cp125\d|cp866|cp87\d|cp9\d\d|iso8859-\d+|koi8-[rut]|mac-\w+|shift_jis|euc_(jp|kr)"
     r"|iso2022_jp|gbk|gb2312|gb18030|big5|tis-620"
@@ -71,7 +71,7 @@ _SUFFIX = re.compile(r"\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
 
 
 def decode(data: bytes) -> str:
-    """A page as text: by its byte order mark, else by what it declares, else by its look."""
+    """Decode a page by its byte order mark, else its declared encoding, else `decode_text`."""
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return untrusted_files.decode_text(data)
     declared = _DECLARED.search(data[:4096])
@@ -79,38 +79,38 @@ def decode(data: bytes) -> str:
         try:
             label = (declared[1] or declared[2]).decode("ascii", "replace")
             encoding = codecs.lookup(label).name
-            # Browsers read the old Latin-1 as its Windows superset, and so do writers.
+            # Browsers read Latin-1 as its superset Windows-1252, and authors rely on it.
             encoding = "cp1252" if encoding in ("iso8859-1", "ascii") else encoding
             if encoding != "utf-8" and _ENCODINGS.fullmatch(encoding):
                 return data.decode(encoding, errors="replace")
         except LookupError:
-            pass  # a label nobody knows is no help
+            pass  # an unknown label
     return untrusted_files.decode_text(data)
 
 
 def parse_page(data: bytes) -> LexborHTMLParser:
-    """The tree of a page, not so deep that parsing it takes long."""
+    """Parse a page, with its nesting limited so that parsing stays fast."""
     return LexborHTMLParser(limit_nesting(decode(data)))
 
 
 def parse(html: str) -> LexborNode:
-    """The body of a page or fragment; empty if it has none."""
+    """Parse HTML and return its body; an empty body if it has none."""
     tree = LexborHTMLParser(limit_nesting(html))
     return tree.body or LexborHTMLParser("<body></body>").body  # type: ignore[return-value]
 
 
 def node_text(node: LexborNode) -> str:
-    """The text of one line or block."""
+    """The text of a node with whitespace collapsed."""
     return " ".join(node.text().split())
 
 
 def count_words(node: LexborNode) -> int:
-    """How many words there are in it; those of neighbouring blocks are not run together."""
+    """The number of words in a node; words of neighbouring blocks are kept apart."""
     return len(node.text(separator=" ").split())
 
 
 def remove(node: LexborNode, selectors: str) -> int:
-    """Takes out what the selectors match; how many there were, those inside others not counted."""
+    """Remove what the selectors match; returns the number of outermost matches."""
     matches = outermost(node, selectors)
     for each in matches:
         each.decompose()
@@ -118,7 +118,7 @@ def remove(node: LexborNode, selectors: str) -> int:
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:
-    """What the selectors match below `node`, without what lies inside another match."""
+    """The matches of the selectors below `node` that are not inside another match."""
     matches = [match for match in node.css(selectors) if match.mem_id != node.mem_id]
     ids = {match.mem_id for match in matches}
     return [match for match in matches if not any(up.mem_id in ids for up in _above(match, node))]
@@ -132,7 +132,7 @@ def _above(node: LexborNode, top: LexborNode) -> Iterator[LexborNode]:
 
 
 def remove_comments(body: LexborNode) -> int:
-    """Takes readers' comments out of a page; how many there were."""
+    """Remove readers' comments from a page; returns their number."""
     count = 0
     for section in outermost(body, _COMMENTS):
         remove(section, _MACHINERY + ", form, #respond, .comment-respond")
@@ -146,19 +146,19 @@ def remove_comments(body: LexborNode) -> int:
 
 
 def remove_anchors(body: LexborNode) -> None:
-    """Takes out the signs beside headings that link to them ("¶")."""
+    """Remove the permalink signs beside headings ("¶")."""
     for node in outermost(body, _ANCHORS):
         if node.tag != "a" or len(node_text(node)) < _LONGEST_SIGN:
             node.decompose()
 
 
 def extract_article(body: LexborNode) -> LexborNode:
-    """The article of a page, without what stands around it; changes `body`."""
+    """Find the article of a page and remove menus and footers; changes `body`."""
     remove(body, _MACHINERY)
     for selector in _ARTICLE:
         sized = [(len(node_text(each)), each) for each in outermost(body, selector)]
         longest, node = max(sized, key=lambda pair: pair[0], default=(0, body))
-        # Several of a size are a listing, or cards of other posts; then something wider is meant.
+        # Several matches of similar size are a listing or cards; try the next, wider selector.
         if longest and longest * 2 > sum(size for size, _ in sized):
             remove(node, _AROUND)
             for frame in outermost(node, "header, footer"):
@@ -171,14 +171,14 @@ def extract_article(body: LexborNode) -> LexborNode:
 
 
 def remove_heading(node: LexborNode, title: str) -> None:
-    """Takes out the first heading where it only repeats the title."""
+    """Remove the first heading if it repeats the title."""
     heading = node.css_first("h1, h2, h3")
     if heading is not None and title and node_text(heading).casefold() == title.casefold():
         heading.decompose()
 
 
 def meta_content(tree: LexborHTMLParser, *names: str) -> str:
-    """The content of the first of these meta elements (by name or property) that says something."""
+    """The first non-empty content of the named meta elements (by name or property)."""
     for name in names:
         for node in tree.css(f'meta[property="{name}"], meta[name="{name}"]'):
             content = (node.attributes.get("content") or "").strip()
@@ -188,14 +188,14 @@ def meta_content(tree: LexborHTMLParser, *names: str) -> str:
 
 
 def page_url(tree: LexborHTMLParser) -> str:
-    """The address a page gives as its own; "" where it gives none."""
+    """The page's canonical address or og:url; "" for none."""
     link = tree.css_first("link[rel=canonical]")
     address = (link.attributes.get("href") or "") if link is not None else ""
     return web_url(address) or web_url(meta_content(tree, "og:url"))
 
 
 def web_url(text: str) -> str:
-    """The address, where it is a whole one on the web that others can take apart; else ""."""
+    """The address if it is a valid absolute http or https URL, else ""."""
     text = text.strip()
     try:
         parts = urlsplit(text)
@@ -206,7 +206,7 @@ def web_url(text: str) -> str:
 
 
 def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
-    """When a page was published, by its metadata, its `time` elements or its path."""
+    """The publication date from a page's metadata, its `time` elements or its path."""
     published = dates.parse_date(
         meta_content(tree, "article:published_time", "datePublished", "parsely-pub-date")
     )
@@ -248,7 +248,7 @@ def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
 
 
 def page_titles(tree: LexborHTMLParser) -> tuple[str, str]:
-    """What a page calls itself: its own title (og:title or its one h1), and its <title>."""
+    """The page's own title (og:title or its only h1), and its <title>."""
     own = meta_content(tree, "og:title")
     if not own:
         headings = tree.css("article h1, main h1") or tree.css("h1")
@@ -258,7 +258,7 @@ def page_titles(tree: LexborHTMLParser) -> tuple[str, str]:
 
 
 def strip_site_name(title: str, site: str) -> str:
-    """A title without the site's name at its end or beginning ("Hats | The Blog" is "Hats")."""
+    """A title without the site name at its end or beginning ("Hats | The Blog" gives "Hats")."""
     parts = _SUFFIX.split(title)
     if len(parts) < 2 or not site:
         return title
@@ -270,6 +270,6 @@ def strip_site_name(title: str, site: str) -> str:
 
 
 def last_title_part(title: str) -> str:
-    """What stands behind the last separator of a title, perhaps the site's name; "" for none."""
+    """The part after a title's last separator, often the site name; "" without a separator."""
     parts = _SUFFIX.split(title)
     return parts[-1] if len(parts) > 1 else ""

@@ -1,4 +1,4 @@
-"""XML without harm and without loss: no entities, no network, what is damaged told."""
+"""Safe, tolerant XML parsing: no entities, no network; damage is repaired or reported."""
 
 import codecs
 import re
@@ -18,9 +18,9 @@ def open_exports(
     in_folder: Callable[[Path], list[Path]],
     among: Callable[[untrusted_files.ExportFiles], list[str]],
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """The XML files of an export, opened, with their names: one file, or those of a folder or zip.
+    """Yield the name and open stream of each XML file of an export (a file, folder or zip).
 
-    `in_folder` and `among` pick them out of the files of a folder and the members of a zip.
+    `in_folder` selects the files of a folder, `among` the members of a zip.
     """
     if path.suffix.lower() == ".zip" and path.is_file():
         with untrusted_files.open_packed(path) as members:
@@ -43,7 +43,7 @@ def count_exports(
     among: Callable[[untrusted_files.ExportFiles], list[str]],
     is_one: Callable[[Path], bool],
 ) -> int:
-    """How many files `open_exports` would open; 0 for what is no export or cannot be read."""
+    """How many files `open_exports` would open; 0 if there is no export or it cannot be read."""
     try:
         if path.is_dir():
             return len(in_folder(path))
@@ -64,10 +64,10 @@ def _told(path: Path) -> Iterator[None]:
 
 
 class _RepairedXmlStream:
-    """A stream of XML without the bytes for which a parser throws whole passages away.
+    """An XML stream with invalid characters replaced, for which a parser would drop whole passages.
 
     Control characters, which old editors leave in exports, become spaces; U+FFFE and U+FFFF become
-    U+FFFD. Nothing changes its length. UTF-16, whose every other byte is a zero, stays as it is.
+    U+FFFD. Byte offsets do not change. UTF-16, which is full of zero bytes, is left unchanged.
     """
 
     def __init__(self, opened: IO[bytes], wide: bool) -> None:
@@ -84,7 +84,7 @@ class _RepairedXmlStream:
         if self._wide:
             return fresh
         data = self._held + fresh
-        # A character of three bytes may lie across two reads: its beginning waits.
+        # Hold back the beginning of a three-byte character that two reads split.
         keep = 0 if self.ended else next((n for n in (2, 1) if data.endswith(_MARK[:n])), 0)
         data, self._held = data[: len(data) - keep], data[len(data) - keep :]
         if not data and self._held:
@@ -99,18 +99,18 @@ _CONTROLS = bytes(n for n in range(32) if n not in b"\t\n\r")
 _SPACED = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 _HEAD_BYTES = 64 << 10
 _PROLOG = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
-# One that only names its kind, without declarations of its own between brackets.
+# A doctype without an internal subset (declarations in brackets).
 _PLAIN_DOCTYPE = re.compile(rb"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*>""")
 
 
 def iter_elements(
     path: Path, opened: IO[bytes], tags: tuple[str, ...], damage: list[str] | None = None
 ) -> Iterator[etree._Element]:
-    """The elements of these tags (with namespace), each whole, freed after use.
+    """Yield the complete elements with these tags (including namespace); each is freed after use.
 
-    A damaged file gives what it can: an element that the end of the file cuts off is not given, and
-    what was wrong with the file is added to `damage` at the end, a clause each.
-    Entities are never expanded and nothing is fetched; a file that declares some is refused.
+    Reads as much of a damaged file as possible: an element cut off by the end of the file is left
+    out, and at the end a clause on each kind of damage is added to `damage`.
+    Entities are never expanded and nothing is fetched; a file that declares entities is refused.
     """
     head = opened.read(_HEAD_BYTES)
     opened.seek(0)
@@ -130,7 +130,7 @@ def iter_elements(
     )
     try:
         for _, element in events:
-            # After the end of the file the parser closes by itself whatever is open.
+            # At the end of the file the parser closes all open elements itself.
             if stream.ended and not _closes(stream.last, element):
                 cut = True
                 continue
@@ -150,11 +150,11 @@ def iter_elements(
 
 
 def refuse_entities(path: Path, head: bytes) -> None:
-    """Raise SourceError where the beginning of an XML file declares entities."""
+    """Raise SourceError if the beginning of an XML file declares entities."""
     plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
     prolog = _PROLOG.match(plain)
     rest = plain[prolog.end() :] if prolog else plain
-    # Declarations stand before the first element; the same words in a post are only words.
+    # Declarations precede the first element; the same words in a post are harmless.
     if _PLAIN_DOCTYPE.match(rest) or (rest and not rest.startswith((b"<!", b"<?"))):
         return
     if b"<!ENTITY" in rest or len(head) == _HEAD_BYTES:
@@ -165,7 +165,7 @@ def refuse_entities(path: Path, head: bytes) -> None:
 
 
 def _closes(last: bytes, element: etree._Element) -> bool:
-    """Whether the file ends by closing this element, or its root: then nothing of it is missing."""
+    """Whether the file ends with the closing tag of this element or the root: it is complete."""
     ending = re.search(rb"</([^<>]+?)\s*>$", last.replace(b"\0", b"").rstrip())
     closed = ending[1].rpartition(b":")[2].decode(errors="replace") if ending else ""
     return closed in {

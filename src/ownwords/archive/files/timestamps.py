@@ -1,4 +1,4 @@
-"""Moments as exports write them: ISO 8601 in many moods, and milliseconds since 1970."""
+"""Parse the timestamps of exports: variants of ISO 8601, and milliseconds since 1970."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,9 +6,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_iso_date(text: str) -> datetime | None:
-    """An ISO date and time ("2020-01-31 10:00:00", "2020-01-31T10:00:00.001Z") in UTC.
+    """Parse an ISO date and time ("2020-01-31 10:00:00", "2020-01-31T10:00:00.001Z") to UTC.
 
-    Without an offset it is taken for UTC; nonsense ("0000-00-00 00:00:00") is None.
+    A time without an offset is taken as UTC; an invalid one ("0000-00-00 00:00:00") gives None.
     """
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -18,7 +18,7 @@ def parse_iso_date(text: str) -> datetime | None:
 
 
 def parse_epoch_ms(value: object) -> datetime | None:
-    """Milliseconds since 1970, as a number or as digits; 0, which means "not set", is None."""
+    """Parse milliseconds since 1970, a number or digits; 0, which means "not set", gives None."""
     try:
         milliseconds = int(value) if isinstance(value, int | float | str) else 0
         return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None

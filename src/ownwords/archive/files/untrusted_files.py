@@ -1,4 +1,4 @@
-"""Opening other people's files without harm: bounded, inside the folder, no network or entities."""
+"""Read untrusted files and archives safely: bounded in size and confined to their folder."""
 
 import codecs
 import io
@@ -23,14 +23,14 @@ from ownwords.core.workspace import SUFFIX
 MAX_MEMBERS = 200_000
 MAX_TOTAL_BYTES = 8 << 30
 MAX_MEMBER_BYTES = 512 << 20
-# Nobody writes a post of this size; a file above it is data.
+# A larger file is data, not a post.
 MAX_TEXT_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
-# Text compresses 3 to 10 times, a database of one repeated row perhaps 100; a bomb 1,000 times.
+# Text compresses 3 to 10 times, a database of one repeated row perhaps 100, a zip bomb 1,000.
 MAX_RATIO = 300
 _RATIO_MATTERS_ABOVE_BYTES = 10 << 20
 
-# How much of a text is looked at, from its first byte that is not UTF-8, to tell what it is.
+# Bytes inspected from the first invalid UTF-8 byte on, to tell damaged UTF-8 from Windows-1252.
 WINDOW_BYTES = 64 << 10
 
 BOMS = (
@@ -43,7 +43,7 @@ BOMS = (
 
 
 def decode_text(data: bytes) -> str:
-    """Bytes as text: by byte order mark, else UTF-8, else Windows-1252; never fails."""
+    """Decode bytes by their byte order mark, else as UTF-8, else as Windows-1252; never fails."""
     for mark, encoding in BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, errors="replace")
@@ -66,7 +66,7 @@ def is_damaged_utf8(window: bytes) -> bool:
 
 
 def replace_surrogates(text: str) -> str:
-    """Text from JSON, where half of a character may be written alone: such halves become U+FFFD."""
+    """Join paired surrogates, which JSON may contain, and replace lone ones by U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -75,10 +75,10 @@ def replace_surrogates(text: str) -> str:
 def walk_files(
     folder: Path, suffixes: frozenset[str] | None = None, leave: frozenset[str] = frozenset()
 ) -> Iterator[Path | SkippedItem]:
-    """The files below `folder` with these suffixes (".md", lower case), in order of their names.
+    """Yield the files below `folder` with these suffixes (".md", lower case), sorted by name.
 
-    Skipped are folders named in `leave`, workspaces of our own, folders that cannot be listed,
-    links to folders, and links to files outside of `folder`.
+    Yields a SkippedItem for folders named in `leave`, ownwords workspaces, folders that cannot be
+    listed, links to folders, and links to files outside `folder`.
     """
     trouble: list[SkippedItem] = []
 
@@ -112,28 +112,28 @@ def walk_files(
                     continue
                 else:
                     continue
-            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            except (OSError, RuntimeError) as error:  # RuntimeError: a symlink loop
                 reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
             yield SkippedItem("file", reason, ref=path.relative_to(folder).as_posix())
     yield from trouble
 
 
 def relative_name(path: Path, folder: Path) -> str:
-    """The path below `folder` with slashes, as text that can be stored and compared.
+    """The path relative to `folder`, with slashes, normalised for storing and comparing.
 
-    Names are composed (macOS decomposes accents); bytes that are no text become U+FFFD.
+    Names are in NFC (macOS decomposes accents); bytes that are not UTF-8 become U+FFFD.
     """
     return normalize_filename(path.relative_to(folder).as_posix())
 
 
 def normalize_filename(name: str) -> str:
-    """A file's name, composed and without the surrogates for bytes that are no text."""
+    """A file name in NFC, with undecodable bytes replaced by U+FFFD."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return unicodedata.normalize("NFC", text)
 
 
 def count_bytes(mark: bytes, opened: IO[bytes]) -> int:
-    """How often `mark` stands in a file, which is then at its beginning again."""
+    """Count the occurrences of `mark` in a file, then seek back to its beginning."""
     count, tail = 0, b""
     while chunk := opened.read(1 << 20):
         count += (tail + chunk).count(mark)
@@ -143,7 +143,7 @@ def count_bytes(mark: bytes, opened: IO[bytes]) -> int:
 
 
 class ExportFiles:
-    """The files of an export by name, whether it is a folder, a zip or a tar; read in bounds."""
+    """Bounded access by name to the files of an export: a folder, a zip or a tar."""
 
     def __init__(
         self, path: Path, sizes: Mapping[str, int], skipped: Sequence[SkippedItem] = ()
@@ -157,7 +157,7 @@ class ExportFiles:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """A file as a stream that can be read again from its beginning; raises SourceError."""
+        """Open a file as a seekable stream; raises SourceError."""
         self._refuse_larger(name, MAX_MEMBER_BYTES)
         with self._translated(name):
             file = self._open(name)
@@ -165,7 +165,7 @@ class ExportFiles:
             yield cast(IO[bytes], _MemberStream(file, lambda: self._translated(name)))
 
     def read(self, name: str, first: int | None = None, limit: int = MAX_TEXT_BYTES) -> bytes:
-        """A file of at most `limit` bytes, or its first bytes; raises SourceError."""
+        """Read a file of at most `limit` bytes, or its `first` bytes; raises SourceError."""
         with self.open(name) as file:
             if first is not None:
                 return file.read(first)
@@ -192,7 +192,7 @@ class ExportFiles:
 
 
 class _MemberStream(io.RawIOBase):
-    """A stream whose errors are SourceErrors."""
+    """A stream that translates read errors to SourceError."""
 
     def __init__(
         self, file: IO[bytes], translated: Callable[[], AbstractContextManager[None]]
@@ -216,7 +216,7 @@ class _MemberStream(io.RawIOBase):
 
 class _ZipFiles(ExportFiles):
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        # A damaged zip may hold a member without a name, at which the library itself stumbles.
+        # A damaged zip may hold a member without a name, on which zipfile fails.
         infos = [info for info in archive.infolist() if info.filename]
         self._archive = archive
         self._infos = {info.filename: info for info in infos if not info.is_dir()}
@@ -241,7 +241,7 @@ class _TarFiles(ExportFiles):
         self._infos: dict[str, tarfile.TarInfo] = {}
 
         def sizes() -> Iterator[tuple[str, int]]:
-            # Checked as they are listed: to reach the next member, a compressed tar unpacks this.
+            # Check while listing: a compressed tar unpacks each member to reach the next.
             for info in archive:
                 if info.isfile():
                     name = info.name.removeprefix("./")
@@ -252,12 +252,12 @@ class _TarFiles(ExportFiles):
 
     def _open(self, name: str) -> IO[bytes]:
         member = self._archive.extractfile(self._infos[name])
-        assert member is not None  # only regular files are listed
+        assert member is not None  # `_infos` holds only regular files
         return member
 
 
 class _FolderFiles(ExportFiles):
-    """An unpacked export."""
+    """The files of an unpacked export."""
 
     def __init__(self, folder: Path) -> None:
         self._paths: dict[str, Path] = {}
@@ -278,7 +278,7 @@ class _FolderFiles(ExportFiles):
         return self._paths[name].open("rb")
 
 
-# What the unpackers of the standard library raise for a file that is not what it seems.
+# Exceptions that zipfile and tarfile raise for damaged or mislabelled files.
 _DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -286,14 +286,14 @@ _DAMAGE = (
     lzma.LZMAError,
     struct.error,
     EOFError,
-    RuntimeError,  # of an encrypted zip
+    RuntimeError,  # an encrypted zip
     ValueError,
 )
 
 
 @contextmanager
 def open_packed(path: Path) -> Iterator[ExportFiles]:
-    """A zip or tar file, its members checked before one is unpacked; nothing is written to disk."""
+    """Open a zip or tar; checks its members before unpacking any and writes nothing to disk."""
     with ExitStack() as stack:
         members: ExportFiles
         try:
@@ -311,7 +311,7 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
 
 @contextmanager
 def open_export(path: Path) -> Iterator[ExportFiles]:
-    """The files of an export, whether it is packed or the folder it was unpacked to."""
+    """Open an export, packed or unpacked to a folder."""
     if path.is_dir():
         yield _FolderFiles(path)
     else:
@@ -320,7 +320,7 @@ def open_export(path: Path) -> Iterator[ExportFiles]:
 
 
 def _checked(path: Path, sizes: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Names and sizes of members, each passed on if its name and the total size may pass."""
+    """Yield the members' names and sizes; raise SourceError for unsafe paths or too much data."""
     total = 0
     for number, (name, size) in enumerate(sizes, 1):
         parts = PurePosixPath(name.replace("\\", "/")).parts

@@ -1,10 +1,10 @@
-"""Links as note-taking and site programs write them, turned into plain Markdown links to `ref:`."""
+"""Convert the link syntax of note-taking and site programs to Markdown links to `ref:`."""
 
 import re
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-# Above it a line is no writing, and looking for pairs of backquotes in it takes too long.
+# A longer line is not prose, and matching its pairs of backquotes takes too long.
 _LONGEST_LINE = 100_000
 _FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})")
 _LINKS = re.compile(
@@ -22,10 +22,10 @@ _FILES = re.compile(
 
 
 def rewrite_wikilinks(text: str, vault: bool = False) -> str:
-    """`[[note|words]]`, `{% post_url %}` and `{{< ref >}}` as links to `ref:`; code stays as it is.
+    """Rewrite `[[note|words]]`, `{% post_url %}` and `{{< ref >}}` to `ref:` links outside code.
 
-    `![[picture.png]]` is dropped; `![[note]]`, which shows another note, becomes a link to it.
-    In a `vault` of notes, `==marked==` words lose their marks, and paragraphs their `^names`.
+    `![[picture.png]]` is dropped; `![[note]]`, which embeds a note, becomes a link to it.
+    In an Obsidian `vault`, `==marked==` words lose their marks and paragraphs their `^ids`.
     """
     if not vault and "[[" not in text and "{%" not in text and "{{" not in text:
         return text

@@ -1,4 +1,4 @@
-"""From a body in any markup to typed segments."""
+"""Parse a body in any markup into typed segments."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from ownwords.archive.text_repair import BROKEN, may_be_mojibake, repair_line, r
 Closer = Callable[[], None]
 _Opened = list[tuple[int, Closer | None]]
 
-_ROOT = "<own-words>"  # a fragment needs one root; no text closes this one by accident
+_ROOT = "<own-words>"  # a fragment needs one root; no text closes this tag by accident
 _ANY_PARAGRAPH = re.compile(r"<p[\s>]", re.IGNORECASE)
 _BLANK_START = re.compile(r"\A(?:[ \t]*\n)+")
 _UNCOUNTED_COMMENT = re.compile(r"\s*(?:/?wp:|more\b|nextpage|noteaser|kg-card-(?:begin|end))")
@@ -39,7 +39,7 @@ _NEVER = 1 << 60
 
 
 def parse_body(body: str, markup: Markup) -> ParsedBody:
-    """The typed segments and links of a body, cleaned; what was taken out is counted by reason.
+    """Parse a body into cleaned, typed segments and links; removals are counted by reason.
 
     Never fails on HTML, Markdown or text, however broken. Raises SourceError for a block-editor
     body that is not a JSON list.
@@ -61,11 +61,11 @@ def parse_body(body: str, markup: Markup) -> ParsedBody:
 
 
 class _HtmlWalker(SegmentBuilder):
-    """Walks the trees of a body in document order; each element opened may return its leaving."""
+    """Walks HTML trees in document order; an element's opener may return its closing callback."""
 
     def __init__(self, is_markdown: bool) -> None:
         super().__init__(is_markdown)
-        self.figure_from: int | None = None  # the number of segments before the figure now open
+        self.figure_from: int | None = None  # number of segments before the open figure
         self.rows: list[str] = []
         self.row: list[str] = []
         self.layout_tables = 0
@@ -74,7 +74,7 @@ class _HtmlWalker(SegmentBuilder):
         html, broken = repair_surrogates(html)
         self.dropped[BROKEN] += broken
         html = limit_nesting(expand_shortcodes(html, self.dropped))
-        # Imports from WordPress may lack <p>: there the author's newlines are what shows.
+        # WordPress imports may lack <p>; there the author's newlines are visible breaks.
         self.newlines_show = "\n\n" in html and not _ANY_PARAGRAPH.search(html)
         options = LexborDocumentOptions.WO_EVENTS
         root = LexborHTMLParser(_ROOT + html, is_fragment=True, options=options).root
@@ -83,7 +83,7 @@ class _HtmlWalker(SegmentBuilder):
             self.end_block()
 
     def _walk(self, root: LexborNode) -> None:
-        # A loop and a stack, not recursion: the tree may be deeper than Python's own stack.
+        # Not recursive: the tree may be deeper than Python's recursion limit.
         opened: _Opened = [(root.mem_id, None)]
         dropped_at = _NEVER
         for node in root.traverse(include_text=True):
@@ -268,7 +268,7 @@ class _HtmlWalker(SegmentBuilder):
             leave_quotation()
             if leave_link:
                 leave_link()
-            # The caption below a card is the author's own, not the name of who is quoted.
+            # A caption below a card is the author's text, not the name of a quoted person.
             if self.figure_from is not None:
                 self.figure_from = len(self.segments)
 
@@ -370,7 +370,7 @@ class _HtmlWalker(SegmentBuilder):
 
 
 def _leave(opened: _Opened, holder: int) -> None:
-    """Leave the open elements, innermost first, down to the one which holds what comes next."""
+    """Close the open elements, innermost first, until `holder` is the innermost."""
     while opened[-1][0] != holder:
         if leave := opened.pop()[1]:
             leave()

@@ -1,4 +1,4 @@
-"""What an element is by the names its makers gave it: classes say more than tags."""
+"""Classify HTML elements by their class names, which say more than tags."""
 
 import re
 
@@ -8,8 +8,8 @@ from ownwords.archive.segments.sanitize import drop_reason
 
 _LANGUAGE = re.compile(r"(?:^|\s)(?:lang(?:uage)?-|brush:\s*)\{?\.?([\w+#.-]{1,40})")
 _VERSE = re.compile(r"(?:^|\s)wp-block-verse(?:\s|$)")
-_VERSE_AROUND = "preformatted-block"  # what Substack offers for poems
-_CAPTION = re.compile(r"(?:^|\s)tr-caption(?:\s|$)")  # Blogger's, in a table with the picture
+_VERSE_AROUND = "preformatted-block"  # Substack's block for poems
+_CAPTION = re.compile(r"(?:^|\s)tr-caption(?:\s|$)")  # Blogger's caption cell beside a picture
 _CARD = re.compile(
     r"(?:^|\s)(?:kg-bookmark-content|graf--mixtapeEmbed|embedded-post|digest-post-embed)(?:\s|$)"
 )
@@ -20,22 +20,22 @@ def _class(node: LexborNode | None) -> str:
 
 
 def is_card(node: LexborNode) -> bool:
-    """Whether it holds what another page says of itself, drawn as a card that links there."""
+    """Whether an element is a link card: the title and description of another page."""
     return _CARD.search(_class(node)) is not None
 
 
 def is_caption(cell: LexborNode) -> bool:
-    """Whether a cell of a table is the caption of the picture in another."""
+    """Whether a table cell is the caption of the picture in another cell."""
     return _CAPTION.search(_class(cell)) is not None
 
 
 def is_verse(pre: LexborNode) -> bool:
-    """Whether a preformatted block holds a poem, not code."""
+    """Whether a preformatted block is a poem rather than code."""
     return bool(_VERSE.search(_class(pre))) or _class(pre.parent) == _VERSE_AROUND
 
 
 def is_layout_table(table: LexborNode) -> bool:
-    """Whether a table only places things: one cell, a captioned picture, or tables within."""
+    """Whether a table is only for layout: one cell, a captioned picture, or nested tables."""
     if table.attributes.get("role") == "presentation":
         return True
     cells = [cell for cell in table.css("td, th") if not drop_reason(cell)]
@@ -43,7 +43,7 @@ def is_layout_table(table: LexborNode) -> bool:
 
 
 def code_language(pre: LexborNode) -> str:
-    """The language that a block of code, its `code` within, or the `div`s around it name."""
+    """The language named by a code block, its inner `code`, or the `div`s around it; "" if none."""
     code, around = pre.css_first("code"), pre.parent
     for node in (pre, code, around, around.parent if around else None):
         if node is not None and (match := _LANGUAGE.search(node.attributes.get("class") or "")):

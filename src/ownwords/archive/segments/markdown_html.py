@@ -1,4 +1,4 @@
-"""Markdown becomes HTML, and shortcodes become what they hold."""
+"""Convert Markdown to HTML, and replace shortcodes by their text content."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ Drops = Counter[str]
 SHORTCODE = "shortcode"
 TEMPLATE_TAG = "template tag"
 
-# Shortcodes known by name alone; those that enclose an address or an id; and those that hold code.
+# Shortcodes known by name alone; those that enclose an address or id; and those that hold code.
 _KNOWN = re.compile(
     r"gallery|playlist|contact-form(-7)?|wpforms|ninja_form|gravityform|archives|mc4wp_form|(ez-)?toc"
     r"|instagram|slideshare|googlemaps|polldaddy|rev_slider|vc_(row|column|column_text)"
@@ -33,10 +33,10 @@ _WRITTEN_AS_HTML = re.compile(r"&(?:lt|gt|amp|quot|#\d{1,6});|<(?:br|p)\b", re.I
 
 
 def expand_shortcodes(html: str, dropped: Drops) -> str:
-    """HTML with its WordPress shortcodes taken out and counted; captions and code in them stay.
+    """Remove and count the WordPress shortcodes in HTML; captions, quotes and code in them stay.
 
     A word in brackets is a shortcode only if it is known by name, has a quoted attribute, or is
-    closed by `[/name]` further on. Inside `pre`, `code`, scripts and comments nothing is touched.
+    closed by `[/name]` later. `pre`, `code`, scripts and comments are left unchanged.
     """
     if "[" not in html:
         return html
@@ -75,7 +75,7 @@ def expand_shortcodes(html: str, dropped: Drops) -> str:
 
 
 def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tuple[str, int]:
-    """What stands for an opening shortcode, and where the text goes on; 0 if it is none."""
+    """The replacement of an opening shortcode, and the index after it; 0 if it is no shortcode."""
     name = tag[2]
     attributes = {m[1]: m[2] or m[3] or m[4] or "" for m in _ATTRIBUTE.finditer(tag[3])}
     if closer and _CODE.fullmatch(name):
@@ -96,14 +96,14 @@ def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tupl
 
 
 def code_html(code: str, language: str) -> str:
-    """A block of code as HTML; its text is escaped unless it was written as HTML already."""
+    """A code block as HTML; the code is escaped unless it already contains HTML."""
     if not _WRITTEN_AS_HTML.search(code):
         code = escape(code, quote=False)
     return f'<pre class="language-{escape(language)}">\n{code.strip(chr(10))}</pre>'
 
 
 def _left_alone(html: str) -> list[tuple[int, int]]:
-    """Where code, scripts and comments stand, last first; what is never closed does not count."""
+    """The spans of code, scripts and comments, last first, without any that is never closed."""
     spans: list[tuple[int, int]] = []
     never_closed: set[str] = set()
     position = 0
@@ -115,7 +115,7 @@ def _left_alone(html: str) -> list[tuple[int, int]]:
 
 
 def _within(place: int, spans: list[tuple[int, int]]) -> bool:
-    """Whether a place lies in one of the spans; to be asked in rising order, as it uses them up."""
+    """Whether an index lies in a span; call with rising indices, as past spans are popped."""
     while spans and spans[-1][1] <= place:
         spans.pop()
     return bool(spans) and spans[-1][0] <= place
@@ -129,7 +129,7 @@ _MARK = re.compile(
     r"|(?P<html><(?:pre|code|script|style)\b|<!--)"
     r"|(?P<liquid>\{%-?\s*(?P<tag>\w+)(?P<words>[^%{}]{0,500})-?%\})"
     r"|(?P<hugo>\{\{[<%]\s*(?P<name>/?\s*[\w./-]+)(?P<arguments>[^{}]{0,1000})[>%]\}\})"
-    # Not "{{ }}" itself, nor an object in a script: {{ color: 'red' }}
+    # Not an empty "{{ }}", nor an object literal: {{ color: 'red' }}
     r"|(?P<output>\{\{(?![<%]?/\*|\s*[\"']?\w+[\"']?\s*:)(?=[^{}]*\w)[^{}]{0,500}\}\})"
     r"|(?P<formula>\$\$(?=[^$\n]|\n\S))"
     r"|(?P<comment>(?<![\w%])%%(?!%))",
@@ -148,7 +148,7 @@ _PUBLII_AND_ATTRIBUTES = [
     (re.compile(r"^[ \t]*---READMORE---[ \t]*$", re.MULTILINE), "\n"),
     # Publii writes an image's size into its address: ![alt](a.png =640x480 "caption")
     (re.compile(r"(\]\([^\s()]{1,2000})[ \t]+=\d{0,5}%?x?\d{0,5}%?(?=[ \t)])"), r"\1"),
-    # Pandoc's other sign of a definition: elsewhere "~ Ann" is who signs.
+    # "~" starts a definition in Pandoc; authors write "~ Ann" as a signature.
     (re.compile(r"^( {0,3})~(?=[ \t])", re.MULTILINE), r"\1\\~"),
     # Kramdown's and Hugo's attributes: {:toc}, {: .wide}, "# Heading {#anchor}"
     (re.compile(r"^[*-] .*\n\{:toc\}[ \t]*$", re.MULTILINE), ""),
@@ -169,23 +169,23 @@ _PUBLII_AND_ATTRIBUTES = [
 
 
 def markdown_to_html(text: str, dropped: Drops) -> str:
-    """Markdown as HTML: CommonMark, tables, strikethrough, footnotes, raw HTML let through.
+    """Convert Markdown to HTML: CommonMark, tables, strikethrough, footnotes, raw HTML.
 
-    Template tags, Hugo's shortcodes and `%%comments%%` outside code are taken out and counted; the
-    code in `highlight` tags and the captions of figures stay. Quotes and addresses are untouched.
+    Removes and counts template tags, Hugo's shortcodes and `%%comments%%` outside code; the code
+    in `highlight` tags and figure captions stay. Quotes and addresses are left unchanged.
     """
     return str(_markdown()(_TemplateStripper(text, dropped).taken_out()))
 
 
 @cache
 def _markdown() -> Callable[[str], Any]:
-    # Imported late: it costs half of a quick start, and many archives need it never.
+    # Imported lazily: it takes half of the start-up time, and many archives never need it.
     from markdown_it import MarkdownIt  # noqa: PLC0415
     from mdit_py_plugins.deflist import deflist_plugin  # noqa: PLC0415
     from mdit_py_plugins.footnote import footnote_plugin  # noqa: PLC0415
 
     class Markdown(MarkdownIt):
-        """Addresses pass as they are: they are recorded here, never followed."""
+        """MarkdownIt without link normalisation: addresses are recorded, never followed."""
 
         def normalizeLink(self, url: str) -> str:  # noqa: N802
             return url
@@ -208,7 +208,7 @@ def _blocks_alone() -> Callable[[str], Any]:
 
 
 def _indented_code(text: str) -> list[tuple[int, int]]:
-    """Where code stands that only its indentation shows, last first; only a parser can tell."""
+    """The spans of indented code blocks, last first, found by the block parser."""
     if not (_INDENTED.search(text) and _IN_TEMPLATES.search(text)):
         return []
     starts = [0]
@@ -220,11 +220,11 @@ def _indented_code(text: str) -> list[tuple[int, int]]:
 
 
 class _TemplateStripper:
-    """One pass over Markdown from mark to mark, so that what stands in code is never taken out."""
+    """Removes template tags in one pass over the Markdown that skips code."""
 
     def __init__(self, text: str, dropped: Drops) -> None:
         self.text, self.dropped = text, dropped
-        self.missing: set[str] = set()  # closers not found once are not looked for again
+        self.missing: set[str] = set()  # closing patterns known to be absent
 
     def taken_out(self) -> str:
         pieces: list[str] = []
@@ -261,7 +261,7 @@ class _TemplateStripper:
         return match
 
     def _read(self, mark: re.Match[str]) -> tuple[int, str | None]:
-        """Where the text goes on after a mark, and what stands in its place (None: itself)."""
+        """The index after a mark's construct, and its replacement (None: keep it unchanged)."""
         if mark["comment"]:
             return self._comment(mark)
         if mark["formula"]:
@@ -299,7 +299,7 @@ class _TemplateStripper:
             or len(inside) > _LONGEST_FORMULA
         ):
             return mark.end(), None
-        # What would be emphasis or an escape elsewhere is part of the formula here.
+        # Escape the Markdown characters: in a formula they are not markup.
         return closer.end(), f"$${_SIGNS.sub(lambda sign: chr(92) + sign[0], inside)}$$"
 
     def _tag(self, mark: re.Match[str]) -> tuple[int, str | None]:
@@ -338,9 +338,9 @@ def _plain(stretch: str) -> str:
 
 
 def _unnested(stretch: str) -> str:
-    """The stretch, its brackets escaped where they nest deeper than any person writes.
+    """Escape the brackets of a stretch if they nest deeper than any person writes.
 
-    The parser's time grows with the square of the depth, and beyond.
+    Parsing time grows at least with the square of the depth.
     """
     depth = 0
     for sign in _BRACKET_OR_BLANK_LINE.findall(stretch):

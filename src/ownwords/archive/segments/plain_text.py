@@ -1,4 +1,4 @@
-"""Plain text becomes paragraphs; where its lines were broken at a fixed width they flow again."""
+"""Split plain text into paragraphs, and rejoin lines that were wrapped at a fixed width."""
 
 import re
 from collections.abc import Iterator
@@ -6,19 +6,19 @@ from itertools import islice, pairwise
 
 from ownwords.archive.log_detection import is_log_line
 
-_LEAST_BREAKS = 8  # fewer say nothing about a width
+_LEAST_BREAKS = 8  # too few line breaks to infer a width
 _MOST_BREAKS = 20_000
 _WIDTHS = range(55, 101)
-_RAGGED = 8  # so many columns short of the width a line still counts as full
+_RAGGED = 8  # columns by which a full line may fall short of the width
 _ITEM = re.compile(r"\s*(?:[-*+•·]|\d{1,3}[.)])\s")
-_IN_COLUMNS = re.compile(r"\s*[>|]|.*\S(?: {3}|\t)")  # or quoted, as in a letter
+_IN_COLUMNS = re.compile(r"\s*[>|]|.*\S(?: {3}|\t)")  # also lines quoted with ">"
 
 
 def split_paragraphs(text: str) -> Iterator[list[str]]:
-    """The lines of each paragraph, without space around them.
+    """Yield the lines of each paragraph, stripped.
 
-    A line break stays unless most of the document's lines are as full as a width of 55 to 100
-    columns allows. Even there verse, items, columns, logs and lines that end early keep theirs.
+    Line breaks stay unless most of the document's lines fill a common width of 55 to 100 columns.
+    Even then verse, list items, columns, logs and lines that end early keep their breaks.
     """
     blocks = list(_blocks(text))
     width = _width(blocks)
@@ -38,7 +38,7 @@ def _blocks(text: str) -> Iterator[list[str]]:
 
 
 def _width(blocks: list[list[str]]) -> int:
-    """The width at which the document's lines were broken, or 0."""
+    """The width at which the document's lines were wrapped, or 0."""
     pairs = ((lines[n], lines[n + 1]) for lines in blocks for n in range(len(lines) - 1))
     breaks = list(islice(pairs, _MOST_BREAKS))
     if len(breaks) < _LEAST_BREAKS:
@@ -65,7 +65,7 @@ def _is_wrapped(lines: list[str], width: int) -> bool:
     if breaks >= 3 and capitals > 0.7 * breaks:
         return False  # verse
     if sum(map(len, lines)) > 20 * sum(len(line.split()) for line in lines):
-        return False  # no spaces between words, so none belong where lines meet
+        return False  # a script without spaces between words, so lines must not be joined with one
     return sum(map(is_log_line, lines)) < 0.4 * len(lines)
 
 

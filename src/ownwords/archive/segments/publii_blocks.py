@@ -1,4 +1,4 @@
-"""The body of Publii's block editor, a list of typed blocks in JSON, becomes HTML."""
+"""Convert bodies of Publii's block editor, a JSON list of typed blocks, to HTML."""
 
 import json
 from collections import Counter
@@ -11,9 +11,9 @@ from ownwords.core.errors import SourceError
 
 
 def blocks_to_html(text: str, dropped: Counter[str]) -> list[str]:
-    """A body of Publii's block editor as HTML, block by block, so that none can leak into the next.
+    """Convert each block of a body to HTML on its own, so that none affects the next.
 
-    A block of an unknown type, or whose content is not what its type says, is skipped and counted.
+    A block of an unknown type, or whose content does not fit its type, is skipped and counted.
     Raises SourceError if the body is not a JSON list.
     """
     try:

@@ -1,4 +1,4 @@
-"""What a page holds and its reader never sees or cannot read; and trees that go too deep."""
+"""Find the elements of a page that are not visible text, and limit the nesting of HTML."""
 
 import re
 from collections import Counter
@@ -29,7 +29,7 @@ _ELEMENTS = {
 _UNSEEN_STYLE = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
     r"|(?:font-size|opacity)\s*:\s*0*\.?0+(?:[a-z%]+|(?![\d.]))"
-    # Far outside the page, cut away to nothing, or without a colour.
+    # Positioned far off the page, clipped to nothing, or transparent.
     r"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?)\s*:\s*"
     r"-(?:\d{4,}(?:\.\d+)?px|\d{3,}(?:\.\d+)?(?:r?em|v[wh]|%))"
     r"|clip(?:-path)?\s*:\s*(?:rect\(\s*[01](?:px)?[\s,)]|inset\(\s*(?:50|100)%)"
@@ -57,11 +57,11 @@ _LONGEST_FORM = 500
 
 
 def drop_reason(node: LexborNode) -> str | None:
-    """The plain reason why an element and all within it is no text of the author's, or None."""
+    """The reason to drop an element and all within it as not the author's text, or None."""
     tag = node.tag or ""
     if reason := _ELEMENTS.get(tag):
         return reason
-    # A whole page may stand in one form; a form to fill in is short.
+    # Some pages wrap everything in one form; a form to fill in is short.
     if tag == "form" and len(node.text(deep=True, strip=True)) < _LONGEST_FORM:
         return "form"
     attributes = node.attributes
@@ -92,7 +92,7 @@ def _by_name(tag: str, named: str) -> str | None:
 
 
 def _mark(link: LexborNode) -> str | None:
-    """Why a link within the page is no text: it marks a note, leads back from one, or to itself."""
+    """The reason to drop a link to an anchor: a note mark, a link back from one, a heading mark."""
     text = link.text(deep=True).strip()
     if not text or len(text) > _LONGEST_MARK:
         return None
@@ -111,7 +111,7 @@ _MOST_FORMATTING = 30
 _MOST_ATTRIBUTES = 1000
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--", re.ASCII)
 _VERY_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}>?")
-# Elements which never hold others, or which the parser closes by itself.
+# Void elements, and elements the parser closes by itself.
 _CLOSED = frozenset(
     {"area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param"}
     | {"source", "track", "wbr", "p", "li", "dt", "dd", "option"}
@@ -124,10 +124,10 @@ _RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "
 
 
 def limit_nesting(html: str) -> str:
-    """The same HTML with no element so deep, nor with so many attributes, that parsing is slow.
+    """Limit the depth and the attributes of the elements in HTML so that parsing stays fast.
 
-    The time a parser takes grows with the square of the depth: 100,000 nested elements would take
-    it half a minute. Tags beyond a depth that no person writes are taken out; text never is.
+    Parsing time grows with the square of the depth: 100,000 nested elements would take half a
+    minute. Removes tags beyond a depth that no person writes, never text.
     """
     if len(html) > 10_000:
         html = _VERY_LONG_TAG.sub(_without_attributes, html)
@@ -135,9 +135,9 @@ def limit_nesting(html: str) -> str:
 
 
 def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -> int:
-    """Where the closing tag of an element which holds raw text begins, or the end of a comment.
+    """The index of the closing tag of a raw-text element, or of a comment's end (`name` is "").
 
-    If it is never closed, `start`; that is noted in `never_closed`, so that no one looks twice.
+    Returns `start` if it is never closed, and adds it to `never_closed` to avoid a second search.
     """
     if name in never_closed:
         return start

@@ -1,4 +1,4 @@
-"""Where text comes together: pieces become paragraphs, lines, lists, quotes; segments at last."""
+"""Collect pieces of text into paragraphs, lists, quotes and other segments."""
 
 import re
 from collections import Counter
@@ -9,7 +9,7 @@ from ownwords.archive.document import Segment, SegmentKind
 from ownwords.archive.log_detection import is_log_line
 from ownwords.archive.text_repair import repair_line, repair_text
 
-# Elements that part what is in them from what is around; loose text stands in some as it is.
+# Block elements; those in LOOSE may contain text directly, without <p>.
 LOOSE = frozenset(
     {"div", "section", "article", "main", "center", "aside", "header", "footer", "details"}
     | {"figure", "blockquote", "td", "publii-non-amp"}
@@ -20,21 +20,21 @@ BLOCKS = LOOSE | frozenset(
 )
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
-# While gathered, "\n" is a break that shows and "\r" a newline that shows as a space.
+# In collected text "\n" is a visible break, and "\r" a newline that is rendered as a space.
 _SOFT_BLANK_LINES = re.compile(r"\r\s*\r")
 _SOFT_AFTER_BREAK = re.compile(r"\n[ \t]*\r")
 _CALLOUT = re.compile(r"\[!(?!quote|cite)\w+\][-+]?\s*", re.IGNORECASE)
 _SENTENCE = (".", "!", "?", "…", ",", ";", ":", "”", "»")
 _SENTENCE_ENDS = tuple(".!?…\"”»’'")
 DASHES = "-–—―~ \r\n\t\xa0"
-LONGEST_NAME = 150  # of who said a quote, with the work it is from
-# "— Ann" on a quote's last line says who is quoted; it is no sentence.
+LONGEST_NAME = 150  # of a quoted author with the work's title
+# "— Ann" on a quote's last line names its author.
 _SIGNED = re.compile(r"(?:[—–―]|--)\s*([^\W\d_].*)")
 _SIGNS = ("—", "–", "―", "--")
 
 
 class SegmentBuilder:
-    """The text of a body as it is gathered: what is open, and what has become a segment.
+    """Collects the text of a body: the block being built, and the finished segments.
 
     `mode` says what the pieces in `parts` are: "flow" (paragraphs), "list", "line" (a heading, a
     caption or a cell, where every break is a space), "table" (between cells) or "pre" (left as is).
@@ -47,17 +47,17 @@ class SegmentBuilder:
         self.is_markdown = is_markdown
         self.mode: Literal["flow", "list", "line", "table", "pre"] = "flow"
         self.parts: list[str] = []
-        self.anchors: list[list[str]] = []  # the words of the links now open
-        self.captions: list[str] = []  # waiting for the end of the paragraph they stand in
-        self.loose = True  # text outside <p>, where blank lines part paragraphs
+        self.anchors: list[list[str]] = []  # texts of the open links
+        self.captions: list[str] = []  # emitted at the end of the current paragraph
+        self.loose = True  # outside <p>, where blank lines separate paragraphs
         self.newlines_show = False
-        self.spared = False  # what looks damaged in the text open now is there to be looked at
-        self.lists: list[tuple[bool, int]] = []  # of each open list: ordered, number of the next
+        self.spared = False  # damaged-looking text is intended here: do not repair its encoding
+        self.lists: list[tuple[bool, int]] = []  # per open list: is ordered, next number
         self.list_lines: list[str] = []
         self.marker = self.indent = ""
         self.quote: list[str] | None = None
         self.quote_author = ""
-        # The latest citation in a quote: from, to in `parts`, and whether directly in the quote.
+        # The latest <cite> in a quote: its range in `parts`, and whether it is a direct child.
         self.cite: tuple[int, int, bool] | None = None
 
     def add_text(self, text: str) -> None:
@@ -78,7 +78,7 @@ class SegmentBuilder:
         return " ".join(text.split())
 
     def end_block(self) -> None:
-        """The end of a paragraph, an item's line, or of nothing, as the mode has it."""
+        """End the current paragraph or list line, according to `mode`."""
         for words in self.anchors:
             words.append(" ")
         if self.mode == "line":
@@ -110,7 +110,7 @@ class SegmentBuilder:
             self.emit("caption", " ".join(self.repaired(caption).split()))
 
     def _shown(self) -> str:
-        """The gathered text with only those line breaks that a reader sees, repaired."""
+        """The collected text, repaired, with only the line breaks that a reader sees."""
         text = "".join(self.parts)
         self.parts.clear()
         if "\r" in text:
@@ -119,7 +119,7 @@ class SegmentBuilder:
                 if self.newlines_show:
                     text = _SOFT_AFTER_BREAK.sub("\n", text).replace("\r", "\n")
             if text.count("\r") >= 7:
-                # A log pasted without <pre>: its lines would be lost in one long paragraph.
+                # Keep the lines of a log pasted without <pre>.
                 lines = text.split("\r")
                 if sum(map(is_log_line, lines)) >= 0.6 * len(lines):
                     text = "\n".join(lines)
@@ -127,7 +127,7 @@ class SegmentBuilder:
         return self.repaired(text)
 
     def emit(self, kind: SegmentKind, text: str, detail: str = "") -> None:
-        """A segment, within the quote around it if any; code and tables stand by themselves."""
+        """Add a segment, or a part of the open quote; code and tables end lists and quotes."""
         if not text:
             return
         if kind in ("code", "table"):
@@ -147,7 +147,7 @@ class SegmentBuilder:
             return
         paragraphs, self.quote = self.quote, []
         if self.is_markdown and (callout := _CALLOUT.match(paragraphs[0])):
-            # "> [!note]" is a box for the author's own remarks, not a quotation.
+            # "> [!note]" is a callout with the author's own words, not a quotation.
             paragraphs[0] = paragraphs[0][callout.end() :]
             self.segments += [Segment("prose", text) for text in paragraphs if text]
         else:
@@ -163,7 +163,7 @@ class SegmentBuilder:
             or last.endswith(_SENTENCE)
         ):
             return quote
-        # In a dialogue every speech may begin with a dash.
+        # In a dialogue lines may begin with a dash.
         if any(line.startswith(_SIGNS) for line in quoted.split("\n")):
             return quote
         if signed := _SIGNED.fullmatch(last):
@@ -172,7 +172,7 @@ class SegmentBuilder:
         return quote
 
     def _take_cite(self, start: int, end: int, directly: bool) -> None:
-        """The cited author out of a quote, where the citation ends it outside any sentence."""
+        """Remove the cited author from a quote if the citation ends it, apart from any sentence."""
         self.cite = None
         words = "".join(self.parts[start:end])
         before = "".join(self.parts[:start])

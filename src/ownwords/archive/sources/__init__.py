@@ -1,10 +1,10 @@
-"""Where texts come from: one file a source, and the choice between them.
+"""The sources of texts, one module each, and the choice between them.
 
 A source is a module with
-    LABEL                what it is, for a sentence: "a Publii site"
-    detect(path)         whether `path` is one: a short description of what was seen, or None;
-                         cheap, never raises for a bad file (that is for `read` to say)
-    read(path)           its Items, streamed; raises SourceError for what cannot be read at all
+    LABEL                its name within a sentence: "a Publii site"
+    detect(path)         a short description if `path` is of this kind, else None; cheap, and
+                         never raises for a bad file (`read` reports it)
+    read(path)           its SourceItems, streamed; raises SourceError if nothing can be read
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from ownwords.core.errors import SourceError
 
 
 class Source(Protocol):
-    """The contract every module in this folder meets."""
+    """The interface of every source module."""
 
     LABEL: str
 
@@ -26,7 +26,7 @@ class Source(Protocol):
     def read(self, path: Path) -> Iterator[SourceItem]: ...
 
 
-# The first that recognises a path reads it, so the particular come before the general.
+# The first source that recognises a path reads it, so specific sources precede general ones.
 SOURCE_NAMES = (
     "publii",
     "wordpress",
@@ -45,11 +45,11 @@ _FIRST_FILES = 20
 
 
 def load_source(name: str) -> Source:
-    """The source of that name; imported only now, since each brings its own parser."""
+    """The source module `name`, imported on demand because each brings its own parser."""
     return cast(Source, import_module(f"{__name__}.{name}"))
 
 
-# What people give that is nearly readable, and what makes it so.
+# Advice on common files that cannot be read as they are, by suffix.
 _SAVE_AS_TEXT = "save it as plain text (.txt), Markdown or HTML, and give that file"
 _ADVICE = {
     **dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pages", ".pdf"), _SAVE_AS_TEXT),
@@ -63,7 +63,7 @@ _ADVICE = {
 
 
 def _advice(path: Path) -> str:
-    """What to do with a path that nothing recognises; "" where all kinds had better be named."""
+    """What to do with a path that no source recognises; "" to list all kinds instead."""
     if not path.is_dir():
         if not path.suffix:
             return "if it is a text, give it a name that ends in .txt or .md"
@@ -81,7 +81,7 @@ def _advice(path: Path) -> str:
 
 
 def detect_source(path: Path) -> tuple[str, str]:
-    """The name of the source that reads `path`, and what it took the path for."""
+    """The name of the source that reads `path`, and its description of the path."""
     if not path.exists():
         raise SourceError(
             f"{path} does not exist", hint="give the path of a blog, export or folder"

@@ -1,4 +1,4 @@
-"""A Blogger blog: Google Takeout's feed.atom, or the single XML file of older exports."""
+"""Source: a Blogger blog, Google Takeout's feed.atom or the single XML file of older exports."""
 
 import re
 from collections import Counter, defaultdict
@@ -45,7 +45,7 @@ _STATUSES: dict[str, Status] = {
     "SOFT_TRASHED": "trashed",
     "HARD_TRASHED": "trashed",
 }
-# A picture with its caption, which Blogger puts in a table.
+# Blogger puts a picture and its caption in a table.
 _PICTURE = re.compile(
     r"<table\b[^<>]{0,500}?\btr-caption-container\b[^<>]{0,500}>((?:(?!</?table).)*)</table>",
     re.DOTALL | re.IGNORECASE,
@@ -57,13 +57,13 @@ _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 
 def detect(path: Path) -> str | None:
-    """A feed of Blogger's making, or a folder or zip that holds some, as Takeout does."""
+    """Recognise a Blogger feed, or a folder or zip (such as Takeout's) that holds some."""
     count = safe_xml.count_exports(path, _files_in, _feeds_among, _is_feed)
     return (LABEL if count == 1 else f"{count} Blogger blogs") if count else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Each blog's site, posts and pages, then what was left out."""
+    """Yield each blog's site, posts and pages, then what was skipped."""
     left_out: Counter[tuple[str, str]] = Counter()
     for name, opened in safe_xml.open_exports(path, _files_in, _feeds_among):
         yield from _feed(path, name, opened, left_out)
@@ -123,7 +123,7 @@ def _entry(
 
 
 def _what(entry: etree._Element) -> str:
-    """post, page, comment, settings or template; "" if the entry does not tell."""
+    """The entry's type: post, page, comment, settings or template; "" if it has none."""
     kind = _text(entry, f"{_BLOGGER}type").lower()
     for category in entry.iterfind(f"{_ATOM}category"):
         if category.get("scheme") == _KIND_SCHEME:
@@ -199,7 +199,7 @@ def _text_of(element: etree._Element) -> str:
 
 
 def _home(path: Path, opened: IO[bytes]) -> str:
-    """The blog's address, which Takeout leaves out: that of most links to posts it holds."""
+    """The blog's address, which Takeout omits: the host with the most links to the blog's posts."""
     files: set[str] = set()
     linked: defaultdict[str, set[str]] = defaultdict(set)
     for entry in safe_xml.iter_elements(path, opened, (f"{_ATOM}entry",)):
@@ -216,7 +216,7 @@ def _home(path: Path, opened: IO[bytes]) -> str:
 
 
 def _at_home(body: str, home: str) -> str:
-    """The body with links to the blog's names in other countries as links to itself."""
+    """Replace the blog's country domains in links (blogspot.de, ...) by its own address."""
     name = re.match(r"https://([\w-]+)\.blogspot\.", home)
     if not name:
         return body
@@ -239,6 +239,6 @@ def _feeds_among(members: untrusted_files.ExportFiles) -> list[str]:
         name
         for name in members.names
         if name.lower().endswith((".atom", ".xml"))
-        and "/Comments/" not in name  # those one wrote elsewhere
+        and "/Comments/" not in name  # comments the author wrote on other blogs
         and any(mark in members.read(name, _HEAD_BYTES) for mark in _MARKS)
     )

@@ -1,4 +1,4 @@
-"""An EPUB book: its chapters in reading order, without cover, contents and copyright page."""
+"""Source: an EPUB book, its chapters in reading order, without cover, contents and imprint."""
 
 import posixpath
 import re
@@ -19,7 +19,7 @@ LABEL = "an EPUB book"
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
-# Fonts are scrambled in free books too; that is no lock.
+# Free books scramble fonts too; that is not DRM.
 _FONT_SCRAMBLERS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*)?)/>")
@@ -33,26 +33,26 @@ _FRAME = (
 _MARKS = frozenset({"pagebreak", "doc-pagebreak", "pagenum", "pageno", "noteref", "doc-noteref"})
 _NUMBER_OF_NOTE = re.compile(r"[\[(]?(?:\d{1,4}|[*†‡§]{1,3}|[a-z])[\])]?")
 _LONGEST_MARK = 8
-# Above it, a page is a chapter, whatever its file is called.
+# A page with more words is a chapter, whatever its file is called.
 _FRAME_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Package:
-    """What the book's package file says, with the names of files as they stand in the zip."""
+    """The contents of the book's package file; file names are those within the zip."""
 
     name: str
     title: str
     author: str
     date: str
     tags: tuple[str, ...]
-    spine: tuple[tuple[str, bool], ...]  # name, whether it is in the reading order
+    spine: tuple[tuple[str, bool], ...]  # (name, is in the reading order)
     contents: frozenset[str]  # the navigation documents
-    guide: dict[str, str]  # name -> its role ("cover")
+    guide: dict[str, str]  # file name -> role ("cover")
 
 
 def detect(path: Path) -> str | None:
-    """A zip, or a folder as some readers keep, with EPUB's container file."""
+    """Recognise a zip, or an unpacked folder, that holds EPUB's container file."""
     if path.is_dir():
         return LABEL if folders.path_exists(path / _CONTAINER) else None
     if folders.read_head(path, 2) != b"PK":
@@ -65,7 +65,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """A document for every file of the reading order; what frames the text is Skipped."""
+    """Yield a document for every chapter file; front matter such as the cover is skipped."""
     with untrusted_files.open_export(path) as members:
         yield from members.skipped
         package = _package(path, members)
@@ -128,7 +128,7 @@ def _xml(path: Path, members: untrusted_files.ExportFiles, name: str) -> etree._
 
 
 def _all(root: etree._Element, tag: str) -> list[etree._Element]:
-    """The elements of that name in any namespace: books mix those of two versions."""
+    """All elements named `tag` in any namespace: books mix those of EPUB 2 and 3."""
     return list(root.iter(f"{{*}}{tag}"))
 
 
@@ -142,7 +142,7 @@ def _words(node: etree._Element) -> str:
 
 
 def _inside(folder: str, href: str) -> str:
-    """The name within the zip of what `href`, seen from `folder`, points to; no fragment."""
+    """Resolve `href` relative to `folder` to a file name in the zip, without the fragment."""
     return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
 
 
@@ -190,7 +190,7 @@ def _chapters(
 
 
 def _body(data: bytes) -> LexborNode:
-    # XHTML may close any element in itself; read as HTML, <title/> would swallow the chapter.
+    # XHTML allows <title/>; an HTML parser would take it as open and swallow the chapter.
     text = _DOCTYPE.sub("", readability.decode(data), count=1)
     body = readability.parse(_SELF_CLOSED.sub(r"<\1\2></\1>", text))
     readability.remove(body, "script, style")
@@ -201,7 +201,7 @@ def _body(data: bytes) -> LexborNode:
 
 
 def _is_mark(node: LexborNode) -> bool:
-    """Whether it is the number of a printed page, or of a note."""
+    """Whether the element is a printed page's number or a note's."""
     attributes = node.attributes
     kinds = f"{attributes.get('epub:type') or ''} {attributes.get('role') or ''}".split()
     if not _MARKS.isdisjoint((*kinds, *(attributes.get("class") or "").split())):
@@ -215,7 +215,7 @@ def _is_mark(node: LexborNode) -> bool:
 
 
 def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
-    """Why a file of the book is no chapter; "" where it is one."""
+    """The reason why a file is not a chapter (cover, contents, ...); "" if it is one."""
     if name in package.contents:
         return "the table of contents"
     words = readability.count_words(body)
@@ -257,7 +257,7 @@ def _chapter(
 
 
 def _titles(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> dict[str, str]:
-    """What the book's own contents call its files; the first entry for a file is its title."""
+    """Chapter titles by file name from the table of contents; a file's first entry counts."""
     titles: dict[str, str] = {}
     for name in sorted(package.contents):
         here = posixpath.dirname(name)
@@ -267,7 +267,7 @@ def _titles(path: Path, members: untrusted_files.ExportFiles, package: _Package)
             else:
                 entries = _nav(_body(members.read(name)) if name in members.names else None)
         except SourceError:
-            continue  # chapters have headings too
+            continue  # `_chapter` falls back to the headings
         for href, title in entries:
             if title:
                 titles.setdefault(_inside(here, href), title)

@@ -1,4 +1,4 @@
-"""A feed saved to a file: RSS or Atom, often only the last posts and only their beginnings."""
+"""Source: a saved RSS or Atom feed, which often holds only the latest posts and their excerpts."""
 
 import html
 import io
@@ -34,12 +34,12 @@ _COMMENT_FEED = re.compile(
 )
 _COMMENT_TITLE = re.compile(r"^(by: \S|comment (on|by) )", re.I)
 _EXCERPT = re.compile(r"(…|\.\.\.|\[…\]|\[\.\.\.\]|read more|continue reading)\W*$", re.I)
-# WordPress ends every entry of a feed with it.
+# The footer WordPress adds to every feed entry.
 _APPEARED = re.compile(
     r"\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
     r"\s*<a [^<>]*>[^<>]*</a>\.?\s*</p>\s*$"
 )
-# Buttons to share by and lists of other posts, which programs put below every entry of a feed.
+# Share buttons and lists of related posts, which programs put below every feed entry.
 _CHROME = (
     ".sharedaddy, .jp-relatedposts, .feedflare, .addtoany_share_save_container, .yarpp-related,"
     " .wp-block-jetpack-subscriptions, .subscription-widget-wrap, .subscription-widget-wrap-editor"
@@ -52,7 +52,7 @@ _LOOK_BYTES = 64 << 10
 
 
 def detect(path: Path) -> str | None:
-    """A file whose first element is that of a feed, whatever its name."""
+    """Recognise a file by its first element, whatever its name."""
     text = _NOT_ELEMENTS.sub("", untrusted_files.decode_text(folders.read_head(path, _LOOK_BYTES)))
     first = _FIRST_ELEMENT.search(text[:4096])
     if first is None or first[1].casefold() not in _ROOTS or not text.lstrip().startswith("<"):
@@ -61,7 +61,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The entries, in the order of the feed; a feed of comments is counted and not handed over."""
+    """Yield the entries in the order of the feed; comments are only counted."""
     feed = _parsed(path)
     name, home = _title(feed["feed"]), readability.web_url(_text(feed["feed"], "link"))
     yield SiteInfo(name or home, home, whole=False)
@@ -75,11 +75,11 @@ def _parsed(path: Path) -> dict[str, Any]:
     data = folders.read_file(path, untrusted_files.MAX_MEMBER_BYTES)
     safe_xml.refuse_entities(path, data[:_LOOK_BYTES])
     try:
-        # In a stream: plain bytes would be tried as the name of a file first.
+        # Pass a stream: feedparser tries plain bytes as a file name first.
         feed: dict[str, Any] = feedparser.parse(
             io.BytesIO(data), sanitize_html=False, resolve_relative_uris=False
         )
-    except Exception as error:  # whatever a parser of anything at all may raise
+    except Exception as error:  # feedparser may raise anything on arbitrary input
         raise SourceError(f"{path} cannot be read as a feed: {type(error).__name__}") from error
     if not feed.get("version") and not feed["entries"]:
         raise SourceError(f"{path} is not a feed", hint="save the feed itself: it begins with <rss")
@@ -134,13 +134,13 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
 
 
 def _text(entry: dict[str, Any], key: str) -> str:
-    # feedparser's own lookup answers for missing dates with others, and warns.
+    # feedparser's own lookup replaces missing dates by other dates, and warns.
     value = dict.get(entry, key)
     return value.strip() if isinstance(value, str) else ""
 
 
 def _title(entry: dict[str, Any]) -> str:
-    """The title of an entry or of the feed, without its markup where it may have some."""
+    """The title of an entry or of the feed, with any markup removed."""
     title = _text(entry, "title")
     plain = dict.get(entry, "title_detail", {}).get("type") == "text/plain"
     return title if plain else readability.node_text(readability.parse(title))
@@ -151,7 +151,7 @@ def _is_comment(entry: dict[str, Any], title: str) -> bool:
 
 
 def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
-    """Title, body, its markup, and whether it looks like an excerpt."""
+    """The title, the body, the body's markup, and whether it looks like an excerpt."""
     title = _title(entry)
     bodies = [part for part in dict.get(entry, "content", ()) if (part.get("value") or "").strip()]
     part = max(bodies, key=lambda part: len(part["value"]), default=None)
@@ -162,7 +162,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     plain = part.get("type") == "text/plain"
     shown = body if plain else readability.node_text(readability.parse(body))
     ends = _EXCERPT.search(shown.rstrip()[-40:]) is not None
-    # A description with paragraphs is often the whole post; one without markup rarely.
+    # A description with paragraphs is often the whole post; without them it rarely is.
     excerpt = ends or (not is_whole and "<p" not in body)
     if plain:
         return title, body, "text", excerpt

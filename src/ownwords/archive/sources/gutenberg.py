@@ -1,4 +1,4 @@
-"""Project Gutenberg's plain texts: the licence taken off, lines joined into paragraphs."""
+"""Source: Project Gutenberg's plain texts, without the licence, lines joined into paragraphs."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ LABEL = "a Project Gutenberg text"
 
 SUFFIXES = frozenset({".txt"})
 _START = re.compile(r"\* ?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG.*\n?", re.I)
-# Before 2000 the licence stood on top and ended with this line.
+# Before 2000 the licence came first and ended with this line.
 _OLD_START = re.compile(r"END\s?\*\s?THE SMALL PRINT.*\n?", re.I)
 _END = re.compile(r"END\s+OF\s+(?:TH(?:E|IS)\s+)?PROJECT\s+GUTENBERG", re.I)
 _COPYRIGHTED = re.compile(r"COPYRIGHTED\s+Project\s+Gutenberg\s+e(?:Book|text)", re.I)
@@ -42,22 +42,22 @@ _LOOK_BYTES = 32 << 10
 _FIRST_FILES = 5
 _CREDITS_STAND_WITHIN = 8
 _PART_CHARACTERS = 100_000
-# A line of prose is filled up to the width of the page but for the next word.
+# A line of prose fills at least this fraction of the page's width.
 _FILLED = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class _BookText:
-    """A file without its licence: what its header says, and its text."""
+    """A book without its licence: title and author from the header, and the text."""
 
     title: str
     author: str
     text: str
-    doubt: str  # why nothing was cut off, a clause; "" where all is as it should be
+    doubt: str  # a clause on which markers are missing or implausible; "" for none
 
 
 def detect(path: Path) -> str | None:
-    """A text with Project Gutenberg's header, or a folder of mostly such texts."""
+    """Recognise a text with Project Gutenberg's header, or a folder of mostly such texts."""
     if path.is_dir():
         texts = (file for file in folders.first_files(path) if file.suffix.lower() in SUFFIXES)
         ours = [_is_ours(file) for file in islice(texts, _FIRST_FILES)]
@@ -74,7 +74,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Each book in parts of about 100,000 characters, cut before a chapter where one begins."""
+    """Yield each book in parts of about 100,000 characters, cut before a chapter if possible."""
     if path.is_dir():
         missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
         yield from folders.read_texts(
@@ -135,7 +135,7 @@ def _book(text: str, name: str) -> _BookText:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs with their lines joined; verse keeps its lines. Mentions of the project go."""
+    """Yield paragraphs with their lines joined (not verse), without those that name the project."""
     blocks = [block.strip("\n") for block in re.split(r"\n[ \t]*\n", text)]
     lengths = sorted(len(line) for block in blocks for line in block.split("\n") if line.strip())
     width = lengths[len(lengths) * 9 // 10] if lengths else 0

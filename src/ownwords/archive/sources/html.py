@@ -1,4 +1,4 @@
-"""A folder of web pages, or one page: the articles, without the menus and footers around them."""
+"""Source: a folder of web pages or one page; extracts the articles without menus and footers."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ from ownwords.core.errors import SourceError
 LABEL = "a folder of web pages"
 
 SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
-# What repeats is learned from this many pages, spread over all of them, so that memory is bounded.
+# Repeated blocks are found on about this many pages, spread evenly, to bound memory.
 _SAMPLE_PAGES = 400
 _REPEATS_MATTER_FROM_PAGES = 4
 _BLOCK = re.compile(
@@ -47,30 +47,30 @@ _FEW_WORDS_PER_LINK = 6
 
 @dataclass(slots=True)
 class _ParsedPage:
-    """One file, parsed: its article (already cut out) and what it says of itself."""
+    """One parsed file: its extracted article and its metadata."""
 
     tree: LexborHTMLParser
     article: LexborNode
     own_title: str
     title: str
-    around: frozenset[bytes]  # keys of the blocks of the whole page; only where asked for
+    around: frozenset[bytes]  # keys of the whole page's blocks; empty unless requested
     comments: int
     listing: bool
 
 
 @dataclass(slots=True)
 class _SharedBlocks:
-    """What the pages of a folder have in common."""
+    """The site name, address and repeated blocks that the pages of a folder share."""
 
     site: str = ""
     url: str = ""
     repeated: frozenset[bytes] = frozenset()
-    # The same for pages in which no article was found: blocks outside the others' articles too.
+    # For pages without a recognised article: also counts blocks outside other pages' articles.
     repeated_around: frozenset[bytes] = frozenset()
 
 
 def detect(path: Path) -> str | None:
-    """One page, or a folder in which pages outnumber other texts."""
+    """Recognise a web page, or a folder with at least as many pages as other texts."""
     if path.is_dir():
         names = folders.count_suffixes(path)
         pages = sum(names[suffix] for suffix in SUFFIXES)
@@ -86,7 +86,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The articles in order of their files, without what repeats on half of the pages."""
+    """Yield the articles sorted by file, without blocks that repeat on half of the pages."""
     if not path.is_dir():
         page = _page(folders.read_file(path), path.name)
         yield SiteInfo("", whole=False)
@@ -206,7 +206,7 @@ def _in_common(files: list[Path], folder: Path) -> _SharedBlocks:
                 folders.read_file(file), untrusted_files.relative_name(file, folder), around=True
             )
         except SourceError:
-            continue  # told when its turn comes
+            continue  # `_articles` reports it
         address = urlsplit(readability.page_url(page.tree))
         homes[f"{address.scheme}://{address.netloc}/" if address.netloc else ""] += 1
         names[_site_of(page)] += 1
@@ -235,7 +235,7 @@ def _site_of(page: _ParsedPage) -> str:
 
 
 def _keyed_blocks(article: LexborNode) -> Iterator[tuple[LexborNode, bytes]]:
-    """The innermost blocks with the key of their words; code and tables are never taken apart."""
+    """Yield the innermost blocks and a hash of their text; code and tables are left out."""
     for node in article.traverse():
         if not _is_block(node) or node.tag in ("pre", "table") or node.mem_id == article.mem_id:
             continue
@@ -264,7 +264,7 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
     site = common.site or readability.meta_content(page.tree, "og:site_name")
     if readability.last_title_part(page.title).casefold() == page.own_title.casefold():
         site = site or page.own_title
-    # On some pages the only heading of the first order is the site's name.
+    # On some pages the only h1 is the site's name.
     own = "" if page.own_title.casefold() == site.casefold() else page.own_title
     shown = readability.strip_site_name(own, site) or readability.strip_site_name(page.title, site)
     heading = page.article.css_first("h1, h2")

@@ -1,4 +1,4 @@
-"""Folders of Markdown: Hugo, Jekyll, Eleventy, Obsidian, or none of them; or one file."""
+"""Source: a folder of Markdown (Hugo, Jekyll, Eleventy, Obsidian, or none of these), or a file."""
 
 import re
 from collections import Counter
@@ -77,17 +77,17 @@ _FENCE = re.compile(r"^[ \t>]*(```|~~~)")
 
 @dataclass(frozen=True, slots=True)
 class _SiteConfig:
-    """The program a folder is made for, and what its configuration says."""
+    """The site generator (or Obsidian) a folder is made for, and its configuration."""
 
     tool: str
     name: str = ""
     url: str = ""
-    # The patterns of posts' addresses by section; "" is for all others.
+    # Permalink patterns by section; "" is for all other sections.
     permalinks: Mapping[str, str] = field(default_factory=dict)
 
 
 def detect(path: Path) -> str | None:
-    """One Markdown file, a site of a known program, or a folder mostly of Markdown."""
+    """Recognise a Markdown file, a known generator's site, or a folder of mostly Markdown."""
     if not path.is_dir():
         return "a Markdown file" if path.is_file() and _is_markdown(path) else None
     tool = _tool(path)
@@ -104,7 +104,7 @@ def _is_markdown(path: Path) -> bool:
 
 
 def _tool(folder: Path) -> str:
-    """The program the folder is made for, by its configuration; "" for none that is known."""
+    """The program the folder is made for, found by its configuration file; "" if unknown."""
     for tool, names in _CONFIGS.items():
         if any(folders.path_exists(folder / name) for name in names):
             if tool == "hugo" and not folders.path_exists(folder / "content"):
@@ -114,7 +114,7 @@ def _tool(folder: Path) -> str:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The texts in order of their files; statuses as front matter and folders say."""
+    """Yield the texts sorted by file; front matter and folders give their statuses."""
     if path.is_dir():
         yield from _folder(path)
         return
@@ -197,7 +197,7 @@ def _configured(folder: Path) -> _SiteConfig:
 
 
 def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
-    """Why a file of the folder is no post, by its name alone; "" where it may be one."""
+    """The reason why a file cannot be a post, judged by its name alone; "" if it may be one."""
     parts = path.parts
     if len(parts) == 1 and project and _ABOUT_A_PROJECT.fullmatch(path.stem):
         return "about the project (README, LICENSE and the like), no post"
@@ -215,7 +215,7 @@ def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
 def _document(meta: front_matter.FrontMatter, name: str, site: _SiteConfig) -> RawDocument:
     path = PurePosixPath(name)
     markdown = path.suffix.lower() in SUFFIXES
-    # In a folder of its own the text is called index.md, and the folder has its name.
+    # A text with its own folder is called index.md; the folder carries its name.
     called = path.parent if path.stem == "index" and path.parent.name else path.with_suffix("")
     date = meta.date() or dates.date_in_name(called.name)
     title, body = meta.text("title"), meta.body
@@ -260,7 +260,7 @@ def _aliases(
     permalink: str,
     date: datetime | None,
 ) -> tuple[str, ...]:
-    """The names links reach it by: the file's, the front matter's, and those its program makes."""
+    """The names that links may use, from the file, the front matter and the permalink patterns."""
     slug = meta.text("slug") or dates.strip_date(called.name)
     names = [str(called), called.name, permalink]
     if site.tool == "hugo":
@@ -289,7 +289,7 @@ def _aliases(
     names += [*meta.names("aliases"), *meta.names("alias"), *meta.names("redirect_from")]
     names = [name for name in names if name and name != "/"]
     if site.url:
-        # Within the site, links are as often written with its address, or with the path it lies at.
+        # Links within a site may also start with its address or with its base path.
         inside = [name for name in names if name.startswith("/")]
         below = urlsplit(site.url).path.rstrip("/")
         names += [f"{site.url.rstrip('/')}{name}" for name in inside]
@@ -298,7 +298,7 @@ def _aliases(
 
 
 def _with_heading(title: str, body: str) -> tuple[str, str]:
-    """Title and body; a heading that is the title, or only repeats it, is taken out of the body."""
+    """Title and body; a first heading that is or repeats the title is removed from the body."""
     lines = body.split("\n")
     fenced = started = False
     for number, line in enumerate(lines):
@@ -316,7 +316,7 @@ def _with_heading(title: str, body: str) -> tuple[str, str]:
                 return title or heading, "\n".join(lines)
             return title, body
         if title:
-            return title, body  # the text begins without a heading
+            return title, body  # text precedes any heading
         started = True
     return title, body
 

@@ -1,4 +1,4 @@
-"""Medium's export: a page of h-entry markup for every story and draft, as a zip or unpacked."""
+"""Source: a Medium export, one h-entry page per story or draft, as a zip or unpacked."""
 
 import re
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ LABEL = "a Medium export"
 # posts/2020-01-31_The-Title-0a1b2c3d4e5f.html, posts/draft_The-Title-0a1b2c3d4e5f.html
 _STORY = re.compile(r"(?:^|/)posts/(?:draft|\d{4}-\d{2}-\d{2})_[^/]*\.html$")
 _ID = re.compile(r"-{1,2}([0-9a-f]{8,14})$")
-# The title and description of a page that is linked to.
+# A link preview: the title and description of another page.
 _PREVIEW = ".graf--mixtapeEmbed"
 _FIRST_STORIES = 50
 _SHORT_WORDS = 100
 
 
 def detect(path: Path) -> str | None:
-    """A zip or folder with a `posts` folder whose files are named and made as Medium does."""
+    """Recognise a zip or folder whose `posts` folder holds files with Medium's names and markup."""
     if path.is_dir():
         try:
             stories = list(islice((path / "posts").glob("*_*.html"), _FIRST_STORIES))
@@ -56,7 +56,7 @@ def _is_story(start: bytes) -> bool:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The stories in order of their files' names, which begin with the day; then the drafts."""
+    """Yield the stories sorted by file name, which begins with the date; then the drafts."""
     with untrusted_files.open_export(path) as members:
         names = sorted(
             name
@@ -83,11 +83,11 @@ def _site(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[Si
         try:
             tree = _parsed(members, name)
         except SourceError:
-            continue  # told when its turn comes
+            continue  # `_stories` reports it
         author = tree.css_first("a.p-author[href]")
         address = readability.web_url(_attribute(tree, "a.p-author[href]", "href"))
         if author is not None and address:
-            # Medium itself is nobody's site: most of what is linked there is by others.
+            # medium.com is shared: most links to it lead to other authors.
             shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
             yield SiteInfo(
                 readability.node_text(author), "" if shared else address, identity="medium"
@@ -165,7 +165,7 @@ def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
 
 
 def _looks_like_response(body: LexborNode, story: RawDocument) -> bool:
-    """Without a heading, its "title" being the words it begins with: how a response is exported."""
+    """Whether a story has no heading and begins with its own title, as exported responses do."""
     if body.css_first("h1, h2, h3, h4") is not None:
         return False
     text = readability.node_text(body).casefold()

@@ -1,6 +1,6 @@
-"""Substack's export: posts.csv and a folder of HTML, as a zip or unpacked.
+"""Source: a Substack export, posts.csv and a folder of HTML, as a zip or unpacked.
 
-The lists of readers' addresses and of what they opened lie in the same export; they are never read.
+The export also lists readers' addresses and what they opened; those files are never read.
 """
 
 import csv
@@ -35,7 +35,7 @@ _OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
 
 
 class _PostRow(NamedTuple):
-    """A post as posts.csv describes it, and the member that holds its text ("" for none)."""
+    """A row of posts.csv, and the archive member that holds its text ("" for none)."""
 
     id: str
     slug: str
@@ -44,7 +44,7 @@ class _PostRow(NamedTuple):
 
 
 def detect(path: Path) -> str | None:
-    """A zip or folder with a posts.csv that has Substack's columns."""
+    """Recognise a zip or folder with a posts.csv that has Substack's columns."""
     if path.is_dir():
         header = folders.read_head(path / "posts.csv", 4096)
         kind = "an unpacked Substack export"
@@ -63,7 +63,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The posts, in the order of posts.csv; those not published have the status "draft"."""
+    """Yield the posts in the order of posts.csv; unpublished posts have the status "draft"."""
     with untrusted_files.open_export(path) as members:
         table = _table(members)
         if not table:
@@ -82,7 +82,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _table(members: untrusted_files.ExportFiles) -> str:
-    """The name of posts.csv, nearest to the top; "" where there is none."""
+    """The name of the posts.csv with the shortest path; "" if there is none."""
     tables = [
         name
         for name in members.names
@@ -112,7 +112,7 @@ def _rows(path: Path, members: untrusted_files.ExportFiles, table: str) -> list[
             continue
         member = files.get(number, "")
         slug = slug or member.removeprefix(f"{folder}{number}.").removesuffix(".html")
-        # A row longer than the header has its rest under the key None.
+        # DictReader puts surplus fields of a row under the key None.
         plain = {key: value or "" for key, value in fields.items() if isinstance(key, str)}
         rows.append(_PostRow(number, slug, plain, member))
     if not rows and "post_id" not in text.partition("\n")[0]:
@@ -121,14 +121,14 @@ def _rows(path: Path, members: untrusted_files.ExportFiles, table: str) -> list[
 
 
 def _home(members: untrusted_files.ExportFiles, rows: list[_PostRow]) -> str:
-    """The newsletter's host, which the export does not name: where links to its own posts lead."""
+    """The newsletter's host, which the export omits: the one most links to its posts use."""
     slugs = {row.slug for row in rows}
     hosts: Counter[str] = Counter()
     for row in rows:
         try:
             text = untrusted_files.decode_text(members.read(row.member)) if row.member else ""
         except SourceError:
-            continue  # told where the post itself is read
+            continue  # `_post` reports it
         hosts.update({host.lower() for host, slug in _OWN_LINK.findall(text) if slug in slugs})
     return max(sorted(hosts), key=hosts.__getitem__, default="")
 
@@ -164,7 +164,7 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
 
 
 def _without_chrome(html: str) -> str:
-    """The post without subscribe boxes, buttons, previews of others' posts and comments."""
+    """Remove subscribe boxes, buttons and previews of others' posts and comments."""
     if not _CHROME_NAMES.search(html):
         return html
     body = readability.parse(html)

@@ -1,4 +1,4 @@
-"""Plain text: a file or a folder of them, read in pieces, so that any size will do."""
+"""Source: a plain-text file or a folder of them, read in chunks so that size does not matter."""
 
 import codecs
 import re
@@ -13,7 +13,7 @@ from ownwords.core.errors import SourceError
 LABEL = "plain text files"
 
 SUFFIXES = frozenset({".txt", ".text"})
-# Form feed ends a page; U+001C, the file separator, is followed by the next document's name.
+# A form feed ends a page; U+001C, the file separator, is followed by the next document's name.
 _SEPARATOR = re.compile("[\f\x1c]")
 _CHUNK = 64 << 10
 _PART_CHARACTERS = 1_000_000
@@ -22,7 +22,7 @@ _LONGEST_NAME = 300
 
 
 class _TextPart(NamedTuple):
-    """A document of a file, or part of one: its name ("" for none) and the part, 0 for a whole."""
+    """A document or a part of one: its name ("" for none) and part number (0: all of it)."""
 
     name: str
     part: int
@@ -30,7 +30,7 @@ class _TextPart(NamedTuple):
 
 
 def detect(path: Path) -> str | None:
-    """A text file, or a folder that holds some and no more of anything else that is read."""
+    """Recognise a text file, or a folder that holds at least one."""
     if path.is_dir():
         names = folders.count_suffixes(path)
         return "a folder of text files" if any(names[suffix] for suffix in SUFFIXES) else None
@@ -38,7 +38,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The documents of each file, in order; files of over a million characters come in parts."""
+    """Yield the documents of each file in order; any over a million characters come in parts."""
     if not path.is_dir():
         yield ExpectedCount(_expected(path))
         yield from _documents(path, untrusted_files.normalize_filename(path.name))
@@ -56,13 +56,13 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _expected(file: Path) -> int:
-    """About how many documents and parts a file will give."""
+    """An estimate of how many documents and parts a file yields."""
     try:
         with file.open("rb") as opened:
             separators = untrusted_files.count_bytes(b"\x1c", opened)
         return 1 + separators + file.stat().st_size // _PART_CHARACTERS
     except OSError:
-        return 0  # `_documents` says what is wrong
+        return 0  # `_documents` reports it
 
 
 def _documents(file: Path, name: str) -> Iterator[SourceItem]:
@@ -84,7 +84,7 @@ def _documents(file: Path, name: str) -> Iterator[SourceItem]:
 
 
 def _chunks(file: Path) -> Iterator[str]:
-    """The text of a file, never much of it at once."""
+    """Yield the text of a file in small chunks."""
     try:
         encoding = _encoding(file)
         with file.open(encoding=encoding, errors="replace", newline=None) as opened:
@@ -95,7 +95,7 @@ def _chunks(file: Path) -> Iterator[str]:
 
 
 def _encoding(file: Path) -> str:
-    """What `untrusted_files.decode` would find, found in one pass without keeping the file."""
+    """The encoding `untrusted_files.decode_text` would use, found without loading all the file."""
     with file.open("rb") as opened:
         start = opened.read(4)
         for mark, encoding in untrusted_files.BOMS:
@@ -115,7 +115,7 @@ def _encoding(file: Path) -> str:
 
 
 def _pieces(chunks: Iterator[str]) -> Iterator[_TextPart]:
-    """The documents of a file in parts of at most about a million characters."""
+    """Yield the documents of a file in parts of at most about a million characters."""
     name, part, held, looked, naming = "", 0, "", 0, False
     for chunk in chunks:
         held += chunk
@@ -145,7 +145,7 @@ def _pieces(chunks: Iterator[str]) -> Iterator[_TextPart]:
 
 
 def _end_of_part(text: str) -> int:
-    """Where to cut: behind the last blank line, else line, else word that fits."""
+    """The index to cut at: after the last blank line that fits, else the last line, else word."""
     for mark in ("\n\n", "\n", " "):
         end = text.rfind(mark, _PART_CHARACTERS // 2, _PART_CHARACTERS)
         if end >= 0:
@@ -154,7 +154,7 @@ def _end_of_part(text: str) -> int:
 
 
 def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
-    """`number` counts the documents and parts of a file from 1; 0 where there is only one."""
+    """Make a RawDocument; `number` counts a file's documents and parts from 1 (0: only one)."""
     path = PurePosixPath(file)
     name = dates.title_from_filename(path.stem)
     title, body = piece.name, piece.text
@@ -174,7 +174,7 @@ def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
 
 
 def _titled(text: str) -> tuple[str, str]:
-    """The first line as a title, where it is short and set apart by a blank line; and the rest."""
+    """Title and body; the title is a short first line followed by a blank line, else ""."""
     line, _, rest = text.lstrip("\n").partition("\n")
     below, _, _ = rest.partition("\n")
     if 0 < len(line.strip()) <= _LONGEST_TITLE and not below.strip() and rest.strip():

@@ -1,4 +1,4 @@
-"""A WordPress export (WXR): one XML file, or the several that a large site is split into."""
+"""Source: a WordPress export (WXR), one XML file or the several a large site is split into."""
 
 import html
 import re
@@ -43,7 +43,7 @@ _NOT_TEXTS = {
     "nav_menu_item": "entries of the site's menu",
 }
 _PINGS = {"pingback", "trackback"}
-# What the editors store of a film or post shown from elsewhere: its bare address.
+# Embedded videos and posts, which the editors store as a bare address or a shortcode.
 _EMBEDDED = re.compile(
     r'(?<=<div class="wp-block-embed__wrapper">)\s*https?://[^\s<>"]+\s*(?=</div>)'
     r"|^[ \t]*https?://[^\s<>\"\[\]]+[ \t\r]*$"
@@ -57,7 +57,7 @@ _TITLE_MARKS = re.compile(r"</?(?:em|i|b|strong|span|small|sup|sub|code)\b[^<>]*
 
 
 def detect(path: Path) -> str | None:
-    """An XML file that names WordPress's export format, or a folder or zip that holds some."""
+    """Recognise an XML file that names WordPress's export format, or a folder or zip with some."""
     count = safe_xml.count_exports(path, _files_in, _exports_among, _is_export)
     if not count:
         return None
@@ -66,7 +66,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The site, its posts and pages (each once, should files overlap), then what was left out."""
+    """Yield the site, its posts and pages (once each, if files overlap), then what was skipped."""
     known: set[tuple[str, str]] = set()
     left_out: Counter[tuple[str, str]] = Counter()
     introduced = False
@@ -99,7 +99,7 @@ def _is_export(path: Path) -> bool:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    # A notebook with an old export lying about is still a notebook.
+    # A folder of Markdown notes that also holds an old export is read as Markdown.
     if any(folder.glob("*.md")):
         return []
     files = (*folder.glob("*.xml"), *folder.glob("*/*.xml"))
@@ -112,7 +112,7 @@ def _exports_among(members: untrusted_files.ExportFiles) -> list[str]:
 
 
 def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
-    """The site and its authors' names by login, from what precedes the first item."""
+    """The site and its authors' names by login, read from the channel's elements."""
     channel = first if first.tag == "channel" else first.getparent()
     title = home = link = ""
     authors: dict[str, str] = {}
@@ -179,12 +179,12 @@ def _entry(
 
 
 def _plain(title: str) -> str:
-    """A title or tag without the entities and emphasis that WordPress keeps in it."""
+    """A title or tag without WordPress's entities and inline markup."""
     return html.unescape(_TITLE_MARKS.sub("", title)).strip()
 
 
 def _body(body: str) -> str:
-    """The body with what is shown from elsewhere as shortcodes, which its reader counts."""
+    """The body with embeds outside code as [embed] shortcodes, which `expand_shortcodes` counts."""
     parts = _CODE_EDGE.split(body)
     end = ""
     for number, part in enumerate(parts):
@@ -196,12 +196,12 @@ def _body(body: str) -> str:
 
 
 def _date(parts: dict[str, str]) -> datetime | None:
-    """When it was published; drafts have only zeros in post_date_gmt, and a local date at best."""
+    """The publication date; drafts have a zero post_date_gmt and at best a local date."""
     moment = parse_iso_date(parts.get("post_date_gmt", ""))
     if moment is None:
         published = parts.get("pubDate", "")
         try:
-            # The zeros once more, as a date of the year -1, which is read as 2000 otherwise.
+            # The zero date as year -0001, which the parser would read as 2000.
             moment = parsedate_to_datetime("" if "-0001" in published else published)
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         except (ValueError, TypeError, IndexError, OverflowError):
@@ -210,7 +210,7 @@ def _date(parts: dict[str, str]) -> datetime | None:
 
 
 def _parts(element: etree._Element) -> dict[str, str]:
-    """The texts of the children by name, the first of each; of two called `encoded`, by purpose."""
+    """The first child's text by local name; `encoded` becomes content: or excerpt:encoded."""
     parts: dict[str, str] = {}
     for child in element:
         name = _local(child)
@@ -223,7 +223,7 @@ def _parts(element: etree._Element) -> dict[str, str]:
 
 
 def _local(element: etree._Element) -> str:
-    """The name without its namespace, which changes with each version of the format."""
+    """The tag without its namespace, which differs between versions of the format."""
     tag = element.tag
     return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
 

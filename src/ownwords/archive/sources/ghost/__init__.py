@@ -1,4 +1,4 @@
-"""A Ghost export: the JSON file of Settings > Export, or a folder or zip that holds it."""
+"""Source: a Ghost export, the JSON file of Settings > Export, or a folder or zip that holds it."""
 
 import json
 import re
@@ -38,14 +38,14 @@ _HEAD_BYTES = 64 << 10
 _SITE_URL = "__GHOST_URL__"
 _STATUSES: dict[str, Status] = {
     "published": "published",
-    "sent": "published",  # as a newsletter only
+    "sent": "published",  # sent as a newsletter only
     "scheduled": "scheduled",
     "draft": "draft",
 }
 
 
 def detect(path: Path) -> str | None:
-    """A JSON file that begins as Ghost's do and names posts, or a folder or zip with one."""
+    """Recognise JSON with Ghost's beginning and a "posts" table, or a folder or zip with it."""
     try:
         if path.is_dir():
             return LABEL if _file_in(path) else None
@@ -58,7 +58,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The site, its posts and pages in the order of the export, then what was left out."""
+    """Yield the site, its posts and pages in the order of the export, then what was skipped."""
     name, data = _content(path)
     try:
         export = json.loads(untrusted_files.decode_text(data))
@@ -94,7 +94,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 class _ExportTables:
-    """Finds what Ghost keeps beside a post, in tables of their own."""
+    """The export's tables of tags, authors and metadata, joined to their posts."""
 
     def __init__(self, tables: Row, home: str) -> None:
         self._home = home
@@ -145,7 +145,7 @@ class _ExportTables:
 
 
 def _body(post: Row) -> tuple[str, Markup]:
-    """The rendered HTML where the export has it, else what the editor stored."""
+    """Body and markup: the rendered HTML if the export has it, else the editor's document."""
     if _word(post, "html").strip():
         return without_chrome(_word(post, "html")), "html"
     for field, convert in (("lexical", from_lexical), ("mobiledoc", from_mobiledoc)):
@@ -170,7 +170,7 @@ def _parsed(stored: object) -> Row:
 def _joined(
     tables: Row, through: str, to: str, names: Mapping[object, str]
 ) -> dict[object, list[str]]:
-    """The names that belong to each post by a table of pairs, in the order it gives."""
+    """The names linked to each post by the join table `through`, in its sort order."""
     pairs: defaultdict[object, list[tuple[int, str]]] = defaultdict(list)
     for row in _rows(tables, through):
         name, order = names.get(row.get(to)), row.get("sort_order")
@@ -198,7 +198,7 @@ def _list(tables: Row, name: str) -> list[Any]:
 
 
 def _rows(tables: Row, name: str) -> list[Row]:
-    """The rows of a table whose ids can be looked up."""
+    """The rows of a table, without those whose ids are not scalars."""
     return [
         row
         for row in _list(tables, name)
@@ -226,7 +226,7 @@ def _is_export(path: Path) -> bool:
         head = opened.read(_HEAD_BYTES)
         if not _BEGINS.match(head.removeprefix(b"\xef\xbb\xbf")):
             return False
-        # The table of posts comes late in the alphabet, hence in the file.
+        # Tables are sorted by name, so "posts" comes late in the file.
         while head:
             if b'"posts"' in head:
                 return True

@@ -1,4 +1,4 @@
-"""What Ghost's editors store (Lexical; before it Mobiledoc) as HTML, for exports that lack it."""
+"""Convert the documents of Ghost's editors (Lexical, Mobiledoc) to HTML, if an export lacks it."""
 
 import html
 from collections.abc import Callable, Iterable, Mapping
@@ -17,10 +17,10 @@ _SILENT = {"paywall", "signup", "button", "horizontalrule", "hr", "divider"}
 
 
 class UnreadableError(ValueError):
-    """The stored document has not the shape that the editor gives it."""
+    """The stored document does not have the structure its editor writes."""
 
 
-# In rendered cards: buttons, players' clocks, and what somebody else's page says of itself.
+# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
 _CARD_CHROME = (
     ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
     " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"
@@ -30,7 +30,7 @@ _CARD_CHROME = (
 
 
 def without_chrome(rendered: str) -> str:
-    """Rendered HTML with only the author's part of Ghost's cards."""
+    """Remove from rendered HTML what Ghost's cards hold besides the author's text."""
     if "kg-" not in rendered:
         return rendered
     body = readability.parse(rendered)
@@ -38,7 +38,7 @@ def without_chrome(rendered: str) -> str:
 
 
 def from_lexical(document: Node) -> str:
-    """The HTML of a Lexical document (parsed JSON); raises UnreadableError."""
+    """Convert a Lexical document (parsed JSON) to HTML; raises UnreadableError."""
     try:
         return "\n".join(filter(None, map(_lexical_block, document["root"]["children"])))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -46,7 +46,7 @@ def from_lexical(document: Node) -> str:
 
 
 def from_mobiledoc(document: Node) -> str:
-    """The HTML of a Mobiledoc document (parsed JSON, version 0.3); raises UnreadableError."""
+    """Convert a Mobiledoc document (parsed JSON, version 0.3) to HTML; raises UnreadableError."""
     try:
         return "\n".join(
             filter(None, (_mobiledoc_section(document, each) for each in document["sections"]))
@@ -73,7 +73,7 @@ def _lexical_block(node: Node) -> str:
 
 
 def _list_item(node: Node) -> str:
-    """An item; a nested list stands inside it, as a child of type list."""
+    """A list item; a nested list is a child of type "list"."""
     children = node.get("children", ())
     return _wrapped(
         "li",
@@ -118,13 +118,13 @@ def _mobiledoc_section(document: Node, section: list[Any]) -> str:
         case [10, index, *_]:
             name, *payload = document["cards"][index]
             return _card(name.removeprefix("card-"), payload[0] if payload else {})
-        case [2, *_]:  # an image by its address alone
+        case [2, *_]:  # an image, of which only the address is stored
             return ""
     raise UnreadableError
 
 
 def _markers(document: Node, markers: Iterable[list[Any]]) -> str:
-    """Runs of text; each opens some marks and closes the last so many that are open."""
+    """The HTML of text runs; each opens some tags and closes a number of the innermost open."""
     out: list[str] = []
     still_open: list[str] = []
     for kind, opened, closed, value in markers:
@@ -189,7 +189,7 @@ def _callout(card: Node) -> str:
 
 
 def _bookmark(card: Node) -> str:
-    # Its title and description are those of somebody else's page.
+    # The title and description are those of the linked page.
     return _wrapped("figure", _caption(card))
 
 

@@ -1,4 +1,4 @@
-"""A Publii site: its folder, its database alone, or a backup of it."""
+"""Source: a Publii site, given as its folder, its database alone, or a backup."""
 
 import re
 import shutil
@@ -49,7 +49,7 @@ SELECT name FROM tags JOIN posts_tags ON tags.id = tag_id WHERE post_id = ? ORDE
 
 
 def detect(path: Path) -> str | None:
-    """A site folder or its `input`, a SQLite file, or a backup with a database inside."""
+    """Recognise a site folder or its `input`, a SQLite file, or a backup that holds a database."""
     suffix = path.suffix.lower()
     try:
         if path.is_dir():
@@ -63,14 +63,14 @@ def detect(path: Path) -> str | None:
             with untrusted_files.open_packed(path) as members:
                 return "a backup of a Publii site" if _databases_among(members) else None
     except OSError:
-        pass  # `read` says what is wrong with a file of that name
+        pass  # `read` reports what is wrong with the file
     except SourceError:
         return "a tar file, as Publii's backups are" if suffix == ".tar" else None
     return "a file named as a database" if suffix in _DATABASE_SUFFIXES else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """The site, then its posts and pages by their numbers, bodies as the editor left them."""
+    """Yield the site, then its posts and pages ordered by id; bodies keep the editor's markup."""
     try:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
             private = Path(folder)
@@ -86,14 +86,14 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 @dataclass(frozen=True)
 class _SiteCopy:
-    """A private copy of a site's database, and the settings that lay beside the original."""
+    """A private copy of a site's database, with the settings files found beside the original."""
 
     database: Path
     shown: Path
     name: str
     settings: Mapping[str, str]
     note: str = ""
-    is_packed: bool = False  # a backup, whose name is another each time
+    is_packed: bool = False  # a backup: its file name changes from one backup to the next
 
 
 def _database_in(folder: Path) -> Path | None:
@@ -104,7 +104,7 @@ def _database_in(folder: Path) -> Path | None:
 
 
 def _databases_among(members: untrusted_files.ExportFiles) -> list[str]:
-    """The databases of Publii sites in a backup, those nearest its top first."""
+    """The databases of Publii sites in a backup, sorted by folder depth."""
     names = [
         name
         for name in members.names
@@ -157,7 +157,7 @@ def _unpacked(path: Path, folder: Path) -> _SiteCopy:
             )
         inside = PurePosixPath(databases[0])
         copy = folder / "db.sqlite"
-        # A journal that was packed along is needed to take back what was half-written.
+        # SQLite needs a journal packed with the database to roll back an unfinished write.
         for suffix in ("", "-journal", "-wal"):
             if f"{inside}{suffix}" in members.names:
                 with (
@@ -265,13 +265,13 @@ def _document(
         tags=tags,
         summary=untrusted_files.replace_surrogates(summary) if isinstance(summary, str) else "",
         base=url,
-        # Its address here too: another may have been declared the canonical one.
+        # The post's own address too: the canonical one may be elsewhere.
         aliases=(*names, url) if url else names,
     )
 
 
 def _standing(flags: str) -> tuple[Kind, Status]:
-    """A status is a list of flags; the strictest counts ("published,trashed" is in the trash)."""
+    """Kind and status from the list of flags; the strictest wins ("published,trashed": trashed)."""
     given = {flag.strip() for flag in flags.split(",")}
     kind: Kind = "page" if "is-page" in given else "post"
     if "trashed" in given:
@@ -282,8 +282,8 @@ def _standing(flags: str) -> tuple[Kind, Status]:
 
 
 def _markup(body: str, editor: str) -> Markup | None:
-    """How a body is written; None for blocks that cannot be read."""
-    # The note of the editor is lost in some imports, but blocks tell by themselves.
+    """The markup of a body; None for blocks that cannot be parsed."""
+    # Some imports lose the editor's name, but blocks are recognisable by their types.
     if editor == "blockeditor" or '"publii-' in body:
         blocks = parse_json(body)
         if isinstance(blocks, list) and (editor == "blockeditor" or any(map(_is_block, blocks))):
@@ -305,7 +305,7 @@ def _moment(created: object) -> datetime | None:
 
 
 def _text(value: object) -> str:
-    """A value of the database as text: SQLite lets any column hold any kind."""
+    """A database value as text: SQLite allows any type in any column."""
     if isinstance(value, bytes):
         return untrusted_files.decode_text(value)
     return "" if value is None else str(value)

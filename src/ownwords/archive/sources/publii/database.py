@@ -1,7 +1,7 @@
-"""Publii's database, opened without touching it: a private copy, checked whole before it is read.
+"""Open Publii's database without touching it: make a private copy and check it before reading.
 
-A copy because reading in place would keep a lock for as long as the reader of the posts takes, and
-Publii could not save meanwhile. It is taken in one read transaction, so none of it is half-written.
+Reading in place would hold a lock for as long as the posts are being read, and Publii could not
+save meanwhile. The copy is made in one read transaction, so it holds no unfinished write.
 """
 
 import os
@@ -23,17 +23,17 @@ COLUMNS = {
     "tags": ("id", "name", "slug"),
     "authors": ("id", "name", "username"),
 }
-# What SQLite says of a damaged schema quotes bytes of it, which Python may fail to decode.
+# SQLite's message about a damaged schema quotes its bytes, which Python may fail to decode.
 DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _HEADER_BYTES = 100
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-# What SQLite says when it would first have to finish, or take back, somebody's half-done writing.
+# Codes for a database whose unfinished write would have to be completed or rolled back first.
 _HALF_WRITTEN = {sqlite3.SQLITE_READONLY}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 
 
 def copy_database(path: Path, folder: Path) -> tuple[Path, str]:
-    """A copy of the database in `folder`, and a sentence for the author ("" where there is none).
+    """Copy the database into `folder`; returns the copy and a note for the author ("" for none).
 
     Nothing is written at or beside `path`. Raises SourceError where it is locked, half-written or
     damaged.
@@ -50,7 +50,7 @@ def copy_database(path: Path, folder: Path) -> tuple[Path, str]:
             else:
                 _back_up(path, copy)
             after = path.stat()
-            # Publii on Linux takes no lock that the system knows of, so the file itself is watched.
+            # On Linux Publii takes no system lock, so compare the file's time and size instead.
             if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
                 return copy, note
     except DATABASE_ERRORS as error:
@@ -62,7 +62,7 @@ def copy_database(path: Path, folder: Path) -> tuple[Path, str]:
 
 
 def check_header(path: Path, shown: Path) -> None:
-    """Raises SourceError if the file is no SQLite database, or shorter than its header says."""
+    """Raise SourceError if the file is not a SQLite database or is shorter than its header says."""
     with path.open("rb") as opened:
         header = opened.read(_HEADER_BYTES)
         size = os.fstat(opened.fileno()).st_size
@@ -75,7 +75,7 @@ def check_header(path: Path, shown: Path) -> None:
         )
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
-    # The page count counts only if it was written by the last change (SQLite's own rule).
+    # The header's page count is valid only if the last change wrote it (SQLite's file format).
     pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 1
     if size < max(_HEADER_BYTES, pages * page_size):
         raise SourceError(
@@ -87,10 +87,10 @@ def check_header(path: Path, shown: Path) -> None:
 
 @contextmanager
 def open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to the private copy, found whole and Publii's; texts come as bytes."""
+    """Open the private copy after checking its integrity and tables; texts come back as bytes."""
     try:
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            # Texts that are not valid UTF-8 would otherwise raise from within the cursor.
+            # Otherwise the cursor raises on texts that are not valid UTF-8.
             connection.text_factory = bytes
             _check_tables(connection, shown)
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -105,7 +105,7 @@ def open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
 
 
 def describe_error(shown: Path, error: sqlite3.Error | UnicodeDecodeError) -> SourceError:
-    """The error as a sentence about this database, and what to do."""
+    """Turn a SQLite error into a SourceError that says what is wrong and what to do."""
     if isinstance(error, UnicodeDecodeError):
         return _damaged(shown, "its list of tables is garbled")
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -142,7 +142,7 @@ def _is_wal(path: Path) -> bool:
 
 
 def _copy_with_wal(path: Path, copy: Path) -> None:
-    """Opening such a database would create files beside it; the copy is brought up to date."""
+    """Copy a database in WAL mode as files: opening it in place would create files beside it."""
     shutil.copyfile(path, copy)
     log = path.with_name(path.name + "-wal")
     if log.exists():
@@ -160,14 +160,14 @@ def _back_up(path: Path, copy: Path) -> None:
         closing(sqlite3.connect(copy, isolation_level=None)) as target,
     ):
         original.execute("BEGIN")
-        # Takes the lock, or says within the timeout why not; backup() would wait for ever.
+        # Take the lock here, where the timeout applies; backup() would wait forever.
         original.execute("SELECT count(*) FROM sqlite_master").fetchone()
         target.execute("PRAGMA synchronous = OFF")
         original.backup(target)
 
 
 def _wait_for_lock_folder(path: Path) -> str:
-    """On Linux Publii locks by a folder: there while it writes, or for good after a crash."""
+    """Wait for Publii's lock folder (Linux) to go; returns a note if it stays, as after a crash."""
     lock = path.with_name(path.name + ".lock")
     give_up = time.monotonic() + PATIENCE_S
     while lock.is_dir():

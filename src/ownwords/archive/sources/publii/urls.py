@@ -1,4 +1,4 @@
-"""Where a Publii site's posts, pages, tags and files stand on the web."""
+"""The web addresses of a Publii site's posts, pages, tags and files."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ownwords.archive.document import Kind
 
-# A post, page or tag has a number, an author a name; of a file only the beginning is replaced.
+# Posts, pages and tags have a number, authors a name; for files only the prefix is replaced.
 _INTERNAL_LINK = re.compile(
     r"#INTERNAL_LINK#/(?:(?P<kind>post|page|tag)/(?P<id>[0-9]{1,18})"
     r"|author/(?P<author>[^\s\"'<>()\\#?&]+)|(?P<list>tags|frontpage|blogpage)/1|(?P<file>file)/)"
@@ -17,7 +17,7 @@ _INTERNAL_LINK = re.compile(
 
 @dataclass(frozen=True)
 class PubliiUrls:
-    """The addresses of one site; where its domain is unknown they begin with "/"."""
+    """The addresses of one site; they begin with "/" if its domain is unknown."""
 
     domain: str = ""
     clean: bool = False
@@ -30,7 +30,7 @@ class PubliiUrls:
     page_parents: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, kind: Kind, number: int, slug: str) -> str:
-        """The address of a post or page; "" where the site's own address is unknown."""
+        """The address of a post or page; "" if the site's address is unknown."""
         if not self.domain or not slug:
             return ""
         above = self._ancestors(number) if kind == "page" else (self.posts_prefix,)
@@ -39,7 +39,7 @@ class PubliiUrls:
     def resolve(self, body: str, number: int) -> str:
         """The body with Publii's placeholders replaced by addresses, or by "ref:post/12".
 
-        Works on HTML, Markdown and block JSON alike: what is put in needs no escaping there.
+        Works on HTML, Markdown and block JSON: the replacements need no escaping in any of them.
         """
         body = body.replace("#DOMAIN_NAME#", self._address("media", "posts", str(number)) + "/")
         return _INTERNAL_LINK.sub(self._target, body)
@@ -73,13 +73,13 @@ class PubliiUrls:
 
     def _address(self, *parts: str) -> str:
         path = "/".join(part.strip("/") for part in parts if part.strip("/"))
-        # Only what would end an attribute, a Markdown link or a JSON string is escaped.
+        # Escape only what would end an attribute, a Markdown link or a JSON string.
         safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
         return f"{self.domain}/{safe}" if safe else self.domain
 
 
 def url_settings(site: Mapping[str, object]) -> PubliiUrls:
-    """The addresses that a site.config.json describes."""
+    """The address settings of a site.config.json."""
     urls = _part(_part(site, "advanced"), "urls")
     domain = _word(site, "domain").strip().rstrip("/")
     if domain and not re.match(r"(?:https?:)?//", domain):
@@ -98,7 +98,7 @@ def url_settings(site: Mapping[str, object]) -> PubliiUrls:
 
 
 def page_parents_of(pages: object) -> dict[int, int]:
-    """The tree of pages.config.json, each page with the one above it."""
+    """The page tree of pages.config.json as a map from each page's id to its parent's."""
     parents: dict[int, int] = {}
     waiting: list[tuple[object, int | None]] = [(pages, None)]
     while waiting:
@@ -114,7 +114,7 @@ def page_parents_of(pages: object) -> dict[int, int]:
 
 
 def parse_json(text: str) -> object:
-    """The JSON of a setting; None if it is none."""
+    """Parse JSON; None if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
