@@ -1,6 +1,6 @@
-"""What can be trained with so much text: plain sentences with figures, and what each rests on.
+"""Advice on what can be trained with a given amount of text, with figures and their sources.
 
-Nothing is promised that was not measured, and estimates are called so.
+Promises rest on measurements; estimates are labelled as such.
 """
 
 import json
@@ -16,16 +16,17 @@ from ownwords.archive.report import Advice
 from ownwords.archive.report.formatting import count, size
 from ownwords.archive.split import MIN_GROUPS
 
-# Hoffmann et al. 2022 ("Chinchilla"): tokens for which a model of a given size is best trained.
+# Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.
 TOKENS_PER_PARAMETER = 20
-BYTES_PER_TOKEN = 4  # of English, roughly, with a vocabulary of some thousands
+BYTES_PER_TOKEN = 4  # roughly, for English and a vocabulary of a few thousand
 GPT2_PARAMETERS = 124_000_000  # the smallest GPT-2
 
-# Muennighoff et al. 2023: repeats help nearly in full up to 4 passes and little after 16.
+# Muennighoff et al. 2023: repeated data helps nearly as much as new data up to 4 epochs, and
+# little after 16.
 FULL_PASSES = 4
 LAST_PASSES = 16
 
-# An estimate of the standard deviation of the bits of single tokens.
+# Estimated standard deviation of the bits per token.
 TOKEN_SPREAD_BITS = 3.0
 
 _TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words
@@ -43,7 +44,7 @@ MEASURED: Final = "measured.json"  # beside the weights of the shipped base
 
 
 class MeasuredBase(msgspec.Struct, frozen=True):
-    """What the shipped base gave on one author, in bits per byte of posts it had not seen."""
+    """The shipped base model's results on one author, in bits per byte of held-out posts."""
 
     author: str
     training_bytes: int
@@ -51,12 +52,12 @@ class MeasuredBase(msgspec.Struct, frozen=True):
     base_parameters: int
     from_nothing: float  # a model trained on the author's posts alone
     base: float  # the shipped base as it is
-    tuned: float  # the shipped base, tuned on the author's posts
+    tuned: float  # the shipped base, fine-tuned on the author's posts
 
 
 @cache
 def measured_base() -> MeasuredBase:
-    """The figures that were written when the shipped base was published."""
+    """The figures recorded when the shipped base was published."""
     path = files("ownwords").joinpath("base", "shipped", MEASURED)
     return msgspec.convert(json.loads(path.read_text("utf-8")), MeasuredBase)
 
@@ -64,7 +65,7 @@ def measured_base() -> MeasuredBase:
 def advise(
     own_words: int, training_words: int, training_bytes: int, posts: int, effective_posts: float
 ) -> Advice:
-    """What so much text is good for: `training_words` of the `own_words`, in `posts` texts."""
+    """Advise on a corpus: `training_words` of the `own_words`, in `posts` texts."""
     if not training_words:
         return Advice(
             "There is nothing to train on yet.",
@@ -200,11 +201,11 @@ def _part(n: int) -> str:
 
 
 def _number(n: float) -> str:
-    """A number to two figures: 48,000; 1.3 million; 2.5 billion."""
+    """A number rounded to two significant figures: 48,000; 1.3 million; 2.5 billion."""
     if n < 10:
         return f"{n:.1f}".removesuffix(".0")
     second_figure = 10.0 ** (math.floor(math.log10(n)) - 1)
-    rounded = math.floor(n / second_figure + 0.5) * second_figure  # half goes up
+    rounded = math.floor(n / second_figure + 0.5) * second_figure  # rounds half up
     for unit, name in ((1e9, "billion"), (1e6, "million")):
         if rounded >= unit:
             return f"{rounded / unit:.3g} {name}"

@@ -1,4 +1,4 @@
-"""The report on an archive: duplicates, style, decisions, split, links, phrases, personal data."""
+"""Compute an archive's report: duplicates, style, decisions, split, links, phrases, PII."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -41,15 +41,15 @@ from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import find_style_outliers
 from ownwords.core.progress import Progress
 
-_FIRST_LINE = 120  # characters of a log that are shown
+_FIRST_LINE = 120  # characters of a log's first line shown
 _OPTIONS: dict[Decision, str] = {
     "keep": "train on all of it",
     "cap": "train on as much of it as does not outweigh the other posts",
     "leave out": "do not train on it; you can still search and cite it",
 }
-_QUESTIONS = 12  # asking about every copy in a mirrored site would be a chore
-_NAMED_IDS = 3  # ids named of choices about missing texts
-_PRIVACY_TITLES = 50  # titles listed under addresses and numbers
+_QUESTIONS = 12  # limit, e.g. for a mirrored site full of copies
+_NAMED_IDS = 3  # ids of missing texts named in the note
+_PRIVACY_TITLES = 50  # documents with personal data listed by title
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class PostQuestion:
     id: str
     title: str
     text: str
-    options: Mapping[Decision, str]  # with what each means
+    options: Mapping[Decision, str]  # decision -> its meaning
     default: Decision
 
 
@@ -69,11 +69,11 @@ AskAuthor = Callable[[PostQuestion], str]
 def ask_author(
     report: Report, choices: Iterable[AuthorChoice], ask: AskAuthor
 ) -> list[AuthorChoice]:
-    """Ask about the posts that stand out and were not decided before, the longest first."""
+    """Ask about the posts that stand out and have no decision yet, the longest first."""
     chosen = {choice.id for choice in choices}
     answers: list[AuthorChoice] = []
     for post in report.posts:
-        # If no word is the author's own, every answer amounts to the same.
+        # Without own words every decision has the same effect, so do not ask.
         is_open = post.reason and post.own_words and post.flags != ["dump"]
         if not is_open or post.id in chosen or len(answers) == _QUESTIONS:
             continue
@@ -85,9 +85,9 @@ def ask_author(
 
 
 class ArchiveAnalysis:
-    """Compares the documents of an archive once, and reports on them under any choices.
+    """Compares the documents of an archive once, and fills reports for any set of choices.
 
-    Held in memory are the documents' headers and features, not their texts.
+    Holds the documents' headers and features in memory, not their texts.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ArchiveAnalysis:
             self._style = find_style_outliers(self._features, provenance.unlike_distance)
 
     def fill(self, report: Report, choices: list[AuthorChoice]) -> None:
-        """Complete the report, and store which posts are trained on."""
+        """Fill in the report, and store the selection of training posts."""
         posts = [
             PostFacts(id_, header.title, self._features[id_], _day(header))
             for id_, header in self._headers.items()
@@ -178,7 +178,7 @@ class ArchiveAnalysis:
         return self._headers[id_].title
 
     def _missing_posts(self, choices: Iterable[AuthorChoice]) -> str:
-        """A sentence about choices for posts that are not there: deleted, or misspelt."""
+        """A note on choices for posts that are not in the archive (deleted or misspelt), or ""."""
         missing = [choice.id for choice in choices if choice.id not in self._headers]
         if not missing:
             return ""
@@ -250,7 +250,7 @@ class ArchiveAnalysis:
         report.years = [years[number] for number in sorted(years)]
 
     def _find_phrases(self, report: Report, decisions: Mapping[str, PostDecision]) -> None:
-        """Of the posts that are trained on: another author's phrases are not this one's."""
+        """Find the phrases of the training posts; posts left out may be by another author."""
         sources = sample_posts(
             PhraseSource(id_, _year(self._headers[id_]), self._features[id_].own_words)
             for id_, decision in decisions.items()
@@ -260,7 +260,7 @@ class ArchiveAnalysis:
         with self._progress.stage(title, len(sources), "posts") as stage:
 
             def text_of(id_: str) -> str:
-                if stage.done < len(sources):  # some are read a second time
+                if stage.done < len(sources):  # some texts are read twice
                     stage.advance()
                 return self._archive.text(id_, OWN_KINDS)
 
@@ -290,7 +290,7 @@ class ArchiveAnalysis:
         for row, id_, link in self._archive.links():
             state, target = resolver.resolve(link.href, self._ingested.bases[id_])
             if state == "dead" and id_ in self._ingested.partial:
-                state = "site"  # the target may be in the part of the site that was not given
+                state = "site"  # the target may be in a missing part of the site
             states.append((state, target, row))
             if state == "internal":
                 report.totals.internal_links += 1

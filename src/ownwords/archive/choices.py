@@ -1,4 +1,4 @@
-"""`choices.toml`: the decision about each post that stands out, for its author to edit."""
+"""Read and write `choices.toml`, the author's editable decisions about posts."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _HEAD = """\
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of the file; empty if there is none. ConfigError if it cannot be read."""
+    """The file's content; b"" if it does not exist. Raises ConfigError if it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -47,20 +47,20 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_choices(path: Path) -> list[AuthorChoice]:
-    """The author's own decisions; one written by default and not changed since is not one."""
+    """Read the author's own decisions; unchanged defaults do not count."""
     return parse_choices(read_bytes(path), path)
 
 
 def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
-    """The author's own decisions in the file's content; ConfigError names what is wrong in it."""
+    """Parse the author's own decisions; raises ConfigError that names what is wrong."""
     try:
-        # Notepad begins its files with a byte order mark.
+        # Notepad writes a byte order mark.
         document = parse_toml(data.decode("utf-8-sig"))
     except ValueError as error:
         raise ConfigError(
             f"{path} is not valid TOML: {error}", hint="correct that line, or delete the file"
         ) from error
-    # The file is written again: what is not understood would be lost without a word.
+    # Refuse unknown content, as rewriting the file would silently lose it.
     if others := [name for name in document if name != "post"]:
         raise ConfigError(
             f"{path}: {plain(others[0], 80)!r} has no meaning here",
@@ -117,10 +117,10 @@ def carry_over(
     posts: Mapping[str, str],
     renamed: Mapping[str, str],
 ) -> list[AuthorChoice]:
-    """The choices under the present ids of posts whose id has changed.
+    """Map choices to the current ids of posts whose id has changed.
 
-    `posts` are the titles by id, `renamed` the present ids by former ones. Without an entry there,
-    a post is recognised by title and id within its source, if only one has them.
+    `posts` holds titles by id, `renamed` current ids by former ids. A post without an entry there
+    is matched by its title and its id within the source, if exactly one post has both.
     """
     carried: dict[str, AuthorChoice] = {}
     moved: list[AuthorChoice] = []
@@ -141,7 +141,7 @@ def carry_over(
 
 
 def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
-    """The file's text: the posts that stand out, and those the author decided about."""
+    """The text of choices.toml: the posts that stand out and those with an author's choice."""
     chosen = {choice.id: choice for choice in choices}
     parts = [_HEAD]
     for post in posts:
@@ -155,13 +155,13 @@ def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice])
         ]
         lines.append(f"decision = {_quoted(post.decision)}")
         if not choice:
-            # Tells a decision that the author changed from one left as it was.
+            # Lets `parse_choices` tell a changed decision from an unchanged default.
             lines.append(f"proposed = {_quoted(post.decision)}")
         lines.append(f"why = {_quoted(plain(post.reason) or flags(post))}")
         lines.append(f"words = {post.words}")
         lines.append(f"training_words = {post.training_words}")
         parts.append("\n".join(lines) + "\n")
-    # Choices about posts that are not there now are kept, since a post may come back.
+    # Keep choices about missing posts, since a post may come back.
     for choice in chosen.values():
         title = f"title = {_quoted(choice.title)}\n" if choice.title else ""
         parts.append(
@@ -172,5 +172,5 @@ def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice])
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string; JSON's escapes are among TOML's, but for the delete character."""
+    """A TOML basic string: a JSON string, whose escapes TOML shares, with DEL escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

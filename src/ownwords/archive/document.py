@@ -12,15 +12,15 @@ Status = Literal["published", "hidden", "draft", "scheduled", "private", "trashe
 Kind = Literal["post", "page"]
 SegmentKind = Literal["prose", "heading", "list", "caption", "quote", "code", "table", "log"]
 
-# The author's own words; the other kinds are somebody else's, or machine output.
+# Kinds with the author's own words; other kinds are quoted, code, or machine output.
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"prose", "heading", "list", "caption"})
 
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """A text as its source stores it, its body not yet parsed.
+    """A text as its source stores it, with an unparsed body.
 
-    `ref` names it within its source and is stable between two readings ("post/12", "notes/a.md").
+    `ref` identifies it within its source and is stable between runs ("post/12", "notes/a.md").
     `aliases` are further names by which links reach it ("post/12", "/2020/01/hats/", "A Note");
     `url` (for citations) and `ref` need not be repeated there. A link in the body whose address
     begins with `ref:` is looked up among the aliases. `base` is where relative links start: a URL
@@ -33,7 +33,7 @@ class RawDocument:
     markup: Markup
     status: Status = "published"
     kind: Kind = "post"
-    date: datetime | None = None  # aware, UTC
+    date: datetime | None = None  # timezone-aware, UTC
     url: str = ""
     author: str = ""
     tags: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
-    """Something a source leaves out, with the reason; `count` of them at once."""
+    """Items that a source leaves out: what they are, why, and how many (`count`)."""
 
     what: str  # "comment", "attachment", "file", "post"
     reason: str
@@ -55,11 +55,11 @@ class SkippedItem:
 
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """A site: its name, and its home address (links to it are internal).
+    """A site's name and home address (links to it are internal).
 
-    `whole` is False if only a part of it was given: link targets may then be in the rest.
-    `identity` begins the ids of its documents; without one, the name of the path does. It is for
-    sources whose exports are files with a new name each time.
+    `whole` is False if only a part of the site is read: link targets may be in the rest.
+    `identity` is the prefix of its documents' ids, by default the path's name. Sources set it if
+    each export has a new file name.
     """
 
     name: str
@@ -69,7 +69,7 @@ class SiteInfo:
 
 
 def site_identity(url: str, title: str) -> str:
-    """A short name of a site for the ids of its posts: its address, else its title."""
+    """A short site name as the prefix of post ids: from its address, else its title."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -88,7 +88,7 @@ class SourceNote:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCount:
-    """About how many more documents follow, to estimate the remaining time."""
+    """An estimate of how many more documents follow, for the progress display."""
 
     documents: int
 
@@ -98,9 +98,9 @@ SourceItem = RawDocument | SkippedItem | SiteInfo | SourceNote | ExpectedCount
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of text of one kind; lines end with newlines, and prose has no blank lines.
+    """A run of text of one kind; newlines separate lines, and prose has no blank lines.
 
-    `detail` is the level of a heading ("2"), the language of code, the author of a quote.
+    `detail` is a heading's level ("2"), code's language or a quote's author.
     """
 
     kind: SegmentKind
@@ -142,5 +142,5 @@ class Document:
     summary: str = ""
 
     def text(self, kinds: frozenset[SegmentKind] | None = None) -> str:
-        """The segments (of the given kinds) as plain text, a blank line between them."""
+        """The segments (of the given kinds) as plain text, separated by blank lines."""
         return "\n\n".join(s.text for s in self.segments if kinds is None or s.kind in kinds)

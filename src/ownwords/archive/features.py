@@ -1,12 +1,12 @@
-"""What is remembered of one document, so that 10,000 can be compared without holding their texts.
+"""Compact features of a document, so that 10,000 can be compared without holding their texts.
 
 Words. A word is a run of letters, digits and combining marks in any script; an apostrophe between
-two of them belongs to the word, a hyphen parts two words. In Chinese and Japanese, which put no
+two of them belongs to the word, a hyphen separates two words. In Chinese and Japanese, which put no
 spaces between words, every ideograph and kana counts as one. (Thai, Lao, Khmer and Burmese also
 write without spaces; there a stretch between two spaces counts as one word, which is too few.)
 
-Text is taken apart with numpy on code points, one call for the whole text: a word becomes a
-64-bit hash (a polynomial in its folded letters), and everything here is built on those hashes.
+Tokenisation is vectorised in numpy over code points: each word becomes a 64-bit hash (a polynomial
+in its case-folded letters), and all features are built on those hashes.
 """
 
 import builtins
@@ -30,18 +30,18 @@ from ownwords.archive.language_id import identify_language
 Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 
-# What two posts can share, and duplicates are sought in: the author's words, and what is quoted.
+# Kinds in which duplicates are sought: the author's words and quotes.
 SHARED_KINDS: frozenset[SegmentKind] = OWN_KINDS | {"quote"}
 
 SHINGLE = 5  # words
-SKETCH_FEW = 64  # a sketch has at least so many hashes where the text has as many shingles
-SKETCH_MANY = 2048  # and never more than this
-SKETCH_LEVEL = 5  # a text long enough for both keeps one shingle in 2 ** 5
-VOCABULARY = 1000  # distinct words remembered for the style, the most frequent first
-NAMED = 100  # of which so many as text, to be shown
-MIN_STYLE_WORDS = 400  # own words below which no style is remembered, as it would not be judged
-TRIGRAMS = 512  # buckets that character 3-grams are hashed into
-MAX_STYLE_WORDS = 0xFFFF  # style counts are scaled down to a text of so many words
+SKETCH_FEW = 64  # minimum sketch size, if the text has that many shingles
+SKETCH_MANY = 2048  # maximum sketch size
+SKETCH_LEVEL = 5  # default sampling: one shingle in 2 ** 5, within these limits
+VOCABULARY = 1000  # number of most frequent distinct words kept for style
+NAMED = 100  # number of these kept as text for display
+MIN_STYLE_WORDS = 400  # texts with fewer own words have no style features: they are not judged
+TRIGRAMS = 512  # hash buckets of character 3-grams
+MAX_STYLE_WORDS = 0xFFFF  # style counts of longer texts are scaled down to this length
 
 _NO_SKETCH = np.zeros(0, np.uint64)
 _NO_VOCABULARY = np.zeros(0, np.uint32)
@@ -54,7 +54,7 @@ _EMPTY: tuple[npt.NDArray[np.generic], ...] = (
     _NO_STYLE,
 )
 
-_PIECE = 1 << 18  # characters taken apart at once: bounds the memory a long text needs
+_PIECE = 1 << 18  # characters hashed at once, which bounds memory
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
 _SEPARATOR, _LETTER, _ALONE, _JOINER = 0, 1, 2, 3
@@ -63,17 +63,17 @@ _SPACE = 0x20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """What is remembered of one document. `encode_features` and `decode_features` keep it exactly.
+    """The features of one document; `encode_features` and `decode_features` round-trip exactly.
 
     `bytes` is the length of the own words in UTF-8. `exact` is a digest of the shared text (own
-    and quoted words), whatever its case, punctuation and spacing. `sketch` holds, sorted, the
-    hashes below 2 ** (64 - `level`) of its 5-word shingles: a fair sample whatever the length, so
-    that two sketches can be compared at the coarser of their levels, a 200-word note with a
-    60,000-word dump as well. `vocabulary` and `counts` are the hashes (their upper halves,
-    ascending) and counts of the own words most used, `named` the most used of these as text,
-    parted by spaces; `style` counts hashed character 3-grams. Counts are of a text of
-    `style_words` words: all own words, or scaled to 65,535. A text of fewer than
-    `MIN_STYLE_WORDS` own words has none of these four.
+    and quoted words), ignoring case, punctuation and spacing. `sketch` holds the sorted hashes
+    below 2 ** (64 - `level`) of its 5-word shingles: an unbiased sample at any length, so two
+    sketches can be compared at the coarser of their levels, even a 200-word note with a
+    60,000-word dump. `vocabulary` and `counts` are the hashes (upper halves, ascending) and counts
+    of the most frequent own words, `named` the most frequent of these as text, separated by
+    spaces; `style` counts hashed character 3-grams. Counts refer to a text of `style_words` words:
+    all own words, or scaled to 65,535. A text with fewer than `MIN_STYLE_WORDS` own words has
+    none of these four.
     """
 
     words: dict[SegmentKind, int]
@@ -87,7 +87,7 @@ class Features:
     named: str
     style: npt.NDArray[np.float32]
     private: pii.PiiMatches
-    language: str = ""  # of the own words, in English; empty if unknown
+    language: str = ""  # English name of the own words' language; empty if unknown
 
     @property
     def own_words(self) -> int:
@@ -99,7 +99,7 @@ class Features:
 
 
 class WordHashes(NamedTuple):
-    """The words of a text: their hashes, and where each begins and ends in it."""
+    """The words of a text as parallel arrays: hashes, start offsets and end offsets."""
 
     hashes: Hashes
     starts: Offsets
@@ -108,13 +108,13 @@ class WordHashes(NamedTuple):
 
 class _TextChunk(NamedTuple):
     words: WordHashes
-    plain: npt.NDArray[np.uint32]  # folded code points of the words, one space between them
-    places: Offsets  # where each of these stands in the text
+    plain: npt.NDArray[np.uint32]  # case-folded code points of the words, separated by one space
+    places: Offsets  # text offset of each code point
 
 
 @cache
 def _tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
-    """The class and the folded form of every code point of the basic plane."""
+    """Lookup tables for the Basic Multilingual Plane: character class and case-folded form."""
     kinds = np.zeros(1 << 16, np.uint8)
     folded = np.arange(1 << 16, dtype=np.uint32)
     for code in range(1 << 16):
@@ -150,14 +150,14 @@ def _classes(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], npt.
     plain[high] = codes[high]
     result[high] = _LETTER
     result[(codes >= 0x20000) & (codes < 0x40000)] = _ALONE
-    # Musical signs; everything from the playing cards to the last emoji; tags and selectors.
+    # Musical symbols; playing cards to emoji; tags and variation selectors.
     picture = ((codes >= 0x1D000) & (codes < 0x1D400)) | ((codes >= 0x1F000) & (codes < 0x20000))
     result[picture | (codes >= 0x40000)] = _SEPARATOR
     return result, plain
 
 
 def _splitmix64(values: Hashes) -> Hashes:
-    """The finaliser of splitmix64: every bit of the result depends on every bit of the value."""
+    """The splitmix64 finaliser: every output bit depends on every input bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -212,7 +212,7 @@ def _hash_chunks(text: str) -> Iterator[_TextChunk]:
 
 
 def hash_words(text: str) -> WordHashes:
-    """The words of a text in order, with their places."""
+    """Hash the words of a text in order, with their offsets."""
     chunks = [piece.words for piece in _hash_chunks(text)]
     if len(chunks) == 1:
         return chunks[0]
@@ -224,7 +224,7 @@ def hash_words(text: str) -> WordHashes:
 
 
 def count_words(text: str) -> int:
-    """How many words a text has, in any script."""
+    """The number of words in a text, in any script."""
     return sum(len(piece.words.hashes) for piece in _hash_chunks(text))
 
 
@@ -241,7 +241,7 @@ def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
 
 def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
     kept_hashes = shingles(hashes)
-    # So many levels up, a sketch would surely be full still: what lies above need not be sorted.
+    # At this level the sketch is almost surely still full, so hashes above it need no sorting.
     level = min(SKETCH_LEVEL, max(0, (len(kept_hashes) // (8 * SKETCH_FEW)).bit_length() - 1))
     likely = (
         _sorted_unique(kept_hashes[kept_hashes < np.uint64(1 << (64 - level))])
@@ -260,7 +260,7 @@ def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
 
 
 def _sorted_unique(values: Hashes) -> Hashes:
-    """Sorted, each once. (numpy's own `unique` hashes first, which is slower on so few.)"""
+    """The distinct values, sorted; faster on small arrays than `np.unique`, which hashes first."""
     values = np.sort(values)
     if len(values) > 1:
         values = values[np.concatenate(([True], values[1:] != values[:-1]))]
@@ -268,12 +268,12 @@ def _sorted_unique(values: Hashes) -> Hashes:
 
 
 def sketch_size(sketch: Hashes, level: int) -> int:
-    """How many of the sorted hashes of a sketch belong to it at a coarser level."""
+    """The number of a sketch's sorted hashes that remain at a coarser level."""
     return int(np.searchsorted(sketch, np.uint64((1 << (64 - level)) - 1), side="right"))
 
 
 def extract_features(document: Document) -> Features:
-    """What is remembered of a document."""
+    """Compute the features of a document."""
     counts: dict[SegmentKind, int] = {}
     shared = [s for s in document.segments if s.kind in SHARED_KINDS]
     for segment in document.segments:
@@ -289,7 +289,7 @@ def extract_features(document: Document) -> Features:
         chunks.append(piece.words)
         digest.update(piece.plain.tobytes())
         if len(piece.plain) and piece.plain[-1] != _SPACE:
-            # As after every other word, whether or not anything follows in the text.
+            # End each chunk with a space, so that chunk boundaries do not change the digest.
             digest.update(np.uint32(_SPACE).tobytes())
         trigrams += _trigrams(piece, own, bounds)
     words = chunks[0] if len(chunks) == 1 else _joined(chunks)
@@ -330,7 +330,7 @@ def _joined(chunks: list[WordHashes]) -> WordHashes:
 def _trigrams(
     piece: _TextChunk, own: npt.NDArray[np.bool_], bounds: Offsets
 ) -> npt.NDArray[np.int64]:
-    """Counts of the character 3-grams that lie in own words, by hash bucket."""
+    """Counts of the character 3-grams in own words by hash bucket, shape (TRIGRAMS,)."""
     if len(piece.plain) < 3:
         return np.zeros(TRIGRAMS, np.int64)
     c = piece.plain
@@ -344,7 +344,7 @@ def _trigrams(
 def _vocabulary(
     words: WordHashes, text: str, scale: float
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16], str]:
-    # Sorted by hash, then by place: the first of each run stands first in the text.
+    # Sort by hash, then index: the first of each run is the word's first occurrence.
     keyed = words.hashes & np.uint64(0xFFFFFFFF00000000) | np.arange(
         len(words.hashes), dtype=np.uint64
     )
@@ -365,7 +365,7 @@ def _vocabulary(
 
 
 def encode_features(features: Features) -> bytes:
-    """As bytes: the length of a JSON header, the header, then the arrays, little-endian."""
+    """Serialise features: the length of a JSON header, the header, the little-endian arrays."""
     header = {
         "words": features.words,
         "bytes": features.bytes,
@@ -393,7 +393,7 @@ def encode_features(features: Features) -> bytes:
 
 
 def decode_features(data: bytes) -> Features:
-    """The features that `encode_features` wrote."""
+    """Parse the bytes that `encode_features` wrote."""
     (length,) = struct.unpack_from("<I", data)
     header = json.loads(data[4 : 4 + length])
     place = 4 + length
@@ -402,7 +402,7 @@ def decode_features(data: bytes) -> Features:
     for kind, size, empty in zip(("<u8", "<u4", "<u2", "<f4"), sizes, _EMPTY, strict=True):
         array = np.frombuffer(data, dtype=kind, count=size, offset=place)
         place += array.nbytes
-        # A copy: the view would keep all of `data`. Most posts are short, and share the empty ones.
+        # Copy, as a view would keep `data` alive. Most posts are short and share the empty arrays.
         arrays.append(array.astype(array.dtype.newbyteorder("=")) if size else empty)
     emails, phones, *examples = header["private"]
     return Features(

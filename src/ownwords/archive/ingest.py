@@ -1,4 +1,4 @@
-"""Brings an archive in line with paths: reads what changed, removes what is gone."""
+"""Update an archive from paths: store new and changed documents, remove deleted ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,30 +25,30 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
 
-# Raised whenever the same body would be read differently, so that stored documents are read anew.
+# Increment when parsing changes, so that stored documents are parsed again.
 READER_VERSION = "6"
 
 
 @dataclass(slots=True)
 class IngestResult:
-    """What reading the paths brought, besides the documents now in the archive."""
+    """The results of reading the paths, besides the documents stored in the archive."""
 
     sources: list[SourceSummary] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)  # document id -> content key
     skipped: list[SkippedItem] = field(default_factory=list)
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    homes: list[str] = field(default_factory=list)  # addresses of the sites
-    partial: set[str] = field(default_factory=set)  # documents whose site is not there as a whole
-    bases: dict[str, str] = field(default_factory=dict)  # document id -> where its links start
+    homes: list[str] = field(default_factory=list)  # home addresses of the sites
+    partial: set[str] = field(default_factory=set)  # ids of documents of partly read sites
+    bases: dict[str, str] = field(default_factory=dict)  # document id -> base of its relative links
     resolver: LinkResolver = field(default_factory=LinkResolver)
-    renamed: dict[str, str] = field(default_factory=dict)  # former document id -> present one
+    renamed: dict[str, str] = field(default_factory=dict)  # former document id -> current id
 
 
 def ingest(
     archive: Archive, paths: Sequence[Path], config: ArchiveConfig, progress: Progress
 ) -> IngestResult:
-    """Bring the archive in line with the paths; only what changed is read anew."""
+    """Update the archive from the paths; only changed documents are parsed again."""
     result = IngestResult()
     before = archive.keys()
     for path, name in zip(paths, _names(paths), strict=True):
@@ -72,7 +72,7 @@ def ingest(
 
 
 def _names(paths: Sequence[Path]) -> Iterator[str]:
-    """A short name for each path, none of them twice."""
+    """Yield a short unique name for each path."""
     used: dict[str, int] = {}
     for path in paths:
         name = source_name(path)
@@ -81,7 +81,7 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
 
 
 class _SourceReader:
-    """Stores the documents of one path, and notes everything else."""
+    """Stores the documents of one path, and records the other items in the result."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class _SourceReader:
     ) -> None:
         self._archive, self._name, self._source = archive, name, source
         self._config, self._before, self._result = config, before, result
-        self._prefix = name  # of the ids of its documents
-        self._is_whole = True  # all of the site is there
+        self._prefix = name  # prefix of the document ids
+        self._is_whole = True  # False if only a part of the site is read
 
     def note(self, item: SiteInfo | SkippedItem | SourceNote) -> None:
         result = self._result
@@ -105,7 +105,7 @@ class _SourceReader:
             self._is_whole = item.whole
             self._prefix = item.identity or self._name
             summary = result.sources[-1]
-            # One export may hold several sites; it is called after the first.
+            # An export with several sites is named after the first.
             summary.site_name = summary.site_name or repair_line(item.name)
             summary.site_url = summary.site_url or item.url
         elif isinstance(item, SkippedItem):
@@ -125,7 +125,7 @@ class _SourceReader:
         key = _content_key(raw)
         if self._before.get(document_id) != key and not self._store(document_id, title, raw, key):
             return
-        if self._prefix != self._name:  # ids began with the name of the path until version 0.2
+        if self._prefix != self._name:  # until version 0.2 ids began with the path's name
             result.renamed.setdefault(f"{self._name}:{raw.ref}", document_id)
         result.keys[document_id] = key
         if not self._is_whole:
@@ -162,7 +162,7 @@ class _SourceReader:
 
 
 def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
-    """Why a document stays out of the archive; empty if it is taken in."""
+    """The reason to leave a document out of the archive; empty to take it in."""
     if document.status == "trashed":
         return "in the trash"
     if document.status == "draft" and not config.drafts:
@@ -184,7 +184,7 @@ def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
 
 
 def _free_id(wanted: str, used: dict[str, str]) -> str:
-    """A damaged export may use one ref twice; both posts are kept."""
+    """`wanted`, with a number added if it is taken: a damaged export may use a ref twice."""
     document_id, n = wanted, 1
     while document_id in used:
         n += 1

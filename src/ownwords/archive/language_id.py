@@ -1,14 +1,14 @@
-"""The language of a text, by its script or its most frequent words."""
+"""Identify the language of a text by its script or its most frequent words."""
 
 import re
 from typing import Final
 
-MIN_WORDS: Final = 25  # below, nothing is said
+MIN_WORDS: Final = 25  # shorter texts are not identified
 _SAMPLE_CHARACTERS = 6_000
-_MIN_SHARE = 0.1  # of a text's words that are among a language's frequent ones
-_MARGIN = 1.4  # how much more of them than of the next language's
+_MIN_SHARE = 0.1  # minimum share of the text's words in a language's list
+_MARGIN = 1.4  # minimum ratio to the next language's share
 _WORDS = re.compile(r"[^\W\d_]+")
-# Words of any text in a language, chosen so that related languages differ.
+# Words common in any text of a language, chosen to tell related languages apart.
 _FREQUENT: Final = {
     language: frozenset(words.split())
     for language, words in {

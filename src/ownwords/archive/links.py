@@ -1,4 +1,4 @@
-"""Where links lead: to a document of the archive, elsewhere on the site, outside, or nowhere."""
+"""Resolve links: to a document of the archive, elsewhere on the site, outside, or dead."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,25 +9,25 @@ from ownwords.archive.document import RawDocument
 
 LinkState = Literal["internal", "site", "external", "dead", "other"]
 
-# Addresses on the site itself that are no document: listings, feeds, files.
+# Addresses on the site that are not documents: listings, feeds, files.
 _NOT_A_DOCUMENT = re.compile(
     r"^$|^(subscribe|tags?|categor(y|ies)|authors?|page|feed|rss|search|archives?|media|assets|static|images?"
     r"|img|files?|uploads?|wp-content|wp-admin|content)(/|$)"
 )
 _POST_NUMBER = re.compile(r"(?<![^&])(?:p|page_id)=\d+(?![^&])")
-_DATES = re.compile(r"^(19|20)\d\d(/\d\d?){0,2}$")  # the archives of a year, a month, a day
+_DATES = re.compile(r"^(19|20)\d\d(/\d\d?){0,2}$")  # yearly, monthly and daily archive pages
 _FILE = re.compile(r"\.(?!html?$|php$|aspx?$|md$|markdown$)[a-z0-9]{2,5}$")
 
 
 @dataclass(slots=True)
 class LinkResolver:
-    """Every address by which the documents of an archive can be reached."""
+    """Resolves links by all known addresses of an archive's documents."""
 
     targets: dict[str, str] = field(default_factory=dict)  # normalised address -> document id
     hosts: set[str] = field(default_factory=set)
 
     def add(self, document_id: str, document: RawDocument) -> None:
-        """Register the addresses of a document; the first with an address keeps it."""
+        """Register the addresses of a document; an address already taken stays as it is."""
         for address in (document.url, document.ref, *document.aliases):
             if address:
                 self.targets.setdefault(_normalise(address), document_id)
@@ -36,13 +36,13 @@ class LinkResolver:
         """Register the home address of a site: links to its host are internal."""
         try:
             host = _host(urlsplit(address).netloc)
-        except ValueError:  # as an author may have typed it into a site's settings
+        except ValueError:  # an invalid address typed into a site's settings
             return
         if host:
             self.hosts.add(host)
 
     def resolve(self, href: str, base: str) -> tuple[LinkState, str]:
-        """The state of a link found in a document whose `base` is given, and its target's id."""
+        """The state of a link and the id of its target; `base` is its document's base address."""
         href = href.strip()
         if href.startswith("ref:"):
             target = self.targets.get(_normalise(unquote(href[4:])))
@@ -50,7 +50,7 @@ class LinkResolver:
         try:
             address = urljoin(base, href)
             parts = urlsplit(address)
-        except ValueError:  # "http://[" and its like
+        except ValueError:  # an invalid address such as "http://["
             return "other", ""
         if parts.scheme not in ("http", "https", "") or href.startswith("#") or not href:
             return "other", ""
@@ -60,7 +60,7 @@ class LinkResolver:
         if parts.netloc and _host(parts.netloc) not in self.hosts:
             return "external", ""
         local = _normalise(parts._replace(scheme="", netloc="").geturl())
-        if local and local in self.targets:  # of a document whose own address is not known
+        if local and local in self.targets:  # a document known only by its path
             return "internal", self.targets[local]
         path = _path(parts.path)
         if (
@@ -87,7 +87,7 @@ def _normalise(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:
         return address
-    # WordPress tells posts apart by number if its author chose no nicer addresses.
+    # WordPress's default addresses identify posts by number ("?p=12").
     number = _POST_NUMBER.search(parts.query)
     place = _path(parts.path) + (f"?{number[0]}" if number else "")
     return f"//{_host(parts.netloc)}/{place}" if parts.netloc else place

@@ -1,4 +1,4 @@
-"""Is this block a log? What a machine wrote is told from what a person wrote, with the reason."""
+"""Detect logs and other machine output in text, with a reason for each verdict."""
 
 import re
 import zlib
@@ -9,7 +9,7 @@ from ownwords.archive.document import Segment
 
 _LEAST_LINES = 8
 _LEAST_CHARACTERS = 600
-_SAMPLE_CHARACTERS = 60_000  # enough to judge by; keeps a block of any size under 20 ms
+_SAMPLE_CHARACTERS = 60_000  # sample size that keeps a block of any size under 20 ms
 
 _DATE = (
     r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.]\d\d?[-/.]\d{4}"
@@ -17,12 +17,12 @@ _DATE = (
     r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d\d?(?: \d{4})?)"
 )
-# A date with a time of day; a bare "12:30:05" begins a chapter list as well, so it does not count.
+# A date with a time of day; a bare "12:30:05" does not count, as chapter lists begin with it too.
 _STAMP = re.compile(
-    r"(?=.{0,42}?\d)(?:"  # most lines fail here, at once
+    r"(?=.{0,42}?\d)(?:"  # fast rejection of most lines
     rf".{{0,40}}?{_DATE}(?P<by>T|:|,? {{1,2}}(?:\d{{4}} )?)\d\d?:\d\d(?::\d\d)?"
     r"|\W{0,3}(?:\d\d?:)?\d\d?:\d\d[.,]\d{3}"  # 12:30:05.123
-    r"|\[ {0,6}\d{1,7}\.\d{3,9}\]"  # the kernel's [    1.234567]
+    r"|\[ {0,6}\d{1,7}\.\d{3,9}\]"  # kernel log: [    1.234567]
     r"|\W?1[0-9]{9}(?:\d{3})?(?:\.\d+)?\W"  # seconds or milliseconds since 1970
     r"|.{0,20}?\d{8}T\d{6})"
 )
@@ -38,7 +38,7 @@ _ADDRESS = re.compile(
 )
 _HEX_TOKEN = re.compile(r"(?:0x)?[0-9a-fA-F]{2,64}[:,;h]?")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
-# Dates with times stand before what people write as well, in diaries and in chats.
+# People also write after dates with times, in diaries and chats: these patterns find their words.
 _WRITTEN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _AROUND_WORDS = ".,;:!?…()<>\"“”‘’'«»*—–-~"
 _PROGRAM = re.compile(
@@ -53,10 +53,10 @@ _SIGNS = re.compile(r"[\d_]|[^\w\s]")
 
 
 def log_reason(text: str) -> str | None:
-    """The plain reason why a block of lines looks written by a machine, or None if it does not.
+    """The reason why a block of lines looks like machine output, or None if it does not.
 
-    Pure and quick. Fewer than 8 lines and 600 characters are never judged; source code, poems,
-    recipes, dialogue, lists of names or chapters and short configurations are not dumps.
+    Pure and fast. A block of fewer than 8 lines and 600 characters is never judged; source code,
+    poems, recipes, dialogue, lists of names or chapters and short configurations are not dumps.
     """
     if len(text) < _LEAST_CHARACTERS and text.count("\n") + 1 < _LEAST_LINES:
         return None
@@ -75,11 +75,11 @@ def log_reason(text: str) -> str | None:
 
 
 def is_log_line(line: str) -> bool:
-    """Whether a line, taken alone, could come from a log or a dump."""
+    """Whether a single line could come from a log or a dump."""
     line = line[:200]
     if _LEVEL.match(line) or _STACK.match(line):
         return True
-    if not _NUMBER.search(line):  # all that follows holds digits
+    if not _NUMBER.search(line):  # all further patterns need digits
         return False
     if _STAMP.match(line) or _ADDRESS.search(line):
         return True
@@ -90,10 +90,10 @@ def is_log_line(line: str) -> bool:
 
 
 def separate_logs(segments: Sequence[Segment]) -> list[Segment]:
-    """The same text with its logs told apart.
+    """Move the logs in segments of code and prose to segments of their own.
 
-    Code that is a dump becomes a log. Eight or more consecutive lines of prose which together are
-    one become one log segment, out of one paragraph or of several.
+    Code that is a dump becomes a log. Eight or more consecutive lines of prose that together look
+    like a log become one log segment, across paragraphs if need be.
     """
     result: list[Segment] = []
     prose: list[Segment] = []
@@ -115,8 +115,8 @@ def _code_is_dump(code: Segment) -> bool:
     ends = sum(1 for line in lines if _CODE_END.search(line[-80:]))
     if not _PROGRAM.fullmatch(code.detail.lower()) and (len(lines) < 3 or ends < 0.6 * len(lines)):
         return True
-    # Tables of constants are source code, however many digits they hold; what a program printed
-    # is a log, in whatever language its author had it coloured.
+    # Tables of constants are source code, however many digits they hold; program output is a log,
+    # whatever language the code block declares.
     return _by_lines(_sample(lines), len(lines), only_marks=True) is not None
 
 
@@ -144,7 +144,7 @@ def _split_prose(paragraphs: list[Segment]) -> list[Segment]:
 
 
 def _runs(marked: list[bool]) -> list[tuple[int, int]]:
-    """Stretches of at least eight lines that begin and end marked, one in five at most unmarked."""
+    """Spans of at least eight lines that start and end marked, with few unmarked lines between."""
     runs: list[tuple[int, int]] = []
     start, last, misses = -1, -1, 0
     for number, hit in enumerate([*marked, False, False, False]):
@@ -162,7 +162,7 @@ def _runs(marked: list[bool]) -> list[tuple[int, int]]:
 
 
 def _regrouped(lines: list[tuple[int, str]]) -> list[Segment]:
-    """Prose again, each paragraph with those of its lines that are left."""
+    """Rebuild prose segments from (paragraph number, line) pairs."""
     paragraphs: dict[int, list[str]] = {}
     for number, line in lines:
         paragraphs.setdefault(number, []).append(line)
@@ -170,7 +170,7 @@ def _regrouped(lines: list[tuple[int, str]]) -> list[Segment]:
 
 
 def _sample(lines: list[str]) -> list[str]:
-    """The lines, or evenly spaced ones where there are too many; overlong lines are cut."""
+    """The lines, or evenly spaced ones if there is too much text; long lines are then cut."""
     total = sum(map(len, lines))
     if total <= _SAMPLE_CHARACTERS:
         return lines
@@ -203,17 +203,17 @@ def _by_lines(lines: list[str], count: int, only_marks: bool = False) -> str | N
 
 
 def _kept_by_a_person(lines: list[str]) -> bool:
-    """Whether a person's sentences follow most of the time stamps, as in a diary or a chat."""
+    """Whether sentences follow the time stamps of most lines, as in a diary or a chat."""
     written = 0
     for line in lines:
-        # Nobody types "2024-01-02T03:04:05"; that is a machine's stamp, whatever follows.
+        # A stamp such as "2024-01-02T03:04:05" is a machine's, whatever follows.
         if (stamp := _STAMP.match(line)) and stamp["by"] and stamp["by"] not in "T:":
             written += _is_written(line[stamp.end() : stamp.end() + 300])
     return written >= 0.6 * len(lines)
 
 
 def _is_written(text: str, least: int = 3) -> bool:
-    """Whether a text is nothing but words, so many at least, and short numbers."""
+    """Whether a text has only words (at least `least`) and short numbers."""
     words = 0
     for token in text.split():
         word = token.strip(_AROUND_WORDS)
@@ -233,7 +233,7 @@ def _by_characters(lines: list[str]) -> str | None:
         return f"{encoded:.0%} of its characters are encoded data"
     tokens = joined.split()
     hexadecimal = [token for token in tokens if _hexadecimal_token(token)]
-    # Plain numbers are hexadecimal as well, but columns of them are not.
+    # Decimal numbers match too; require letters, so that columns of decimals do not count.
     lettered = sum(1 for token in hexadecimal if not token.isdecimal())
     if (
         len(tokens) >= 40
@@ -242,7 +242,7 @@ def _by_characters(lines: list[str]) -> str | None:
     ):
         return f"{len(hexadecimal) / len(tokens):.0%} of its words are hexadecimal numbers"
     signs = 1 - _letters(joined) / visible
-    # Rules and pictures drawn with signs are no data: many must be digits.
+    # Require digits, so that rules and ASCII art do not count.
     digits = sum(map(len, _NUMBER.findall(joined)))
     if signs >= 0.7 and digits >= 0.4 * visible:
         return f"{signs:.0%} of its characters are digits and symbols"
@@ -250,7 +250,7 @@ def _by_characters(lines: list[str]) -> str | None:
 
 
 def _by_shape(lines: list[str], count: int) -> str | None:
-    """One pattern of numbers, words and signs, again and again, in long lines full of numbers."""
+    """The reason if most lines repeat one pattern of numbers, words and signs, else None."""
     if len(lines) < 20:
         return None
     shapes = Counter(_WORD.sub("a", _NUMBER.sub("0", line)) for line in lines)
@@ -273,7 +273,7 @@ def _letters(text: str) -> int:
 
 
 def _encoded(text: str) -> int:
-    """Characters in words that look encoded: long, with both cases and digits, as in base64."""
+    """The number of characters in long words of both cases with digits, such as base64."""
     return sum(
         len(word)
         for word in _ENCODED.findall(text)
@@ -287,7 +287,7 @@ def _hexadecimal(line: str) -> bool:
 
 
 def _hexadecimal_token(token: str) -> bool:
-    """Whether a word is a number in base 16; "added" and "cafe" are words."""
+    """Whether a token is a hexadecimal number; "added" and "cafe" are words."""
     return (
         _HEX_TOKEN.fullmatch(token) is not None
         and (not token.isalpha() or len(token) == 2)

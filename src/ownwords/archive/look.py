@@ -1,4 +1,4 @@
-"""`ownwords look`: from any blog to an archive and the report on it."""
+"""`ownwords look`: read a blog into an archive and report on it."""
 
 import json
 import shlex
@@ -33,7 +33,7 @@ from ownwords.core.workspace import (
     writing_atomically,
 )
 
-# Raised whenever the same archive would be reported on differently.
+# Increment when the report on an unchanged archive changes.
 _REPORT_VERSION = "2"
 
 
@@ -51,13 +51,13 @@ def look(
     """Read the paths into a workspace's archive, and report on them.
 
     The workspace is `./<name>.ownwords` by default. `ask` is called about posts that stand out;
-    without it the stated defaults apply. `export` names a file for the texts, a JSON object a line.
-    Raises OwnwordsError; the workspace is then as it was.
+    without it the stated defaults apply. `export` names a file for the texts, as JSON lines.
+    Raises OwnwordsError and then leaves the workspace unchanged.
     """
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
     place = Workspace(workspace) if workspace else Workspace.default_for(paths[0])
-    paths = list({path.resolve(): path for path in paths}.values())  # each path once
+    paths = list({path.resolve(): path for path in paths}.values())  # without duplicates
     _refuse_to_read_itself(paths, place)
     if export:
         _refuse_no_file(export)
@@ -78,7 +78,7 @@ def look(
         )
         archive = archive or ArchiveConfig()
         report = run.update(paths, archive, notes)
-        # The author is asked while nothing is locked; the archive is complete without an answer.
+        # Ask the author while nothing is locked; the archive is complete without an answer.
         if ask and store.get_meta("asked") != "yes":
             if answers := ask_author(report, run.choices, ask):
                 report = run.update(paths, archive, notes, answers)
@@ -91,7 +91,7 @@ def look(
 
 
 class _LookRun:
-    """One run of `look` on an open archive: reads the paths once, reports under any choices."""
+    """One run of `look` on an open archive: reads the paths once, reports for any choices."""
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class _LookRun:
         notes: Sequence[str],
         answers: Sequence[AuthorChoice] = (),
     ) -> Report:
-        """Store and write the report under choices.toml and the answers; the file comes first.
+        """Make the report for choices.toml and the answers; the file takes precedence.
 
-        choices.toml may be edited meanwhile, by hand or by the server: it is written only if it
-        still holds what was read, else the report is made again under what it holds now.
+        choices.toml may be edited meanwhile, by hand or by the server: it is written only if it is
+        unchanged since it was read, else the report is made again from its new content.
         """
         place, store = self._place, self._store
         while True:
@@ -164,12 +164,12 @@ class _LookRun:
         report.privacy.network_calls = self._calls.count
 
     def _write_files(self, report: Report, state: str, content: bytes) -> bool:
-        """Write report.html and choices.toml, unless choices.toml has changed: then False.
+        """Write report.html and choices.toml; returns False if choices.toml has changed.
 
-        The server locks the archive, too, while it writes choices.toml.
+        The transaction keeps out the server, which locks the archive to write choices.toml.
         """
         place, store = self._place, self._store
-        # A run that was killed between its transactions left files of another state.
+        # A run killed between its transactions leaves files of another state.
         stale = store.get_meta("written") != state
         if not stale and place.report_page.exists() and place.choices.exists():
             return True
@@ -185,7 +185,7 @@ class _LookRun:
         return True
 
     def _state(self, command: str) -> str:
-        """A key of everything the report depends on: if it is the same, so is the report."""
+        """A digest of everything the report depends on; an equal digest means an equal report."""
         assert self._ingested is not None
         read = self._ingested
         return digest(
@@ -202,7 +202,7 @@ class _LookRun:
 
 @contextmanager
 def _opened_archive(place: Workspace, progress: Progress) -> Iterator[tuple[Archive, list[str]]]:
-    """The archive, verified, and notes for the report; a damaged one is set aside and made anew."""
+    """Open and verify the archive; a damaged one is set aside and rebuilt, with a note."""
     notes: list[str] = []
     try:
         store = Archive(place.archive)
@@ -227,7 +227,7 @@ def _opened_archive(place: Workspace, progress: Progress) -> Iterator[tuple[Arch
 
 
 def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
-    """Refuse a workspace inside a path, unless its name shows that it is one."""
+    """Refuse a workspace inside a source path, unless its name marks it as a workspace."""
     root = place.root.resolve()
     for path in paths:
         folder = path.resolve()
@@ -241,7 +241,7 @@ def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
 
 
 def _refuse_no_file(export: Path) -> None:
-    """Refuse a bad --export before anything is read, which may take long."""
+    """Refuse an invalid --export path before the reading, which may take long."""
     if export.is_dir():
         raise WorkspaceError(f"{export} is a folder", hint="give the name of a file to --export")
     if not export.parent.is_dir():
@@ -253,7 +253,7 @@ def _refuse_no_file(export: Path) -> None:
 
 @contextmanager
 def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
-    """Write the events of this look to its log, replacing the last one's."""
+    """Write the events of this run to its log, replacing the previous run's."""
     folder = place.runs / "look"
     log = folder / "metrics.jsonl"
     with translate_os_errors(log):
@@ -273,7 +273,7 @@ def _fingerprint(ingested: IngestResult) -> str:
 
 def _new_report(paths: Sequence[Path], place: Workspace, ingested: IngestResult) -> Report:
     first = ingested.sources[0]
-    # Several sources together have no name but their workspace's.
+    # Several sources together are named after the workspace.
     name = source_name(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
     return Report(
         name=first.site_name or path_text(Path(name)),
@@ -286,7 +286,7 @@ def _new_report(paths: Sequence[Path], place: Workspace, ingested: IngestResult)
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
-    """The command that reads the same again; settings files say what flags cannot."""
+    """The command that repeats this run; settings without a flag are in settings files."""
     words = ["ownwords", "look", *(path_text(path) for path in paths)]
     for name in ("drafts", "hidden", "private"):
         if getattr(archive, name):
@@ -312,7 +312,7 @@ def _nothing_found(paths: Sequence[Path], ingested: IngestResult) -> CorpusError
 
 
 def _export(store: Archive, path: Path, stage: Stage) -> None:
-    """Write one JSON object per line and document: its text, its segments, its decision."""
+    """Write a JSON line per document: its metadata, decision, text and segments."""
     selection = store.selection()
     with writing_atomically(path) as file:
         for document in store.documents():

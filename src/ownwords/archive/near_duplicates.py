@@ -1,9 +1,9 @@
-"""Posts that are the same text twice, and posts that share most of one: found, verified, shown.
+"""Find and verify exact and near-duplicate posts, with passages to show.
 
-Candidates come from an inverted index over the sketches, so that nothing is compared with
-everything; only candidates are read again in full. Two posts are near-duplicates where at least
-`share` of the distinct 5-word shingles of the shorter stand in the longer. A shingle that very
-many posts hold (a newsletter's footer) makes no candidates.
+Candidates come from an inverted index over the sketches, which avoids comparing all pairs; only
+candidates are read again in full. Two posts are near-duplicates if at least `share` of the distinct
+5-word shingles of the shorter occur in the longer. A shingle in very many posts (a newsletter's
+footer) makes no candidates.
 """
 
 from collections import Counter
@@ -24,21 +24,21 @@ from ownwords.archive.features import (
     sketch_size,
 )
 
-MIN_SHINGLES = 8  # of the shorter text; below, only an exact copy is told
+MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 
-_COMMON_POSTS = 20  # a hash held by more posts than this, and by
+_COMMON_POSTS = 20  # a hash in more posts than this, and in
 _COMMON_SHARE = 0.05  # more than this share of them, is boilerplate
-_COMMON_LEAST = 8  # as many as may hold any hash
-_NEIGHBOURS = 16  # of the posts that hold a hash, each is paired with so many that follow it
-_INDEX_LIMIT = 4_000_000  # hashes in the index; beyond, a coarser sketch is used
-_LENIENT = 0.5  # a candidate may seem so much less alike than asked: sketches are samples
-_SETTLED = 3  # verified pairs after which a post is not compared within its group again
+_COMMON_LEAST = 8  # minimum of that limit for every hash
+_NEIGHBOURS = 16  # each post with a hash is paired with this many following ones
+_INDEX_LIMIT = 4_000_000  # hashes in the index; above this a coarser sketch level is used
+_LENIENT = 0.5  # factor on `share` for candidates, as sketches are samples
+_SETTLED = 3  # verified pairs after which a post is no longer compared within its group
 _AT_ONCE = 2_000_000  # pairs counted
-_CACHE = 32  # texts taken apart at a time
+_CACHE = 32  # shingled texts cached
 
 _PASSAGES = 4
 _WIDTH = 24  # words of a passage
-_FAR = 200  # words; a part left out that is longer is no difference, but another text
+_FAR = 200  # words; a longer gap between matches is another text, not a difference
 
 _Counts = npt.NDArray[np.int64]
 
@@ -47,8 +47,8 @@ _Counts = npt.NDArray[np.int64]
 class DuplicatePair:
     """Two documents that share text, `id` before `other_id` in order.
 
-    `share` of the shorter one's shingles stand in the longer. `passages` are side by side,
-    (of `id`, of `other_id`): first where they differ, then where they agree.
+    `share` is the fraction of the shorter text's shingles found in the longer. `passages` holds
+    pairs (from `id`, from `other_id`): first where they differ, then where they agree.
     """
 
     id: str
@@ -59,7 +59,7 @@ class DuplicatePair:
 
 
 class _ShingledText:
-    """A text taken apart for comparison."""
+    """A text with its words and shingles, for comparison."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,11 +71,11 @@ class _ShingledText:
 def find_near_duplicates(
     features: Mapping[str, Features], text_of: Callable[[str], str], share: float
 ) -> list[DuplicatePair]:
-    """The pairs that share at least `share`, most alike first.
+    """The pairs that share at least `share`, the most similar first.
 
-    `text_of` gives a document's shared text (own words and quotes) by its id. Of many exact copies
-    each is paired with the first alone; a group of many near-duplicates is linked through, without
-    naming every pair in it.
+    `text_of` returns a document's shared text (own words and quotes) by id. Exact copies are each
+    paired only with the first; a large group of near-duplicates is connected by some of its pairs,
+    not all.
     """
     exact, firsts = _exact(features)
     pairs = [_copy(first, other, text_of) for first, other in exact]
@@ -99,7 +99,7 @@ def find_near_duplicates(
 
 
 def duplicate_groups(pairs: Iterable[DuplicatePair]) -> list[frozenset[str]]:
-    """The documents that hang together through pairs, each group once, in order of its first id."""
+    """The connected groups of documents, sorted by their first id."""
     joined = _UnionFind()
     for pair in pairs:
         joined.join(pair.id, pair.other_id)
@@ -107,7 +107,7 @@ def duplicate_groups(pairs: Iterable[DuplicatePair]) -> list[frozenset[str]]:
 
 
 class _UnionFind:
-    """Union-find."""
+    """Union-find with path compression; the smallest id is the root."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
@@ -135,13 +135,13 @@ class _UnionFind:
 
 
 def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Exact copies paired with the first of each, and the ids with one of each text."""
+    """(original, copy) pairs of exact copies, and the ids of the distinct texts."""
     first: dict[bytes, str] = {}
     copies: list[tuple[str, str]] = []
     for id_ in sorted(features):
         document = features[id_]
         if document.style_words == 0 and not len(document.sketch):
-            continue  # nothing but what a machine wrote, or nothing at all
+            continue  # no own or quoted words
         if (original := first.setdefault(document.exact, id_)) != id_:
             copies.append((original, id_))
     return copies, sorted(first.values())
@@ -156,7 +156,7 @@ def _copy(original: str, copy: str, text_of: Callable[[str], str]) -> DuplicateP
 
 
 def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]]:
-    """Pairs of positions whose sketches share enough."""
+    """Pairs of indices into `posts` whose sketches share enough."""
     if len(posts) < 2:
         return []
     limit = _index_level(posts)
@@ -164,10 +164,10 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     hashes, owner, held = _index(cut)
     levels = np.array([max(one.level, limit) for one in posts])
     common = held > _held_by_many(hashes, levels)
-    boilerplate = hashes[common]  # sorted, as the index is; each as often as it is held
+    boilerplate = hashes[common]  # sorted, with repetitions
     if len(boilerplate):
         cut = [one[~_contains(boilerplate, one)] for one in cut]
-    # One row a level, one column a post: how much of its sketch is left at that level.
+    # Sketch sizes, shape (levels, posts).
     left = np.array([[sketch_size(one, at) for one in cut] for at in range(int(levels.max()) + 1)])
     shared = (held > 1) & ~common
     found: list[tuple[int, int]] = []
@@ -180,7 +180,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
 
 
 def _index_level(posts: Sequence[Features]) -> int:
-    """The finest level at which the index holds no more than it may."""
+    """The finest level at which the index stays within its limit."""
     level = 0
     while sum(sketch_size(post.sketch, level) for post in posts) > _INDEX_LIMIT:
         level += 1
@@ -188,7 +188,7 @@ def _index_level(posts: Sequence[Features]) -> int:
 
 
 def _index(cut: Sequence[Hashes]) -> tuple[Hashes, _Counts, _Counts]:
-    """Every hash, ascending; whose it is, ascending among equals; and how many hold it."""
+    """The sorted hashes, the post that owns each (ascending among equals), the owners' number."""
     hashes = np.concatenate(cut)
     owner = np.repeat(np.arange(len(cut)), [len(one) for one in cut])
     order = np.argsort(hashes, kind="stable")
@@ -199,10 +199,10 @@ def _index(cut: Sequence[Hashes]) -> tuple[Hashes, _Counts, _Counts]:
 
 
 def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
-    """For each sorted hash, how many may hold it before it is taken for boilerplate.
+    """For each sorted hash, the number of posts above which it counts as boilerplate.
 
-    A hash in the upper half of its level's range can stand only in the sketches of that level or a
-    finer one, so that fewer of them make it common.
+    A hash in the upper half of its level's range occurs only in sketches of that level or a finer
+    one, so its limit is lower.
     """
     many = max(_COMMON_POSTS, _COMMON_SHARE * len(levels))
     limits = np.full(len(hashes), many)
@@ -217,11 +217,11 @@ def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
 def _count_pairs(
     hashes: Hashes, owner: _Counts, held: _Counts, posts: int
 ) -> Iterator[tuple[_Counts, _Counts]]:
-    """Pairs a * posts + b of owners of the same hash, and how many hashes they share.
+    """Yield the pairs of owners of a common hash, as a * posts + b, and how many hashes they share.
 
-    In several parts, by owner a, where there are too many pairs to be counted at once.
+    Counts in several parts, by owner a, if there are too many pairs for one.
     """
-    # The k-th of those that hold a hash is paired with those after it.
+    # Each owner of a hash is paired with the owners after it.
     parts = 1 + int(np.minimum(held, _NEIGHBOURS).sum()) // _AT_ONCE
     for part in range(parts):
         keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -236,14 +236,14 @@ def _count_pairs(
 
 
 def _contains(sorted_hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
-    """Which of the wanted are among the sorted (of which there is at least one)."""
+    """A mask of the `wanted` hashes that are in `sorted_hashes`, which must not be empty."""
     place = np.minimum(np.searchsorted(sorted_hashes, wanted), len(sorted_hashes) - 1)
     is_member: npt.NDArray[np.bool_] = sorted_hashes[place] == wanted
     return is_member
 
 
 def _compare(left: _ShingledText, right: _ShingledText) -> float:
-    """The share of the shorter one's distinct shingles that stand in the longer."""
+    """The share of the distinct shingles of the shorter text that occur in the longer."""
     few, many = sorted((left.distinct, right.distinct), key=len)
     if len(few) < MIN_SHINGLES:
         return 0.0
@@ -251,12 +251,12 @@ def _compare(left: _ShingledText, right: _ShingledText) -> float:
 
 
 def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str, str], ...]:
-    """A few passages of both: two where they part, then two where they agree at most length."""
+    """Pairs of passages: up to two where the texts differ, then their longest matches."""
     distinct, first = np.unique(right.shingles, return_index=True)
     place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
     here = np.flatnonzero(distinct[place] == left.shingles)
     there = first[place[here]]
-    # Between two neighbouring matches the texts part where either goes on further than one word.
+    # The texts differ between neighbouring matches if either advances by more than one word.
     steps, jumps = np.diff(here), np.diff(there)
     parts = np.flatnonzero(
         ((steps > 1) | (jumps > 1)) & (jumps > 0) & (jumps < _FAR) & (steps < _FAR)
@@ -265,7 +265,7 @@ def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str,
         parts = parts[[0, len(parts) // 2]]
     passages = [_at(left, right, int(here[i]), int(there[i])) for i in parts]
     if not passages and here[-1] + SHINGLE == len(left.words.starts):
-        # Nothing parts them on the way: show how the longer one goes on.
+        # The left text ends with the last match: show how the right one continues.
         back = min(SHINGLE, int(here[-1]), int(there[-1]))
         passages.append(_at(left, right, int(here[-1]) - back, int(there[-1]) - back))
     begins = np.flatnonzero(np.concatenate(([True], (steps != 1) | (jumps != 1))))
@@ -283,7 +283,7 @@ def _at(
 
 
 def _excerpt(text: _ShingledText, first: int, width: int) -> str:
-    """So many words on one line, with dots where the text goes on."""
+    """`width` words from word `first` on one line, with "…" where the text continues."""
     starts, ends = text.words.starts, text.words.ends
     last = min(first + width, len(starts)) - 1
     if last < first:

@@ -1,15 +1,14 @@
-"""Favourite phrases: the turns of three to seven words that an author keeps coming back to.
+"""Favourite phrases: runs of three to seven words that an author repeats.
 
-A phrase stands within a clause, its words parted by single spaces, in three posts or more. It
-holds a word that is not among the archive's most frequent, and no digit; it does not end in one
-of the very commonest words, and does not stand inside a longer phrase that is about as frequent.
-A paragraph of five words or more, or a clause of nine (of six, where it stands in every third post)
-that comes back word for word counts once: a signature, a standing opening.
+A phrase lies within a clause, its words separated by single spaces, and occurs in at least three
+posts. It has a word that is not among the archive's most frequent, and no digit; it does not end in
+one of the very commonest words, nor lie inside a longer phrase that is about as frequent. A
+paragraph of at least five words, or a clause of nine (of six, if it is in over a third of the
+posts), that is repeated word for word counts once: a signature or a standard opening.
 
-Memory is bounded by a sample: of an archive of more than two million own words so many are read,
-in whole posts chosen by a hash of their ids, and the counts are of that sample. The posts in
-which the chosen phrases stand are read once more, to show each phrase as it is most often
-written.
+A sample bounds memory: from an archive of more than two million own words that many are read, in
+whole posts chosen by a hash of their ids, and the counts refer to the sample. Posts with the chosen
+phrases are read once more, to show each phrase in its most frequent spelling.
 """
 
 from collections import Counter
@@ -31,17 +30,17 @@ MIN_POSTS = 3
 OVERALL = 20
 PER_YEAR = 3
 
-_FREQUENT = 120  # words that say nothing by themselves: the archive's most frequent
-_GLUE = 14  # of which no phrase ends in one of the very first
-# Words of what counts once if repeated; a shorter clause may be a phrase itself.
+_FREQUENT = 120  # number of most frequent words, which are not telling by themselves
+_GLUE = 14  # number of commonest words in which no phrase may end
+# Minimum words of a clause and a paragraph that count once if repeated.
 _STANDING, _STANDING_PARAGRAPH = 9, 5
-# A shorter clause too, if it stands in so many of the posts: nobody's favourite is in every third.
+# A shorter clause counts once too, if it is in this share of the posts.
 _SHORT_STANDING, _SHARE_STANDING = 6, 1 / 3
 _AS_FREQUENT = 0.75
-_RICH = 2  # such words in a year's phrase, which is drawn from few posts
-_TIMES_MORE = 2.0  # a year's phrase stands in so many times the share of posts of other years
-_SHOWN_IN = 8  # posts read to see how a phrase is written
-_LOOKED_AT = 500  # candidates, the best first
+_RICH = 2  # telling words required in a year's phrase, as a year has few posts
+_TIMES_MORE = 2.0  # minimum ratio of the phrase's share of posts in the year to other years
+_SHOWN_IN = 8  # posts read to find a phrase's spelling
+_LOOKED_AT = 500  # best candidates considered
 _CACHE = 64
 _KEY = b"ownwords phrases"
 
@@ -50,7 +49,7 @@ _Scores = npt.NDArray[np.float64]
 
 
 class PhraseSource(NamedTuple):
-    """A post whose own words are counted; `year` 0 where it has no date."""
+    """A post to sample and its number of own words; `year` is 0 without a date."""
 
     id: str
     year: int
@@ -59,36 +58,37 @@ class PhraseSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _WordSample:
-    """The words of all sampled posts in a row: which word, in which clause, of which post."""
+    """The words of all sampled posts, concatenated: each word's rank, clause and post."""
 
     posts: Sequence[PhraseSource]
-    ranks: npt.NDArray[np.int32]  # 0 the most frequent word
+    ranks: npt.NDArray[np.int32]  # per word; 0 is the most frequent
     counts: _Numbers  # of each rank
     vocabulary: Hashes  # of each rank
-    clauses: npt.NDArray[np.int32]  # -1: repeated, counted where it stood first
+    clauses: npt.NDArray[np.int32]  # per word; -1 in a repeated clause, which is counted only once
     owners: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class _Ngrams:
-    """Candidates of one length: as ranks of words, where they stand, and how often."""
+    """Candidate phrases of one length: word ranks, counts, scores and occurrences."""
 
-    words: npt.NDArray[np.int32]  # one row a candidate
+    words: npt.NDArray[np.int32]  # shape (candidates, length)
     posts: _Numbers
     counts: _Numbers
     scores: _Scores
-    places: _Numbers  # of all occurrences, candidate by candidate
-    begins: _Numbers  # where each candidate's occurrences begin among the places
+    places: _Numbers  # word indices of all occurrences, grouped by candidate
+    begins: _Numbers  # index in `places` of each candidate's first occurrence
     good: npt.NDArray[np.bool_]
-    rich: npt.NDArray[np.bool_]  # holds two words or more that say something
+    rich: npt.NDArray[np.bool_]  # has at least two telling words
 
 
 def favourite_phrases(
     chosen: Sequence[PhraseSource], text_of: Callable[[str], str]
 ) -> list[Phrase]:
-    """The best phrases over all years, then the most telling of each; none for under three posts.
+    """The best phrases over all years, then the most distinctive of each year.
 
-    `chosen` are of `sample_posts`; `text_of` gives a post's own words by its id.
+    `chosen` comes from `sample_posts`; `text_of` returns a post's own words by id. Fewer than three
+    posts give no phrases.
     """
     if len(chosen) < MIN_POSTS:
         return []
@@ -108,7 +108,7 @@ def favourite_phrases(
 
 
 def sample_posts(posts: Iterable[PhraseSource]) -> list[PhraseSource]:
-    """All posts, or so many as the sample holds; in order of their ids."""
+    """The posts sorted by id, or a sample of them with at most `SAMPLE` words."""
     ordered = sorted(post for post in posts if post.words)
     if sum(post.words for post in ordered) <= SAMPLE:
         return ordered
@@ -150,7 +150,7 @@ def _read(posts: Sequence[PhraseSource], text_of: Callable[[str], str]) -> _Word
 
 
 def _once(text: str, seen_paragraphs: set[int]) -> Iterator[str]:
-    """The paragraphs that did not stand anywhere before."""
+    """Yield the paragraphs that have not occurred before."""
     for paragraph in text.split("\n\n"):
         words = paragraph.split()
         if len(words) >= _STANDING_PARAGRAPH:
@@ -162,7 +162,7 @@ def _once(text: str, seen_paragraphs: set[int]) -> Iterator[str]:
 
 
 def _breaks(text: str, words: WordHashes) -> npt.NDArray[np.bool_]:
-    """At which words a clause begins: where more than a space or line end stands before."""
+    """A mask of the words that begin a clause: those not preceded by just a space or newline."""
     breaks = np.ones(len(words.starts), bool)
     if len(breaks):
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
@@ -173,7 +173,7 @@ def _breaks(text: str, words: WordHashes) -> npt.NDArray[np.bool_]:
 
 
 def _clauses(hashes: Hashes, breaks: npt.NDArray[np.bool_], posts: int) -> npt.NDArray[np.int32]:
-    """The number of the clause each word stands in; -1 in one repeated word for word."""
+    """The clause number of each word; -1 in a clause repeated word for word."""
     if not len(hashes):
         return np.zeros(0, np.int32)
     begins = np.flatnonzero(breaks)
@@ -191,7 +191,7 @@ def _clauses(hashes: Hashes, breaks: npt.NDArray[np.bool_], posts: int) -> npt.N
 
 
 def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _Ngrams:
-    """The candidates of a length; good are those that may be shown."""
+    """Count the n-grams of `length` words; `good` marks those that may be shown."""
     n = max(0, len(sample.ranks) - length + 1)
     inside = sample.clauses[:n] == sample.clauses[length - 1 :][:n]
     places = np.flatnonzero(inside & (sample.clauses[:n] >= 0))
@@ -210,10 +210,10 @@ def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _
     counts, posts = counts[enough], posts[enough]
     begins = np.cumsum(counts) - counts
     words = sample.ranks[places[begins][:, None] + np.arange(length)]
-    # How much more often the words stand together than chance would have it, in nats.
+    # Pointwise mutual information of the words, in nats.
     logs = np.log(sample.counts / len(sample.ranks))
     together = np.log(counts / len(sample.ranks)) - logs[words].sum(axis=1)
-    # A word that is frequent by this phrase alone says something all the same.
+    # Occurrences outside this phrase: a word frequent only through the phrase is telling.
     elsewhere = sample.counts[words] - counts[:, None]
     telling = elsewhere < _count_at(sample, _FREQUENT)
     good, rich = telling.any(axis=1), telling.sum(axis=1) >= _RICH
@@ -223,14 +223,14 @@ def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _
 
 
 def _count_at(sample: _WordSample, rank: int) -> int:
-    """How often the word of a rank stands there; in a small archive a smaller rank is taken."""
+    """The count of the word at `rank`, or at a smaller rank in a small archive."""
     return int(sample.counts[min(rank, len(sample.counts) // 4)]) if len(sample.counts) else 0
 
 
 def _swallowed(
     places: _Numbers, begins: _Numbers, posts: _Numbers, longer: _Ngrams | None, n: int
 ) -> npt.NDArray[np.bool_]:
-    """Which candidates stand inside a longer one that is good and about as frequent."""
+    """A mask of the candidates inside a longer good one that is about as frequent."""
     most = np.zeros(len(posts), np.int64)
     if longer is not None and len(longer.posts) and len(posts):
         at = np.full(n, -1, np.int64)
@@ -242,14 +242,14 @@ def _swallowed(
 
 
 class _PhraseTexts:
-    """Phrases as they are written in the posts."""
+    """Finds how phrases are spelled in the posts."""
 
     def __init__(self, sample: _WordSample, text_of: Callable[[str], str]) -> None:
         self._sample = sample
         self._read = lru_cache(_CACHE)(lambda id_: (text := text_of(id_), hash_words(text)))
 
     def text(self, turns: _Ngrams, i: int) -> str:
-        """The candidate as most often written; empty if it holds a digit."""
+        """A candidate's most frequent spelling; empty if it has a digit."""
         first = int(turns.begins[i])
         places = turns.places[first : first + int(turns.counts[i])]
         wanted = self._sample.vocabulary[turns.words[i]]
@@ -270,7 +270,7 @@ class _PhraseTexts:
 def _best(
     turns: Sequence[_Ngrams], scores: Sequence[_Scores], most: int, shown: _PhraseTexts
 ) -> Iterator[tuple[int, int, str]]:
-    """(which length, which candidate, its text) of the best that do not overlap one another."""
+    """Yield the best candidates that do not overlap, as (index of length, candidate, text)."""
     ranked = sorted(
         (-score, t, i)
         for t, (ngrams, by) in enumerate(zip(turns, scores, strict=True))
@@ -295,7 +295,7 @@ def _best(
 def _by_year(
     turns: Sequence[_Ngrams], sample: _WordSample, shown: _PhraseTexts
 ) -> Iterator[Phrase]:
-    """The phrases that stand in far more of a year's posts than of the other years'."""
+    """Yield the phrases that are in a far larger share of a year's posts than of other years'."""
     year_of = np.array([post.year for post in sample.posts])
     years = sorted({post.year for post in sample.posts} - {0})
     if len(years) < 2:
@@ -317,7 +317,7 @@ def _by_year(
 def _in_year(
     turns: _Ngrams, owners: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_]
 ) -> tuple[_Numbers, _Numbers]:
-    """In how many of the chosen posts each candidate stands, and how often in them."""
+    """Per candidate, the number of chosen posts with it and its occurrences in them."""
     n = len(turns.posts)
     candidate = np.repeat(np.arange(n), turns.counts)
     owner = owners[turns.places]

@@ -1,19 +1,19 @@
-"""E-mail addresses and phone numbers in a text: counted, and shown only masked.
+"""Find e-mail addresses and phone numbers in a text; counts them and shows only masked examples.
 
-Meant to be quiet: a number is taken for a phone only where it is written as one (a leading `+` or
+Avoids false alarms: a number counts as a phone only if it is written as one (a leading `+` or
 `00`, an area code in brackets, groups as people group phone numbers after a word such as "tel."),
-so that dates, amounts, ISBNs, versions, IP addresses and order numbers are let pass. A bare run
-of digits is never taken for a phone.
+so that dates, amounts, ISBNs, versions, IP addresses and order numbers do not count. A bare run
+of digits never counts as a phone number.
 """
 
 import re
 from dataclasses import dataclass
 
-EXAMPLES = 3  # per kind and document; each distinct one once
+EXAMPLES = 3  # distinct examples per kind and document
 
 _EMAIL = re.compile(
     r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}(?!png|jpe?g|gif|svg|webp|css|js)"
-    r"[^\W\d_]{2,24}(?![\w@-])(?!:[\w/])",  # neither a picture's name nor git's host:path
+    r"[^\W\d_]{2,24}(?![\w@-])(?!:[\w/])",  # not an image name, nor git's host:path
 )
 # +48 601 234 567, 0048 601 234 567, +1 (415) 555-0132, (020) 7946 0958
 _PHONE = re.compile(
@@ -37,7 +37,7 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PiiMatches:
-    """How many addresses and numbers a text holds, and a few of them masked, in order."""
+    """The numbers of e-mail addresses and phone numbers in a text, and masked examples."""
 
     emails: int = 0
     phones: int = 0
@@ -48,7 +48,7 @@ NO_PII = PiiMatches()
 
 
 def find_pii(text: str) -> PiiMatches:
-    """The e-mail addresses and phone numbers in `text`."""
+    """Find the e-mail addresses and phone numbers in `text`."""
     emails = _EMAIL.findall(text) if "@" in text else []
     phones = _phones(text)
     if not emails and not phones:
@@ -59,7 +59,7 @@ def find_pii(text: str) -> PiiMatches:
 
 
 def _phones(text: str) -> list[str]:
-    # A phone number has seven digits at least, close together; most texts have none such.
+    # Fast path: a phone number has at least seven close digits, which most texts lack.
     if not _SEVEN.search(text):
         return []
     spans: dict[int, str] = {}
@@ -73,19 +73,19 @@ def _phones(text: str) -> list[str]:
 
 def _plausible(number: str) -> bool:
     digits = _DIGITS.findall(number)
-    # A country code makes it longer: "+1 000 000" is no number to call.
+    # With a country code it needs more digits: "+1 000 000" is not a phone number.
     least = 9 if number.startswith(("+", "00")) else 7
     return least <= len(digits) <= 15 and len(set(digits)) > 1 and not _DATE.match(number)
 
 
 def mask_email(address: str) -> str:
-    """`jane@example.org` as `j…@e….org`."""
+    """Mask `jane@example.org` as `j…@e….org`."""
     name, _, host = address.partition("@")
     return f"{name[0]}…@{host[0]}….{host.rpartition('.')[2]}"
 
 
 def mask_phone(number: str) -> str:
-    """`+48 601 234 567` as `+48 … 67`: the country code, if written apart, and two digits."""
+    """Mask `+48 601 234 567` as `+48 … 67`: keeps a separate country code and two digits."""
     digits = "".join(_DIGITS.findall(number))
     start = re.match(r"\+\d{1,3}(?=[ ().-])", number)
     lead = start.group() + " " if start else ("+" if number.startswith("+") else "")

@@ -1,7 +1,7 @@
-"""Which posts a model is trained on, and how many words of each.
+"""Select the posts that a model is trained on, and how many words of each.
 
-A decision concerns training only: every post stays in the archive, can be searched and cited, and
-the author's own choice overrides every default.
+A decision concerns training only: every post stays in the archive and can be searched and cited.
+The author's own choice overrides every default.
 """
 
 from collections import Counter
@@ -21,10 +21,10 @@ Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
 DecidedBy = Literal["default", "you"]
 
-# A post this many times the median length dominates from a lower share on.
+# A post longer than this many times the median counts as dominant from a lower share.
 _LOWER_DOMINANT_SHARE = 0.6
 _TIMES_MEDIAN = 4
-_MIN_COPY_LENGTH = 0.8  # of the longest copy: an earlier, shorter one is kept instead down to this
+_MIN_COPY_LENGTH = 0.8  # of the longest copy's length: the earliest copy at least this long is kept
 _CHOSEN: dict[Decision, str] = {
     "keep": "you chose to keep it",
     "cap": "you chose to cap it",
@@ -34,7 +34,7 @@ _CHOSEN: dict[Decision, str] = {
 
 @dataclass(frozen=True, slots=True)
 class PostFacts:
-    """A document as the selection sees it."""
+    """The facts about a document that the selection needs."""
 
     id: str
     title: str
@@ -44,7 +44,7 @@ class PostFacts:
 
 @dataclass(frozen=True, slots=True)
 class AuthorChoice:
-    """The author's decision about a post; `title` helps to find a post whose id has changed."""
+    """The author's decision about a post; `title` identifies a post whose id has changed."""
 
     id: str
     decision: Decision
@@ -53,12 +53,12 @@ class AuthorChoice:
 
 @dataclass(frozen=True, slots=True)
 class PostDecision:
-    """The decision about a post, why, and how many words (its first ones) are trained on."""
+    """The decision about a post, its reason, and how many of its first words are trained on."""
 
     id: str
     flags: tuple[Flag, ...]
     decision: Decision
-    reason: str  # empty for a post that is simply kept
+    reason: str  # empty for an unremarkable post
     training_words: int
     by: DecidedBy = "default"
 
@@ -70,7 +70,7 @@ def select_posts(
     config: ProvenanceConfig,
     choices: Iterable[AuthorChoice] = (),
 ) -> dict[str, PostDecision]:
-    """A decision on every post, by id, independent of the order of the arguments."""
+    """Decide on every post; returns decisions by id, whatever the order of the arguments."""
     by_id = {post.id: post for post in sorted(posts, key=lambda post: post.id)}
     chosen = {choice.id: choice.decision for choice in choices}
     shares = _shares(by_id)
@@ -91,13 +91,13 @@ def select_posts(
 
 
 def effective_posts(words: Iterable[int]) -> float:
-    """How many posts of equal length would be as varied: the inverse Simpson index."""
+    """The effective number of posts of equal length: the inverse Simpson index."""
     counts = [n for n in words if n > 0]
     return sum(counts) ** 2 / sum(n * n for n in counts) if counts else 0.0
 
 
 def main_language(features: Iterable[Features]) -> str:
-    """The language of more than half of the own words; empty if there is none."""
+    """The language of more than half of the own words of known language; empty if none."""
     words: Counter[str] = Counter()
     for document in features:
         words[document.language] += document.own_words
@@ -121,7 +121,7 @@ def _flags(
     duplicates = {id_ for pair in pairs for id_ in (pair.id, pair.other_id)}
     ordered = sorted(shares.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
-    # Of three posts each may have a third of the words: require at least twice an even share.
+    # With few posts even shares are large: require at least twice an even share.
     limit = max(config.dominant_share, 2 / max(1, len(by_id)))
     language = main_language(post.features for post in by_id.values())
     flags: dict[str, tuple[Flag, ...]] = {}
@@ -144,7 +144,7 @@ def _flags(
 def _default(
     post: PostFacts, share: float, flags: tuple[Flag, ...], distance: float
 ) -> tuple[Decision, str]:
-    """The default decision about a post regardless of the others, with its reason."""
+    """The default decision about a post by itself, with its reason."""
     unlike = f"it reads unlike your other posts ({distance:.1f} times the usual spread away)"
     if "language" in flags:
         unlike = f"it is in {post.features.language}, unlike most of your posts"
@@ -173,7 +173,7 @@ def _surplus_copies(
     decisions: Mapping[str, PostDecision],
     pairs: Sequence[DuplicatePair],
 ) -> dict[str, str]:
-    """Of each group of copies, all but the best one, with the reason to leave them out."""
+    """All copies but the best of each group, with the reason to leave each out."""
     inside = {id_ for id_, post in decisions.items() if post.decision != "leave out"}
     reasons: dict[str, str] = {}
     for group in duplicate_groups(p for p in pairs if p.id in inside and p.other_id in inside):
@@ -193,9 +193,9 @@ def _surplus_copies(
 
 
 def _best_copy(by_id: Mapping[str, PostFacts], group: Set[str], chosen: Set[str]) -> str:
-    """The copy to keep: one the author chose, else the earliest of those about as long as any.
+    """The copy to keep: one the author chose, else the earliest of about the longest.
 
-    A short note that a long post took up later must not push out the long post, hence the length.
+    The length matters because a short early note must not replace a long post that includes it.
     """
     length = {id_: by_id[id_].features.own_words for id_ in group}
     longest = max(length.values())
@@ -215,7 +215,7 @@ def _apply_cap(
         for id_, post in decisions.items()
         if post.decision != "leave out" and post.training_words
     }
-    # A post that the author chose to keep is kept in full.
+    # A post that the author chose to keep is not capped.
     uncapped = {
         id_ for id_ in words if decisions[id_].by == "you" and decisions[id_].decision == "keep"
     }
@@ -246,15 +246,15 @@ def _apply_cap(
 
 
 def cap_limit(words: Iterable[int], cap: float, uncapped: int = 0) -> int:
-    """The most words to take of a post so that none is more than `cap` of all that are taken.
+    """The word limit per post at which no post exceeds the share `cap` of all words taken.
 
-    `uncapped` words are taken besides. If nothing needs to be cut, the length of the longest post.
+    `uncapped` words are taken in addition. If no cut is needed, returns the longest post's length.
     """
     longest_first = sorted(words, reverse=True)
     share = Fraction(cap).limit_denominator(10**6)
     rest = sum(longest_first) + uncapped
     for cut, longest in enumerate([*longest_first, 0]):
-        # With the longest ones cut to L: L = cap * (cut * L + rest).
+        # With the `cut` longest posts cut to L: L = cap * (cut * L + rest).
         limit = share * rest / (1 - share * cut) if share * cut < 1 else Fraction(rest)
         if longest <= limit:
             return int(limit) if cut else longest

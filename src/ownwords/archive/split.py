@@ -1,4 +1,4 @@
-"""Training, validation and test split: whole posts, near-duplicates together, reproducible."""
+"""Reproducible training, validation and test split of whole posts, near-duplicates together."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,31 +11,31 @@ from ownwords.archive.settings import MIN_TRAIN_SHARE, SplitConfig
 
 Side = Literal["train", "validation", "test"]
 
-MIN_GROUPS = 5  # with fewer, everything is for training
+MIN_GROUPS = 5  # with fewer groups, everything is for training
 
 _KEY = b"ownwords split 1"
-_MAX_OVERSHOOT = 1.25  # a side may exceed its share by this factor, since posts are not divided
+_MAX_OVERSHOOT = 1.25  # a side may exceed its quota by this factor, as posts are not divided
 
 
 @dataclass(frozen=True, slots=True)
 class SplitInput:
-    """A document to split; one without training words is on no side."""
+    """A document to split; without training words it is on no side."""
 
     id: str
-    exact: bytes  # digest of its text
+    exact: bytes  # digest of the text
     words: int  # training words
-    train_only: bool = False  # capped or dominant: a bad test of the other posts
+    train_only: bool = False  # capped or dominant, and so not representative for testing
 
 
 @dataclass(frozen=True, slots=True)
 class PostSplit:
-    """The side of each document, and a sentence if nothing could be held out."""
+    """The side of each document by id, and a note if nothing could be held out."""
 
     sides: dict[str, Side]
     note: str = ""
 
     def counts(self, documents: Iterable[SplitInput]) -> SplitCounts:
-        """Posts and words on each side."""
+        """The number of posts and words on each side."""
         posts: Counter[str] = Counter()
         words: Counter[str] = Counter()
         for document in documents:
@@ -61,8 +61,8 @@ def split_posts(
 ) -> PostSplit:
     """Assign each document a side; groups of near-duplicates stay on one side.
 
-    Documents are ordered by a keyed hash of id and content, so a new post moves only posts at the
-    edge of a side.
+    Groups are ordered by a keyed hash of id and content, so a new post moves only posts near the
+    boundary of a side.
     """
     groups = _group([doc for doc in documents if doc.words > 0], duplicates)
     sides: dict[str, Side] = {id_: "train" for group in groups for id_ in group.ids}
@@ -118,7 +118,7 @@ def _hash(document: SplitInput) -> bytes:
 
 
 def _fill(free: Sequence[_SplitGroup], quota: float, limit: float) -> list[_SplitGroup]:
-    """Groups in order until the quota is met, skipping those that are too long for the rest."""
+    """Take groups in order until the quota is met, skipping those that would exceed it."""
     chosen: list[_SplitGroup] = []
     words = 0
     for group in free:
@@ -128,7 +128,7 @@ def _fill(free: Sequence[_SplitGroup], quota: float, limit: float) -> list[_Spli
             if words >= quota:
                 break
     if not chosen:
-        # None is short enough: the shortest, if that leaves enough to train on.
+        # None fits: take the shortest, if that leaves enough to train on.
         shortest = min(free, key=lambda group: (group.words, group.key), default=None)
         chosen = [shortest] if shortest and shortest.words <= limit else []
     return chosen

@@ -1,6 +1,6 @@
-"""`archive.sqlite`: documents, segments and links in one file; `ownwords ask` adds its index.
+"""The store `archive.sqlite`: documents, segments and links; `ownwords ask` adds its index.
 
-Documents, the selection and the report carry checksums: damage is noticed when they are read.
+Documents, the selection and the report have checksums, so that reading them detects damage.
 """
 
 import json
@@ -25,8 +25,8 @@ from ownwords.archive.document import (
 )
 from ownwords.core.errors import InUseError, WorkspaceError
 
-# Raised whenever the tables change; an archive of another version is made anew, since all of it
-# comes from the author's own files.
+# Increment when the tables change; an archive of another version is rebuilt from the author's
+# own files.
 VERSION = 3
 CHECKSUM_BYTES = 16
 _TABLES_OF_ALL_VERSIONS = {"documents"}
@@ -64,7 +64,7 @@ _HEADERS = """
 
 
 class DamagedArchiveError(WorkspaceError):
-    """The archive's file is damaged; `ownwords look` rebuilds it from the author's own files."""
+    """The archive file is damaged; `ownwords look` rebuilds it from the author's own files."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.reason = reason
@@ -76,7 +76,7 @@ class DamagedArchiveError(WorkspaceError):
 
 
 class Archive:
-    """An open archive. Changes become visible, all at once, when `transaction` ends well."""
+    """An open archive; its changes become visible together when `transaction` succeeds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class Archive:
             try:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA temp_store = MEMORY")
-                self._db.execute("PRAGMA cache_size = -65536")  # KiB; spares rewriting index pages
+                self._db.execute("PRAGMA cache_size = -65536")  # 64 MiB, to hold index pages
                 self._refuse_others()
                 if self._version() != VERSION:
                     self._start_anew()
@@ -94,7 +94,7 @@ class Archive:
                 raise
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._db.close()
 
     def __enter__(self) -> "Archive":
@@ -105,35 +105,35 @@ class Archive:
 
     @classmethod
     def over(cls, path: Path, connection: sqlite3.Connection) -> "Archive":
-        """The archive at `path` on a connection that is open already."""
+        """Wrap an open connection to the archive at `path`."""
         archive = cls.__new__(cls)
         archive.path, archive._db = path, connection
         return archive
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All changes made inside, or none of them, even after a crash."""
+        """Apply all changes made inside or none of them, even after a crash."""
         with translate_sqlite_errors(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk has already rolled it back
+                if self._db.in_transaction:  # SQLite rolls back by itself if the disk is full
                     self._db.execute("ROLLBACK")
                 raise
 
     def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         with translate_sqlite_errors(self.path):
-            # Not `yield from`: a caller that stops early would then close the cursor, which
-            # complains where the database is closed already.
+            # Not `yield from`: if the caller stops early, that closes the cursor, which fails
+            # once the database is closed.
             for row in self._db.execute(sql, parameters):  # noqa: UP028
                 yield row
 
     # ---- writing
 
     def put(self, document: Document, key: str, body: ParsedBody, features: bytes) -> None:
-        """Store a document, in place of an older one of the same id."""
+        """Store a document, replacing any with the same id."""
         self.remove([document.id])
         header = (
             document.id,
@@ -172,11 +172,11 @@ class Archive:
         )
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Delete documents, with everything that belongs to them."""
+        """Delete documents and everything that belongs to them."""
         self._db.executemany("DELETE FROM documents WHERE id = ?", ((id_,) for id_ in ids))
 
     def set_links(self, states: Iterable[tuple[str, str, int]]) -> None:
-        """Store where links lead: (state, target document, row)."""
+        """Store the links' targets: (state, target document, row)."""
         self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
 
     def set_selection(self, rows: Iterable[tuple[str, str, str, int, str]]) -> None:
@@ -194,17 +194,17 @@ class Archive:
     # ---- reading
 
     def keys(self) -> dict[str, str]:
-        """The content key of every document."""
+        """The content keys of all documents by id."""
         return dict(self._rows("SELECT id, key FROM documents"))
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
-        """All documents, or those of these ids, one at a time, in order of date and id."""
+        """Yield all documents sorted by date and id, or those with these ids sorted by id."""
         order = "coalesce(date, '9999'), id" if ids is None else "id"
         for header, text_checksum in self._headers(ids, order):
             yield replace(header, segments=self._segments(header.id, text_checksum))
 
     def headers(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
-        """All documents, or those of these ids, without their segments, in order of id."""
+        """Yield all documents, or those with these ids, without segments, sorted by id."""
         for header, _ in self._headers(ids, "id"):
             yield header
 
@@ -219,13 +219,13 @@ class Archive:
             yield self._header(row), text_checksum
 
     def tags(self) -> dict[str, tuple[str, ...]]:
-        """The tags of all documents by id; takes a tenth of the time of reading the headers."""
+        """The tags of all documents by id; ten times faster than reading the headers."""
         rows = self._rows("SELECT id, tags FROM documents ORDER BY id")
         with self._unreadable_is_damage():
             return {id_: tuple(json.loads(tags)) for id_, tags in rows}
 
     def text(self, document_id: str, kinds: frozenset[SegmentKind]) -> str:
-        """The text of a document's segments of these kinds; empty for an unknown document."""
+        """The text of a document's segments of these kinds; empty for an unknown id."""
         row = next(
             self._rows("SELECT text_checksum FROM documents WHERE id = ?", (document_id,)), None
         )
@@ -245,7 +245,7 @@ class Archive:
         return tuple(Segment(*row) for row in rows)
 
     def features(self) -> Iterator[tuple[str, bytes]]:
-        """The stored features of every document."""
+        """Yield the encoded features of every document, after checking them."""
         for id_, stored in self._rows("SELECT id, features FROM documents ORDER BY id"):
             features = stored[:-CHECKSUM_BYTES]
             if features + checksum([(features,)]) != stored:
@@ -253,7 +253,7 @@ class Archive:
             yield id_, features
 
     def dropped(self) -> dict[str, int]:
-        """What was removed from the bodies, by reason, over all documents."""
+        """How much was removed from the bodies of all documents, by reason."""
         return dict(
             self._rows(
                 "SELECT j.key, sum(j.value) FROM documents, json_each(dropped) j GROUP BY j.key"
@@ -261,19 +261,19 @@ class Archive:
         )
 
     def segments_of_kind(self, kind: str) -> Iterator[tuple[str, str]]:
-        """(document id, text) of the segments of one kind."""
+        """Yield the segments of one kind as (document id, text)."""
         yield from self._rows(
             "SELECT document, text FROM segments WHERE kind = ? ORDER BY document, position",
             (kind,),
         )
 
     def links(self) -> list[tuple[int, str, Link]]:
-        """(row, document id, link) of every link."""
+        """All links as (row, document id, link)."""
         rows = self._rows("SELECT rowid, document, href, text FROM links ORDER BY rowid")
         return [(row, document, Link(href, text)) for row, document, href, text in rows]
 
     def internal_links(self) -> list[tuple[str, str, str]]:
-        """(document, text of the link, target document) of every internal link."""
+        """All internal links as (document id, link text, target document id)."""
         return list(
             self._rows(
                 "SELECT document, text, target FROM links WHERE state = 'internal' ORDER BY rowid"
@@ -281,9 +281,9 @@ class Archive:
         )
 
     def selection(self) -> dict[str, tuple[str, int, str]]:
-        """By document: decision, training words, split."""
+        """The selection by document id: decision, training words, split."""
         rows = sorted(self._selection_rows())
-        # A document that was removed since takes its row along.
+        # Removing a document deletes its row too.
         if rows and checksum(rows).hex() != self.get_meta("selection"):
             raise DamagedArchiveError(self.path, "its selection of posts was changed")
         return {document: (decision, words, split) for document, decision, words, split in rows}
@@ -292,7 +292,7 @@ class Archive:
         yield from self._rows("SELECT document, decision, training_words, split FROM selection")
 
     def get_meta(self, key: str) -> str:
-        """A stored value, empty if there is none."""
+        """The value stored under a key; empty if there is none."""
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         value: str = row[0] if row else ""
         checked = key == "report" and value
@@ -301,7 +301,7 @@ class Archive:
         return value
 
     def verify(self) -> None:
-        """Read everything once; raises DamagedArchiveError for the first damage found."""
+        """Read everything once; raises DamagedArchiveError at the first damage."""
         for (message,) in self._rows("PRAGMA quick_check(1)"):
             if message != "ok":
                 raise DamagedArchiveError(self.path, message)
@@ -321,7 +321,7 @@ class Archive:
         self._verify_search_index()
 
     def _verify_search_index(self) -> None:
-        """Check the tables that `ownwords ask` adds, where rows end with a checksum."""
+        """Check the tables that `ownwords ask` adds, whose rows end with a checksum."""
         for name in self._named("table"):
             columns = [row[1] for row in self._rows(f'PRAGMA table_info("{name}")')]
             if name in _OWN_TABLES or columns[-1:] != ["checksum"]:
@@ -376,7 +376,7 @@ class Archive:
 
     def _start_anew(self) -> None:
         with self.transaction():
-            # Triggers and virtual tables first: these take tables of their own with them.
+            # Triggers and virtual tables first: dropping a virtual table drops its shadow tables.
             for kind in ("trigger", "virtual table", "view", "table"):
                 for name in self._named(kind):
                     self._db.execute(f'DROP {kind.removeprefix("virtual ")} "{name}"')
@@ -395,21 +395,21 @@ class Archive:
 
 
 def is_current(path: Path) -> bool:
-    """Whether the file is an archive of this version; another version's is made anew."""
+    """Whether the file is an archive of this version; others are rebuilt."""
     with path.open("rb") as file:
         header = file.read(64)
-    # Bytes 60 to 63 of a database are its user_version.
+    # Bytes 60 to 63 of a SQLite file hold its user_version.
     return int.from_bytes(header[60:]) == VERSION
 
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into a sentence about the archive at `path`."""
+    """Translate SQLite's errors to errors that explain what is wrong with the archive at `path`."""
     try:
         yield
     except (sqlite3.ProgrammingError, sqlite3.NotSupportedError):
-        raise  # a bug of ours
-    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes damaged bytes
+        raise  # a bug in ownwords
+    except UnicodeDecodeError as error:  # SQLite's message quotes damaged bytes
         raise DamagedArchiveError(path, "its schema is garbled") from error
     except sqlite3.DatabaseError as error:
         message = str(error)
@@ -431,14 +431,14 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def checksum(rows: Iterable[Sequence[object]]) -> bytes:
-    """A digest of rows of text, numbers and bytes, in their order."""
+    """A digest of rows of text, numbers and bytes, in order."""
     digest = blake2b(digest_size=CHECKSUM_BYTES)
     for row in rows:
         for value in row:
             data = (
                 value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
             )
-            # With the type: a flipped byte can turn a text into a blob of the same bytes.
+            # Include the type: a flipped bit can turn a text into a blob of the same bytes.
             digest.update(b"%s %d:" % (type(value).__name__.encode(), len(data)))
             digest.update(data)
         digest.update(b"\n")

@@ -1,18 +1,17 @@
-"""Which posts read unlike the others: Burrows' Delta, made robust and fair to short posts.
+"""Find posts whose style differs: Burrows' Delta, made robust and fair to short posts.
 
-The yardstick is the archive's own most frequent words, those that stand in at least half of the
-posts (up to 150), and its character 3-grams, hashed into buckets. No list of function words is
-shipped: in a long enough text the most frequent words are the function words of whatever language
-it is in, so a Polish or German blog is measured as well as an English one. A word that is
-frequent because of the blog's one subject is frequent in all its posts, and tells none of them
-apart.
+The features are the archive's own most frequent words that occur in at least half of the posts (up
+to 150), and its character 3-grams, hashed into buckets. No list of function words is needed: in a
+long enough text the most frequent words are the function words of its language, so a Polish or
+German blog is measured as well as an English one. A word that is frequent because of the blog's
+subject is frequent in all its posts, and distinguishes none of them.
 
-How far a post's rate of a word lies from the mean rate of the others is divided by what would be
-expected of one more post of its length: the spread between posts and the chance of counting in a
-text so long, added. The mean of these over the words, and that over the 3-grams, averaged, is the
-post's Delta. Its logarithm is compared with that of the others (median, median absolute
-deviation). Every post weighs the same, whatever its length, so that a long one cannot become the
-norm; posts found unlike are taken out of the norm, and all are measured once more.
+The distance of a post's word rate from the mean rate of the other posts is divided by the deviation
+expected of another post of its length: the variance between posts plus the sampling variance of
+counts in a text that long. A post's Delta is the average of two means of these scores: over the
+words and over the 3-grams. Its logarithm is compared with the others' by median and median absolute
+deviation, as a robust z. All posts weigh the same whatever their length, so that a long one cannot
+define the norm; outliers are removed from the norm, and all posts are scored again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,15 +23,15 @@ import numpy.typing as npt
 
 from ownwords.archive.features import MIN_STYLE_WORDS, TRIGRAMS, Features, hash_words
 
-MIN_WORDS = MIN_STYLE_WORDS  # own words below which a post is not judged
-MIN_POSTS = 8  # posts that can be judged, below which none is
+MIN_WORDS = MIN_STYLE_WORDS  # posts with fewer own words are not judged
+MIN_POSTS = 8  # with fewer posts to judge, none is judged
 
-_WORDS = 150  # of the archive's most frequent
-_SPREAD = 0.5  # share of the posts a word must stand in
-_SAMPLE = 1000  # posts that choose the words
+_WORDS = 150  # maximum number of most frequent words used
+_SPREAD = 0.5  # minimum share of the posts a word must occur in
+_SAMPLE = 1000  # posts from which the words are chosen
 _ROUNDS = 4
-_FLOOR = 0.05  # least spread of log Delta: below it posts differ by chance of counting alone
-_BLOCK = 1000  # posts measured at once
+_FLOOR = 0.05  # minimum spread of log Delta: smaller differences are sampling noise
+_BLOCK = 1000  # posts scored at once
 _EVIDENCE = 5
 
 _Matrix = npt.NDArray[np.float32]
@@ -42,7 +41,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class StyleOutlier:
-    """A post that reads unlike the others: its robust z, and the words that show it most."""
+    """A post whose style differs from the others: its robust z, and the words that differ most."""
 
     id: str
     distance: float
@@ -51,16 +50,16 @@ class StyleOutlier:
 
 @dataclass(frozen=True, slots=True)
 class StyleComparison:
-    """The posts found unlike, furthest first; how many could be judged, and a sentence if none."""
+    """The outliers, the furthest first; the number of posts judged, and a note if none."""
 
     outliers: tuple[StyleOutlier, ...] = ()
     judged: int = 0
     note: str = ""
-    distances: Mapping[str, float] = field(default_factory=dict)  # of every post judged
+    distances: Mapping[str, float] = field(default_factory=dict)  # robust z by post id
 
 
 def find_style_outliers(features: Mapping[str, Features], distance: float) -> StyleComparison:
-    """The posts whose robust z is at least `distance`."""
+    """Find the posts whose robust z is at least `distance`."""
     ids = sorted(id_ for id_, one in features.items() if one.own_words >= MIN_WORDS)
     if len(ids) < MIN_POSTS:
         return StyleComparison(
@@ -84,7 +83,7 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
 
 
 def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
-    """The hashes, ascending, of the words to measure by, and the words."""
+    """The words used as features: their hashes (ascending) and texts."""
     sample = posts[:: -(-len(posts) // _SAMPLE)]
     known = _names(sample)
     keys = np.concatenate([post.vocabulary for post in sample])
@@ -108,7 +107,7 @@ def _names(sample: Iterable[Features]) -> dict[int, str]:
 
 
 def _rates(posts: Sequence[Features], vocabulary: npt.NDArray[np.uint32]) -> _Matrix:
-    """One row a post: the share of its words that each word is, then its 3-grams per word."""
+    """Feature rates, shape (posts, words + TRIGRAMS): word shares, then 3-grams per word."""
     n = len(vocabulary)
     rates = np.zeros((len(posts), n + TRIGRAMS), np.float32)
     for row, post in zip(rates, posts, strict=True):
@@ -124,13 +123,13 @@ def _rates(posts: Sequence[Features], vocabulary: npt.NDArray[np.uint32]) -> _Ma
 
 
 class _StyleNorm(NamedTuple):
-    """Sums over the posts that make the norm, from which one can be taken out."""
+    """Sums over the posts in the norm, from which a single post can be subtracted."""
 
     posts: int
     total: _Vector
     squares: _Vector
     chance: float  # sum of 1 / words
-    least: float  # a rate below which nothing was seen
+    least: float  # floor of the mean rate: half an occurrence
 
 
 def _norm(rates: _Matrix, words: _Vector, in_norm: _Mask) -> _StyleNorm:
@@ -146,7 +145,7 @@ def _norm(rates: _Matrix, words: _Vector, in_norm: _Mask) -> _StyleNorm:
 def _scores(
     norm: _StyleNorm, rates: _Matrix, words: _Vector, inside: _Mask
 ) -> tuple[_Vector, _Vector]:
-    """How far out each rate is, and the mean of the others; `inside`: it is in the norm."""
+    """Each rate's z-score and the others' mean; `inside` marks the posts that are in the norm."""
     own = rates.astype(float)
     once = inside.astype(float)[:, None]
     others = norm.posts - once
@@ -161,7 +160,7 @@ def _scores(
 def _judge(
     rates: _Matrix, words: _Vector, n_words: int, distance: float
 ) -> tuple[_Vector, _StyleNorm, _Mask]:
-    """The robust z of every post, the norm at last, and which posts made it."""
+    """The robust z of every post, the final norm, and a mask of the posts in it."""
     in_norm = np.ones(len(rates), bool)
     for left in reversed(range(_ROUNDS)):
         norm = _norm(rates, words, in_norm)
@@ -174,10 +173,10 @@ def _judge(
         logs = np.log(deltas)
         middle = np.median(logs[in_norm])
         spread = 1.4826 * np.median(np.abs(logs[in_norm] - middle))
-        # Of a few posts the median deviation comes out too small.
+        # Correct the median deviation, which is too small for few posts.
         z = (logs - middle) / (max(float(spread), _FLOOR) * (1 + 2 / in_norm.sum()))
         near = z < distance
-        # A norm of fewer than two thirds of the posts would be one author's out of two.
+        # Stop before the norm has fewer than two thirds of the posts: there may be two authors.
         too_few = near.sum() < max(MIN_POSTS - 2, 2 / 3 * len(rates))
         if too_few or not left or (near == in_norm).all():
             break
@@ -188,7 +187,7 @@ def _judge(
 def _evidence(
     names: Sequence[str], rates: _Matrix, scores: _Vector, means: _Vector
 ) -> tuple[str, ...]:
-    """The words that put a post furthest out, as an author would say it."""
+    """The words whose rates differ most, in plain words: '"upon" 9 times as often'."""
     evidence: list[str] = []
     for i in np.argsort(-np.abs(scores[: len(names)]), kind="stable").tolist():
         ratio = float(rates[i] / means[i])

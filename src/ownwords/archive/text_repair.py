@@ -1,4 +1,4 @@
-"""Text repair: encoding damage mended, what the eye cannot see taken out."""
+"""Repair text: fix encoding damage (mojibake) and remove invisible characters."""
 
 import re
 import unicodedata
@@ -14,15 +14,15 @@ BROKEN = "broken characters replaced"
 
 _CONTROLS_ASCII = bytes([*range(9), *range(11, 32), 127])
 
-# Damage decodes bytes above 0x7F one by one, so it leaves at least two neighbours out of these
-# ranges, or a C1 control, or the remains of a non-breaking space. All of it lies below the scripts
-# of Asia; ordinary text has few such neighbours, and only those go to the slow check.
+# Mojibake comes from bytes above 0x7F decoded one by one, so it contains two neighbours in these
+# ranges, a C1 control, or the remains of a non-breaking space. The ranges exclude Asian scripts;
+# ordinary text has few such neighbours, and only those are checked with the slow ftfy.
 _NEIGHBOURS = re.compile(r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]{2,}")
 _LONE_SIGNS = re.compile(r"[\x80-\x9f]|[ÃÂ] ")
 
-# "MANHÃ”" in capitals ends in a quotation mark, and was never "MANHÔ".
+# "MANHÃ”" in capitals ends in a quotation mark; it is not mojibake of "MANHÔ".
 _CAPITAL_AND_SIGN = re.compile(r"(?<=[A-ZÀ-Þ])[ÂÃÎÏÐÑÕØÙÛ](?=[“”‘’»…–—™]+(?![^\W\d_]))")
-# What looks damaged in a line on this matter is an example.
+# In lines about encodings, mojibake is a quoted example.
 _ON_ENCODINGS = re.compile(
     r"mojibake|unicode|utf-?(?:8|16)|latin-?1|iso-?8859|(?:cp|windows)-?125\d|encoding|charset",
     re.IGNORECASE,
@@ -37,13 +37,13 @@ _UNSEEN = (
 _UNSEEN_RUN = re.compile(f"[{_UNSEEN}]+")
 _ANY_UNSEEN = re.compile(f"[\r\x0b\x0c\u2028\u2029{_UNSEEN}]")
 
-# Scripts whose letters change shape next to a joiner: Arabic to NKo and its kin, India and
-# South-East Asia, Mongolian, and their later additions.
+# Scripts whose letters change shape next to a joiner: Arabic to NKo and related scripts, those of
+# India and South-East Asia, Mongolian, and their later additions.
 _JOINING = re.compile(
     "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1cff\ua800-\uabff"
     "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
 )
-# Thai, Lao, Burmese and Khmer are written without spaces; there U+200B tells the words apart.
+# Thai, Lao, Burmese and Khmer are written without spaces; there U+200B separates words.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\uaa7f]")
 _EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff]")
 _FLAG = "\U0001f3f4"
@@ -54,12 +54,12 @@ _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e")
 
 
 def repair_text(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
-    """The text as its author meant it, and how much was mended or taken out, by reason.
+    """Repair a text; returns it with the counts of repairs and removals by reason.
 
-    Without `encoding`, text that looks wrongly decoded stays so, as in code, where it may be meant.
-    Encoding damage is counted by lines mended, everything else by characters. Newlines become
+    Without `encoding`, mojibake is left alone, as in code, where it may be intended. Encoding
+    repairs are counted by line, everything else by character. Newlines become
     `\\n`; tabs, indentation, quotes and ligatures stay as they are; composed letters are used
-    where Unicode has them (NFC). Ordinary text in any script comes back unchanged.
+    where Unicode has them (NFC). Ordinary text in any script is returned unchanged.
     """
     if text.isascii():
         plain = text.encode("ascii")
@@ -76,12 +76,12 @@ def repair_text(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
 
 
 def repair_line(text: str) -> str:
-    """The text repaired and on one line, without space around it: for titles and anchors."""
+    """Repair a text and collapse its whitespace to one line, for titles and anchors."""
     return " ".join(repair_text(text)[0].split())
 
 
 def repair_surrogates(text: str) -> tuple[str, int]:
-    """The text with paired surrogates joined and lone ones replaced, and how many were replaced."""
+    """Join paired surrogates and replace lone ones; returns the text and the number replaced."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -91,7 +91,7 @@ def repair_surrogates(text: str) -> tuple[str, int]:
 
 
 def may_be_mojibake(text: str) -> bool:
-    """Whether anything looks like encoding damage; wrong only on the side of another look."""
+    """Whether a text may contain mojibake; may report false positives."""
     if text.isascii():
         return False
     if _LONE_SIGNS.search(text):
@@ -105,14 +105,14 @@ def may_be_mojibake(text: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _is_bad(fragment: str) -> bool:
-    # Imported late: it costs 60 ms, and most texts need it never.
+    # Imported lazily: it takes 60 ms, and most texts do not need it.
     from ftfy.badness import is_bad  # noqa: PLC0415
 
     return is_bad(fragment)
 
 
 def _mend_encoding(text: str, counts: Counter[str]) -> str:
-    # By lines, because damage in one says nothing about the next, and the mending is slow.
+    # Line by line, because damage in one line says nothing about the next, and repair is slow.
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if may_be_mojibake(_CAPITAL_AND_SIGN.sub("A", line)) and not _ON_ENCODINGS.search(line):
@@ -127,7 +127,7 @@ def _mend_encoding(text: str, counts: Counter[str]) -> str:
 def _mender() -> Callable[[str], str]:
     from ftfy import TextFixerConfig, fix_encoding  # noqa: PLC0415 (late, as above)
 
-    # Only the encoding: quotes, ligatures, width and entities are the author's own choice.
+    # Fix only the encoding: quotes, ligatures, width and entities are the author's choice.
     return partial(fix_encoding, config=TextFixerConfig(explain=False))
 
 
@@ -153,7 +153,7 @@ def _take_out_unseen(text: str, counts: Counter[str]) -> str:
 
 
 def _kept(run: re.Match[str]) -> str:
-    """What of a run of unseen characters the text around it needs: joiners, the tags of a flag."""
+    """The part of a run of invisible characters to keep: needed joiners and flag tags."""
     text, (start, end) = run.string, run.span()
     before, after = text[start - 1 : start], text[end : end + 1]
     unseen = run.group()

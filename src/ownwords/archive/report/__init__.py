@@ -1,4 +1,4 @@
-"""The archive report as data: every figure that the page, the terminal and `--json` show."""
+"""The archive report as data: all that the page, the terminal and `--json` show."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 
 @dataclass(slots=True)
 class SourceSummary:
-    """A path that was read, and the kind of source detected there."""
+    """A path that was read, and the kind of source it was recognised as."""
 
     path: str
     detected_as: str  # "a Publii site (input/db.sqlite)"
@@ -38,7 +38,7 @@ class ReportTotals:
 
 @dataclass(slots=True)
 class YearCount:
-    """Words of one calendar year; year 0 counts what has no date."""
+    """Posts and words of one calendar year; year 0 counts undated posts."""
 
     year: int
     posts: int
@@ -47,7 +47,7 @@ class YearCount:
 
 @dataclass(slots=True)
 class PostSummary:
-    """A document of the archive, and the decision about it."""
+    """A document of the archive and the decision about it."""
 
     id: str
     title: str
@@ -61,12 +61,12 @@ class PostSummary:
     decision: str = "keep"  # keep | cap | leave out
     reason: str = ""
     training_words: int = 0
-    split: str = ""  # train | validation | test, empty where left out
+    split: str = ""  # train | validation | test; empty if left out
 
 
 @dataclass(slots=True)
 class Duplicate:
-    """Two documents that share text; `share` of the shorter one's shingles stand in the longer."""
+    """Two documents that share text; `share` is the part of the shorter found in the longer."""
 
     id: str
     other_id: str
@@ -76,7 +76,7 @@ class Duplicate:
     share: float
     passages: list[tuple[str, str]] = field(
         default_factory=list
-    )  # side by side, differing or equal
+    )  # pairs of differing or equal passages
 
 
 @dataclass(slots=True)
@@ -93,19 +93,19 @@ class LogBlock:
 
 @dataclass(slots=True)
 class UnlikePost:
-    """A post that reads unlike the others: how far out (robust z), and the words that show it."""
+    """A post whose style differs from the others: its robust z, and the words that differ most."""
 
     id: str
     title: str
     words: int
     distance: float
     evidence: list[str] = field(default_factory=list)  # '"upon" 9 times as often'
-    language: str = ""  # if it is not that of most posts
+    language: str = ""  # empty if it is that of most posts
 
 
 @dataclass(slots=True)
 class DeadLink:
-    """An internal link that leads nowhere."""
+    """An internal link whose target does not exist."""
 
     id: str
     title: str
@@ -127,7 +127,7 @@ class Phrase:
 class Exclusion:
     """Something left out of the archive, and why; `ref` and `title` are empty for a count."""
 
-    what: str  # post, page, comment, file ...; a "part" is of a post that was taken in
+    what: str  # post, page, comment, file ...; "part" is a part of a post in the archive
     reason: str
     count: int
     title: str = ""
@@ -136,7 +136,7 @@ class Exclusion:
 
 @dataclass(slots=True)
 class PrivacySummary:
-    """What the author should know before sharing a model or an archive made from this."""
+    """What the author should know before sharing the archive or a model trained on it."""
 
     emails: int = 0
     phones: int = 0
@@ -167,11 +167,11 @@ class Report:
     """Everything `ownwords look` found."""
 
     name: str
-    fingerprint: str  # of the texts taken in: same texts, same fingerprint
+    fingerprint: str  # digest of the archive's texts
     version: str
     created_on: str  # ISO day
     workspace: str = ""
-    command: str = ""  # the one that reads the same again
+    command: str = ""  # the command that repeats this run
     sources: list[SourceSummary] = field(default_factory=list)
     totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)
@@ -191,14 +191,14 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dictionaries, strings and numbers, for JSON."""
+        """Convert to plain lists, dictionaries, strings and numbers, for JSON."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """As JSON text, without a copy of all of it in between."""
+        """Serialise to JSON text, without an intermediate copy."""
         return msgspec.json.encode(self).decode("utf-8")
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """The report that `to_json` gave the text of."""
+        """Parse the text that `to_json` returned."""
         return msgspec.json.decode(text, type=cls)

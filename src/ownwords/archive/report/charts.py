@@ -1,4 +1,4 @@
-"""Small charts as inline SVG, sized in percent: they fit any width without shrinking type."""
+"""Small inline SVG charts, sized in percent to fit any width without scaling the text."""
 
 import math
 
@@ -14,7 +14,7 @@ _WIDE_MAX, _NARROW_MAX = 18, 8  # numbers side by side on a wide page, on a phon
 
 
 def stacked_bar(name: str, title: str, shares: list[Share]) -> Html:
-    """One bar of all shares. `name` is unique on the page."""
+    """A single stacked bar of all shares; `name` must be unique on the page."""
     total = sum(share.value for share in shares) or 1
     rects, left = [], 0.0
     for share in shares:
@@ -38,7 +38,7 @@ def stacked_bar(name: str, title: str, shares: list[Share]) -> Html:
 
 
 def _hatch(name: str) -> Html:
-    """What is left out is hatched, not coloured: it is there, and it does not count."""
+    """The hatch pattern for words that are left out of training."""
     return tag(
         "defs",
         tag(
@@ -54,7 +54,7 @@ def _hatch(name: str) -> Html:
 
 
 def share_labels(shares: list[Share], narrowest: float = 0.11) -> Html:
-    """Labels in line with the parts of a bar that are wide enough for one."""
+    """Labels aligned with the parts of a bar that are wide enough for one."""
     total = sum(share.value for share in shares) or 1
     cells: list[Html] = []
     narrow: list[Share] = []
@@ -64,7 +64,7 @@ def share_labels(shares: list[Share], narrowest: float = 0.11) -> Html:
             continue
         if narrow:
             width = sum(part.value for part in narrow) / total
-            # Several parts too narrow for a label of their own share one.
+            # Adjacent parts too narrow for their own labels share one.
             label = f"{len(narrow)} texts" if width >= narrowest else ""
             cells.append(_label(label, width))
             narrow = []
@@ -80,7 +80,7 @@ def _label(text: str, share: float) -> Html:
 
 
 def share_line(share: float, tone: str) -> Html:
-    """A thin bar under a title; decoration, as its number stands beside it."""
+    """A thin decorative bar under a title, whose number is shown beside it."""
     width = max(0.0, min(1.0, share)) * 100
     return tag(
         "span",
@@ -91,7 +91,7 @@ def share_line(share: float, tone: str) -> Html:
 
 
 def year_columns(name: str, title: str, description: str, years: list[YearBar]) -> Html:
-    """Words rise above the line of years, posts hang below it."""
+    """A column chart by year: words above the axis of years, posts below it."""
     # With few years the columns keep a sensible width instead of filling the page.
     slot = 100 / max(len(years), 8)
     words = [bar.words for bar in years]
@@ -117,8 +117,8 @@ def year_columns(name: str, title: str, description: str, years: list[YearBar]) 
 
 
 def _number_class(values: list[int], i: int) -> str | None:
-    """Where the number of a column is shown: "" everywhere, "wide" on wide pages, None nowhere."""
-    # If not every number fits, the highest shows the scale.
+    """The class of a column's number: "" shows it always, "wide" on wide pages; None hides it."""
+    # If not all numbers fit, the highest is shown for scale.
     if values[i] and (len(values) <= _NARROW_MAX or i == values.index(max(values))):
         return ""
     return "wide" if values[i] and len(values) <= _WIDE_MAX else None

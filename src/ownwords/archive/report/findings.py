@@ -1,4 +1,4 @@
-"""The sections of the report page about what was found in the texts, and what was left out."""
+"""Sections of the report page: duplicates, style, links, phrases, exclusions, privacy, notes."""
 
 from ownwords.archive.report import Duplicate, Phrase, Report, summary
 from ownwords.archive.report.formatting import count, plain, title_of
@@ -20,7 +20,7 @@ _TITLES = 40  # of what was left out
 
 
 def duplicates(report: Report) -> PageSection | None:
-    """Near-duplicates, their passages side by side."""
+    """The section on near-duplicates, with passages side by side."""
     if len(report.posts) < 2:
         return None
     title, pairs = "Duplicate text", report.duplicates
@@ -79,7 +79,7 @@ def _marked(diff: Diff) -> Html:
 
 
 def style(report: Report) -> PageSection | None:
-    """Posts that read unlike the others, and by which signs."""
+    """The section on posts whose style differs, and the words that show it."""
     if len(report.posts) < 2:
         return None
     title = "Posts in a different style"
@@ -111,7 +111,7 @@ def style(report: Report) -> PageSection | None:
 
 
 def links(report: Report) -> PageSection | None:
-    """Links that lead nowhere, and posts that no link leads to."""
+    """The section on dead links and on posts that no other post links to."""
     dead = report.dead_links
     if not (dead or len(report.posts) > 1):
         return None
@@ -149,7 +149,7 @@ def _orphans(report: Report) -> Html | None:
 
 
 def phrases(report: Report) -> PageSection | None:
-    """The phrases an author repeats, over all years and in each."""
+    """The section on the phrases the author repeats, overall and by year."""
     if not report.posts:
         return None
     title = "Favourite phrases"
@@ -190,7 +190,7 @@ def _phrase_list(phrases: list[Phrase]) -> list[str]:
 
 
 def excluded(report: Report) -> PageSection:
-    """What is not in the archive, by reason."""
+    """The section on what is not in the archive, by reason."""
     title = "What is not in the archive"
     groups = summary.exclusion_reasons(report.excluded)
     if not groups:
@@ -220,7 +220,7 @@ def _titles(titles: list[str]) -> Html | None:
 
 
 def privacy(report: Report) -> PageSection:
-    """What was read, what was not, and what the texts give away."""
+    """The section on privacy: what was read, what was not, and personal data in the texts."""
     lines = summary.privacy_lines(report)
     slip = tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in lines), class_="receipt")
     addresses: Html | None = None
@@ -241,7 +241,7 @@ def privacy(report: Report) -> PageSection:
 
 
 def notes(report: Report) -> PageSection | None:
-    """Remarks of the readers of the sources."""
+    """The section with the sources' notes."""
     if not report.notes:
         return None
     items = tag("ul", *(tag("li", note) for note in report.notes[:40]), class_="notes")

@@ -1,10 +1,10 @@
-"""Numbers, dates and titles formatted for people."""
+"""Format numbers, dates and titles for display."""
 
 import re
 from datetime import date
 
 _SPACES = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
-# Bidirectional overrides would let a title reorder the words around it.
+# A bidirectional override in a title could reorder the text around it.
 _OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -56,7 +56,7 @@ def compact(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """54%; never "0%" for something, nor "100%" for less than everything."""
+    """A percentage such as 54%; "0%" only for nothing, and "100%" only for everything."""
     if 0 < share < 0.01:
         return "<1%"
     if 0.99 < share < 1:
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def ratio(part: int, total: int) -> float:
-    """`part / total`, 0 if the total is 0."""
+    """`part / total`, or 0 if the total is 0."""
     return part / total if total else 0.0
 
 
@@ -81,7 +81,7 @@ def size(number: int) -> str:
 
 
 def day(iso: str) -> str:
-    """ "2014-03-09" as "9 March 2014"; anything else as it stands."""
+    """ "2014-03-09" as "9 March 2014"; anything else unchanged."""
     try:
         parsed = date.fromisoformat(iso)
     except ValueError:

@@ -1,10 +1,10 @@
-"""Markup as values: text is escaped when it enters a tag, here and nowhere else."""
+"""HTML markup as values: text is escaped only here, when it enters a tag."""
 
 from html import escape
 
 from ownwords.archive.report.formatting import count, plain, title_of
 
-# A page must stay a page: a list shows its first entries, unfolds to many, and is cut there.
+# Limits the page's size: a list shows _OPEN_ROWS entries, unfolds to MANY, and is cut there.
 MANY = 200
 _OPEN_ROWS = 8
 
@@ -12,13 +12,13 @@ _VOID = frozenset({"meta", "br"})
 
 
 class Html(str):
-    """Markup that may stand in a page as it is; any other string is text."""
+    """Markup that needs no escaping; any other string is text."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | bool | None) -> Html:
-    """One element. `class_` is class, `aria_label` is aria-label; None and False are left away."""
+    """An element. `class_` is class, `aria_label` is aria-label; None and False are omitted."""
     opening = [name]
     for key, value in attributes.items():
         attribute = key.rstrip("_").replace("_", "-")
@@ -31,12 +31,12 @@ def tag(name: str, /, *children: str | None, **attributes: str | bool | None) ->
 
 
 def join(*parts: str | None) -> Html:
-    """The parts concatenated; what is not Html is cleaned and escaped."""
+    """Concatenate the parts; any that are not Html are cleaned and escaped."""
     return Html("".join(_markup(part) for part in parts if part))
 
 
 def _markup(part: str) -> str:
-    # Spaces around words matter between two tags, so only the inside is tidied.
+    # Keep spaces at the ends, which matter between two tags.
     if isinstance(part, Html):
         return part
     lead = " " if part[:1].isspace() else ""
@@ -45,7 +45,7 @@ def _markup(part: str) -> str:
 
 
 def post_link(title: str, url: str = "") -> Html:
-    """A title, linked if its address on the web is known."""
+    """A title, linked if its web address is known."""
     name = tag("bdi", title_of(title))
     # Any other scheme (javascript:, data:) would run in the reader's browser.
     if url.lower().startswith(("https://", "http://")):
@@ -54,7 +54,7 @@ def post_link(title: str, url: str = "") -> Html:
 
 
 def folded(summary: str, *children: str | None, class_: str | None = None) -> Html:
-    """A part that unfolds on a click, without a script."""
+    """A <details> element, which unfolds without a script."""
     return tag("details", tag("summary", summary), *children, class_=class_)
 
 
@@ -75,7 +75,7 @@ def table(caption: str, heads: list[str], rows: list[list[str]], class_: str) ->
 
 
 def rest(total: int, shown: int, noun: str) -> Html | None:
-    """A line that says how many entries are not shown."""
+    """A line with the number of entries not shown."""
     if total <= shown:
         return None
     more = f"And {count(total - shown, f'more {noun}')}; "
@@ -86,7 +86,7 @@ def rest(total: int, shown: int, noun: str) -> Html | None:
 def long_table(
     caption: str, heads: list[str], rows: list[list[str]], class_: str, noun: str
 ) -> Html:
-    """A table, its first rows open, the others folded."""
+    """A table with its first rows open and the others folded."""
     more = rows[_OPEN_ROWS:MANY]
     further = table(f"{caption}, further", heads, more, class_)
     return join(
@@ -97,7 +97,7 @@ def long_table(
 
 
 def long_list(items: list[Html], total: int, noun: str, class_: str) -> Html:
-    """A list, its first entries open, the others folded; `total` counts those not handed in too."""
+    """A list with its first entries open, the others folded; `total` may exceed `items`."""
     more = items[_OPEN_ROWS:]
     return join(
         tag("ul", *items[:_OPEN_ROWS], class_=class_),

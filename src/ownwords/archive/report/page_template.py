@@ -1,4 +1,4 @@
-"""The HTML page that all our reports share: one file, no network, script or font."""
+"""The HTML template that all reports share: one file without network, scripts or fonts."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,7 +7,7 @@ from importlib.resources import files
 from ownwords.archive.report.html import Html, tag
 from ownwords.archive.report.sections import PageSection
 
-# Nothing may be loaded from anywhere, not even by a title that found a way through.
+# Content security policy: nothing may be loaded, even if a title were not escaped.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -25,7 +25,7 @@ def render_page(
 ) -> str:
     """An HTML page; `what` names it ("report") in the links for screen readers.
 
-    `more_style` is a package with a `page.css` of its own, whose rules come after ours.
+    `more_style` is a package with its own `page.css`, whose rules follow the shared ones.
     """
     styles = [_stylesheet("ownwords.archive.report")]
     styles += [_stylesheet(more_style)] if more_style else []

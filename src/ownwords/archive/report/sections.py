@@ -1,4 +1,4 @@
-"""The sections of the report page about the words themselves: how many, whose, when."""
+"""Sections of the report page about the words: training, decisions, lengths, years, split."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ _COUNTED = "Only your own words count here, not quotations, code, logs or tables
 
 
 class PageSection(NamedTuple):
-    """A part of the page: its anchor, its heading, what it says."""
+    """A section of the page: its anchor, heading and content."""
 
     anchor: str
     title: str
@@ -31,7 +31,7 @@ class PageSection(NamedTuple):
 
 
 def training(report: Report) -> PageSection | None:
-    """What this much text is good for."""
+    """The section on what can be trained with this much text."""
     advice = report.advice
     if not (advice.headline or advice.sentences or advice.rows):
         return None
@@ -45,7 +45,7 @@ def training(report: Report) -> PageSection | None:
 
 
 def decisions(report: Report) -> PageSection | None:
-    """The decision about each post that stands out, and how the author changes it."""
+    """The section on the decision about each post that stands out, and how to change it."""
     if not report.posts:
         return None
     posts = summary.notable_posts(report)
@@ -98,7 +98,7 @@ def _decision(post: PostSummary) -> Html:
 
 
 def lengths(report: Report) -> PageSection | None:
-    """How the words spread over the posts."""
+    """The section on how the words are distributed over the posts."""
     posts = report.posts
     if not posts:
         return None
@@ -165,7 +165,7 @@ def _every(posts: list[PostSummary]) -> Html:
 
 
 def _legend_rows(shares: list[Share], *more: list[str]) -> list[list[str]]:
-    """A row per share: swatch and label, further columns, value, percentage."""
+    """Table rows, one per share: swatch and label, further columns, value, percentage."""
     total = sum(share.value for share in shares)
     columns = zip(*more, strict=True) if more else [()] * len(shares)
     return [
@@ -180,7 +180,7 @@ def _legend_rows(shares: list[Share], *more: list[str]) -> list[list[str]]:
 
 
 def whose(report: Report) -> PageSection | None:
-    """The author's words, other people's, and machine output."""
+    """The section on the author's words, other people's, and machine output."""
     kinds = summary.word_kinds(report)
     if not kinds:
         return None
@@ -222,7 +222,7 @@ def _logs(report: Report) -> Html | None:
 
 
 def years(report: Report) -> PageSection | None:
-    """Words and posts per year."""
+    """The section on words and posts per year."""
     title, bars, undated = "Year by year", summary.year_bars(report), summary.undated(report)
     if not bars:
         if not report.posts:
@@ -250,7 +250,7 @@ def years(report: Report) -> PageSection | None:
 
 
 def split(report: Report) -> PageSection | None:
-    """Which posts a model is not trained on."""
+    """The section on the posts held out from training."""
     posts, words = report.split.posts, report.split.words
     if not sum(posts.values()):
         return None

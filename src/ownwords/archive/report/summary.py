@@ -1,4 +1,4 @@
-"""What the page, the terminal and the server say of a report: its sentences, rows and figures."""
+"""Sentences, rows and figures of a report, shared by the page, the terminal and the server."""
 
 import re
 from collections.abc import Iterable
@@ -18,15 +18,15 @@ from ownwords.archive.report import formatting as fmt
 from ownwords.archive.report.formatting import count, percent, plain, quoted, title_of
 
 CHOICES_FILE: Final = "choices.toml"
-LONGEST: Final = 10  # posts with a bar of their own
-# Comparing passages word by word takes time, so fewer of these are shown than of other findings.
+LONGEST: Final = 10  # posts with their own bar
+# Comparing passages word by word is slow, so fewer duplicates are shown than other findings.
 PAIRS: Final = 20
 PASSAGES: Final = 3  # of a pair
 SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 _PASSAGE_CHARACTERS = 600
-_LONGEST_GAP = 60  # years without posts that a chart still shows
-# Chinese and Japanese put no spaces between words, so there each character counts as a word.
+_LONGEST_GAP = 60  # longest gap without posts that a chart still shows
+# Each character of Chinese and Japanese counts as a word, as there are no spaces.
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
 _GROUPS = (
     ("Your own words", "own", ("prose", "heading", "list", "caption")),
@@ -84,7 +84,7 @@ def name(report: Report) -> str:
 
 
 def lede(report: Report) -> tuple[str, str]:
-    """The most important finding in one sentence, and its consequence in another."""
+    """The most important finding and its consequence, in two sentences."""
     totals = report.totals
     if not totals.words:
         return "The archive holds no words yet.", "There is nothing to train on."
@@ -143,7 +143,7 @@ def _dominant_decision(post: PostSummary, training_words: int) -> str:
 
 
 def headline_figures(report: Report) -> list[Figure]:
-    """The figures at the head of the report."""
+    """The headline figures of the report."""
     totals, years = report.totals, years_spanned(report)
     links = totals.internal_links + totals.external_links
     days = [fmt.day(totals.first_day), fmt.day(totals.last_day)] if totals.first_day else []
@@ -195,7 +195,7 @@ def years_spanned(report: Report) -> str:
 
 
 def evenness(report: Report) -> str:
-    """What the effective number of posts means, in one sentence."""
+    """A sentence that explains the effective number of posts."""
     total, number = len(report.posts), report.effective_posts
     if total < 2 or number <= 0:
         return ""
@@ -209,7 +209,7 @@ def evenness(report: Report) -> str:
 
 
 def word_kinds(report: Report) -> list[Share]:
-    """Words by whose they are; unknown kinds come last."""
+    """Words by kind (own, quoted, code, ...); unknown kinds come last."""
     left = {kind: words for kind, words in report.words_by_kind.items() if words > 0}
     rows = [
         Share(label, sum(left.pop(kind, 0) for kind in kinds), tone)
@@ -242,7 +242,7 @@ def shares(report: Report, *, training: bool = False) -> list[Share]:
 
 
 def is_selected(report: Report) -> bool:
-    """Whether training uses something else than all of the posts."""
+    """Whether training uses less than all posts in full."""
     return any(post.decision != "keep" for post in report.posts) and any(
         post.training_words for post in report.posts
     )
@@ -259,7 +259,7 @@ def decision(post: PostSummary) -> str:
 
 
 def notable_posts(report: Report) -> list[PostSummary]:
-    """The posts an author may want to decide about: flagged, or not simply kept."""
+    """The posts an author may want to decide about: flagged, capped or left out."""
     return [post for post in report.posts if post.flags or post.decision != "keep"]
 
 
@@ -279,7 +279,7 @@ def duplicate_extent(pair: Duplicate) -> str:
 
 
 def shorten_passage(passage: str) -> str:
-    """As much of a passage as is shown."""
+    """Shorten a passage to the length shown."""
     return plain(passage, _PASSAGE_CHARACTERS)
 
 
@@ -287,12 +287,12 @@ Diff = list[tuple[str, bool]]
 
 
 def diff_passages(left: str, right: str) -> tuple[Diff, Diff]:
-    """Both passages in pieces, each with whether it is missing from the other."""
+    """Split both passages into pieces, each with whether it is missing from the other."""
     cut = max(len(left), len(right)) > _PASSAGE_CHARACTERS
     a, b = _WORDS.findall(shorten_passage(left)), _WORDS.findall(shorten_passage(right))
     diffs: tuple[Diff, Diff] = ([], [])
     for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        # Where passages were cut short, their ends differ for no other reason.
+        # Ignore differences at the ends, which come from shortening.
         same = kind == "equal" or (cut and (a1, b1) == (len(a), len(b)))
         for diff, words in zip(diffs, ("".join(a[a0:a1]), "".join(b[b0:b1])), strict=True):
             if words:
@@ -310,13 +310,13 @@ def internal_links(report: Report) -> str:
 
 
 def link_target(link: DeadLink) -> str:
-    """Where a dead link leads, as its author knows it."""
-    # Links by a post's number carry a prefix of the reader's; see RawDocument.
+    """The target of a dead link as its author wrote it."""
+    # Sources prefix links to posts by number with "ref:"; see RawDocument.
     return plain(link.href.removeprefix("ref:"), 200)
 
 
 def orphans(report: Report) -> str:
-    """How many texts no other links to, in one sentence; empty if there are none."""
+    """The number of texts no other text links to, in one sentence; empty if there are none."""
     alone, total = len(report.orphans), len(report.posts)
     if not alone or total < 2:
         return ""
@@ -356,13 +356,13 @@ def undated(report: Report) -> str:
 
 
 def year_bars(report: Report) -> list[YearBar]:
-    """Posts and words per year, silent years included unless the gap is very long."""
+    """Posts and words per year, including years without posts unless the gap is very long."""
     dated = {year.year: year for year in report.years if year.year}
     if not dated:
         return []
     left_out: dict[int, int] = {}
     for post in report.posts:
-        # The years count posts only, so pages do not count here either.
+        # Years count only posts, not pages.
         if post.kind == "post" and post.decision == "leave out" and post.day[:4].isdecimal():
             left_out[int(post.day[:4])] = left_out.get(int(post.day[:4]), 0) + post.own_words
     first, last = min(dated), max(dated)

@@ -1,4 +1,4 @@
-"""The report in a terminal: what the page says, in a few screens."""
+"""Print the report in a terminal: the page's content in a few screens."""
 
 from rich.console import Console
 
@@ -12,12 +12,12 @@ _MANY = 8
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the report; no line is wider than the console, and no text of it is read as markup."""
+    """Print the report; lines fit the console, and text is never interpreted as markup."""
     _ReportPrinter(console).report(report)
 
 
 class _ReportPrinter(TerminalWriter):
-    """The sections, in the order an author would ask for them."""
+    """Prints the report's sections, the most important first."""
 
     def report(self, report: Report) -> None:
         self._title(report)

@@ -11,11 +11,11 @@ from ownwords.archive.report.formatting import count, percent, plain
 
 LOUD = Style(bold=True)
 QUIET = Style(dim=True)
-# Plain blue cannot be read on the black of many terminals.
+# Plain blue is unreadable on many black terminals.
 ACCENT = Style(color="bright_blue")
 
 _MARGIN = 2
-_WIDEST = 104  # lines longer than this are hard to read
+_WIDEST = 104  # maximum comfortable line length
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 # For terminals that cannot show typographic characters.
 _ASCII = str.maketrans(
@@ -24,9 +24,9 @@ _ASCII = str.maketrans(
 
 
 class TerminalWriter:
-    """A console with a margin; prints what its encoding can show.
+    """A console with a margin; replaces characters that its encoding cannot show.
 
-    No line is wider than the console, and no text is ever read as markup.
+    Lines fit the console, and text is never interpreted as markup.
     """
 
     def __init__(self, console: Console) -> None:
@@ -74,7 +74,7 @@ class TerminalWriter:
         return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() or ("▏" if part > 0 else "")
 
     def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Label and figure, aligned on a wide terminal."""
+        """Print labels and figures, aligned on a wide terminal."""
         if self.width < 60:
             for left, right in rows:
                 self.line(f"{plain(left, 200)}: {plain(right, 300)}")
@@ -87,7 +87,7 @@ class TerminalWriter:
         self.put(grid)
 
     def two_columns(self, left: str, right: str) -> None:
-        """Two passages in two columns, or one below the other."""
+        """Print two passages in two columns, or one below the other."""
         if self.width < 60:
             self.line(left, indent=2)
             self.line(right, QUIET, indent=2)
@@ -99,40 +99,40 @@ class TerminalWriter:
         self.put(grid, indent=2)
 
     def grid(self) -> Table:
-        """A table without lines."""
+        """An empty table without grid lines."""
         return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
 
     def heading(self, text: str) -> None:
-        """The heading of a section."""
+        """Print a section heading."""
         self.space()
         self.line(text, LOUD + ACCENT)
 
     def rest(self, total: int, shown: int, noun: str) -> None:
-        """How many entries are not shown."""
+        """Print how many entries are not shown."""
         if total > shown:
             self.line(f"and {count(total - shown, f'more {noun}')}", QUIET)
 
     def rule(self) -> None:
-        """A line across."""
+        """Print a horizontal line."""
         self.space()
         self.line(("─" if self._blocks else "-") * self.width, QUIET)
 
     def space(self) -> None:
-        """An empty line."""
+        """Print an empty line."""
         self._console.print()
 
     def line(self, text: str, style: Style | None = None, indent: int = 0) -> None:
-        """A paragraph."""
+        """Print a paragraph."""
         self.put(self.text(text, style), indent)
 
     def clipped(self, text: str) -> None:
-        """One line, cut where it is too long."""
+        """Print one line, clipped to the width."""
         line = self.text(text, QUIET)
         line.truncate(self.width - 2, overflow=self._overflow)
         self.put(line, indent=2)
 
     def put(self, what: Text | Table, indent: int = 0) -> None:
-        """Print within the margins, without the spaces that would trail in a file."""
+        """Print within the margins, without trailing spaces."""
         options = self._console.options.update_width(self.width - indent)
         for line in self._console.render_lines(what, options, pad=False):
             text = Text(" " * (self._margin + indent))
@@ -141,8 +141,8 @@ class TerminalWriter:
             self._console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
     def text(self, text: str, style: Style | None = None) -> Text:
-        """Text as this terminal can show it."""
-        # A Text is never read as markup, so "[red]" in a title stays letters and brackets.
+        """Convert text to what this terminal can show."""
+        # rich does not interpret a Text as markup, so "[red]" in a title is printed literally.
         text = plain(text)
         if not self._can_show(text):
             encoding = self._console.encoding
