@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     Texts = Iterable[TrainingText]
 
-    _Texts = Iterable[TrainingText]
-    PlanFunction = Callable[[_Texts, _Texts, TrainRequest, _Texts | None], PlannedTraining]
-
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
 _READ_TIMEOUT_S = 1800.0  # for the other processes of a training, while the first reads the texts
 

@@ -53,10 +53,6 @@ class Score:
     def bits_per_byte(self) -> float:
         return self.nats / math.log(2) / max(1, self.bytes)
 
-    @property
-    def nats_per_token(self) -> float:
-        return self.nats / max(1, self.tokens)
-
     def interval(self, level: float = 0.95, seed: int = 1) -> Interval | None:
         """Bootstrap interval of bits per byte; None with fewer than two documents.
 
