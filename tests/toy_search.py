@@ -37,7 +37,7 @@ class Toy:
     steep: float = 0.03
     noise: float = 0.004  # standard deviation, in bits
     seconds: float = 10.0
-    luck: int = 0
+    noise_seed: int = 0
     fails: Sequence[str] = ()  # axes along which the upper half cannot be tried
     made: list[tuple[dict[str, float], int]] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Toy:
         for name in self.fails:
             if settings[name] > PLAN[name]:
                 raise TrialFailedError(f"{name} is too much")
-        score = self.true(settings) + self.noise * normal(self.luck, settings, seed)
+        score = self.true(settings) + self.noise * normal(self.noise_seed, settings, seed)
         return TrialResult(
             score, min(self.seconds, seconds), f"kept-{len(self.made)}", {"tokens": 1000}
         )

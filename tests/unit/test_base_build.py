@@ -93,10 +93,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     ]
     documents = ""
     for number in range(14):
-        luck = random.Random(1000 + number)
+        rng = random.Random(1000 + number)
         name = f"peps/pep-{number:04d}.rst" if number % 7 == 3 else f"Somebody/Book {number}.md"
         parts = [
-            f"## Chapter {chapter}\n\n" + " ".join(luck.choices(words, k=260)) + ".\n"
+            f"## Chapter {chapter}\n\n" + " ".join(rng.choices(words, k=260)) + ".\n"
             for chapter in range(3)
         ]
         documents += f"\x1c{name}\n" + "\n".join(parts)

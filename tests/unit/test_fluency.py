@@ -221,19 +221,19 @@ def test_turns_are_counted_where_the_words_are_new() -> None:
 
 
 def test_word_order_tells_shuffled_words_from_new_sentences() -> None:
-    luck = random.Random(1)
+    rng = random.Random(1)
     stems = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
     names, deeds = [f"{stem}er" for stem in stems], [f"{stem}ed" for stem in stems]
 
     def written() -> str:
         kinds = ("The {} {} the {}. ", "A {} that {} a {} was here. ", "Then the {} {} a {}, too. ")
         return "".join(
-            luck.choice(kinds).format(luck.choice(names), luck.choice(deeds), luck.choice(names))
+            rng.choice(kinds).format(rng.choice(names), rng.choice(deeds), rng.choice(names))
             for _ in range(20)
         )
 
     training, real = [written() for _ in range(10)], [written() for _ in range(8)]
-    shuffled = [" ".join(luck.sample(text.split(), len(text.split()))) for text in real]
+    shuffled = [" ".join(rng.sample(text.split(), len(text.split()))) for text in real]
     found = fluency(shuffled, real, training, None)
     assert found.odd_turns.excess
     assert found.odd_turns.excess.low > 0.1

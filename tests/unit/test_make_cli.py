@@ -376,7 +376,7 @@ def talked(*said: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
 def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
     asked = talked("The trouble", "", "/again", "On hats", "/again")
     assert [one["prompt"] for one in asked] == ["The trouble", "", "", "On hats", "On hats"]
-    # The luck of each is another.
+    # Each draws with a seed of its own.
     assert [one["seed"] for one in asked] == [40, 41, 42, 43, 44]
     assert asked[0]["max_tokens"] == 9
     assert capsys.readouterr().out.splitlines()[0] == "The trouble goes on"

@@ -208,7 +208,7 @@ def normal_of(square: float, degrees: int) -> float:
 
 
 @needs_native
-def test_numpy_and_native_choose_the_same_for_the_same_luck() -> None:
+def test_numpy_and_native_choose_the_same_for_the_same_draw() -> None:
     differing = 0
     for number in range(3000):
         case = Case(number, largest=3000 if number % 4 == 0 else 40)
@@ -227,7 +227,7 @@ def test_numpy_and_native_choose_the_same_for_the_same_luck() -> None:
 
 
 def near_the_border(case: Case) -> set[int]:
-    """What is chosen when the luck or a limit is moved by 1e-5."""
+    """What is chosen when the draw or a limit is moved by 1e-5."""
     found = set()
     for by in (-1e-5, 0, 1e-5):
         how = replace(
@@ -339,9 +339,9 @@ def test_penalties_and_bias(make: Make) -> None:
 
 
 def test_a_seed_per_request_and_luck_per_place() -> None:
-    lucks = {draw_uniform(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
-    assert len(lucks) == 2000
-    assert 0 < min(lucks) < 0.01 and 0.99 < max(lucks) < 1
+    draws = {draw_uniform(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
+    assert len(draws) == 2000
+    assert 0 < min(draws) < 0.01 and 0.99 < max(draws) < 1
     scores = np.random.default_rng(3).normal(size=50).astype(np.float32)
     one, other = Sampler(SamplingParams(), 50), Sampler(SamplingParams(), 50)
     nothing = np.zeros(0, np.int32)

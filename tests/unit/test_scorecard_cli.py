@@ -51,8 +51,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     blog = tmp_path / "blog"
     blog.mkdir()
     for number in range(12):
-        luck = random.Random(number)
-        words = " ".join(f"word{luck.randrange(200)}" for _ in range(240))
+        rng = random.Random(number)
+        words = " ".join(f"word{rng.randrange(200)}" for _ in range(240))
         (blog / f"post{number}.md").write_text(f"# Post {number}\n\n{words}.\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scoring, "ScoreConfig", SMALL)

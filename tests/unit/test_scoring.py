@@ -54,9 +54,9 @@ def post(number: int, chosen: list[str]) -> EvaluationPost:
 
 
 def posts() -> EvaluationPosts:
-    luck = random.Random(4)
+    rng = random.Random(4)
     train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
-    others = [post(n, luck.sample(WORDS, 45)) for n in range(10, 16)]
+    others = [post(n, rng.sample(WORDS, 45)) for n in range(10, 16)]
     return EvaluationPosts(train=train, validation=others[:2], test=others[2:])
 
 
@@ -85,12 +85,12 @@ def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
     model = network()
     rows = [torch.from_numpy(ids) for ids in bits_per_byte.encode(TOKENIZER, texts)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    luck = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for _ in range(steps):
         windows = []
         for row in rows:
             # Also from the start, as a new text begins.
-            at = 0 if luck.random() < 0.25 else int(luck.integers(0, len(row) - 33))
+            at = 0 if rng.random() < 0.25 else int(rng.integers(0, len(row) - 33))
             windows.append(row[at : at + 33])
         ids_BT = torch.stack(windows)
         logits = model.logits(model(ids_BT[:, :-1]))

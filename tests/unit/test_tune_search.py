@@ -59,8 +59,8 @@ def test_the_plan_comes_first_then_points_spread_evenly(tmp_path: Path) -> None:
 def test_a_search_finds_what_is_better_and_knows_by_how_much(tmp_path: Path) -> None:
     """Over ten searches: where the winner is, its true gain, and the noise of a seed."""
     distances, noises, covered = [], [], 0
-    for luck in range(10):
-        toy = Toy(best=ELSEWHERE, luck=luck)
+    for noise_seed in range(10):
+        toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
         found = searched_on(toy, tmp_path, budget_s=400)
         verdict = found.verdict
         assert verdict.kind == "better"
@@ -76,10 +76,10 @@ def test_a_search_finds_what_is_better_and_knows_by_how_much(tmp_path: Path) -> 
 
 
 def test_later_trials_are_better_than_points_spread_evenly(tmp_path: Path) -> None:
-    """What TPE is for; over five searches, so that it is no luck."""
+    """What TPE is for; over five searches, so that chance does not decide."""
     gains = []
-    for luck in range(5):
-        toy = Toy(best=ELSEWHERE, luck=luck)
+    for noise_seed in range(5):
+        toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
         found = searched_on(toy, tmp_path, budget_s=330)
         true = {kind: [] for kind in ("spread", "search")}  # type: dict[str, list[float]]
         for one in choices(found.trials)[1:]:
@@ -104,7 +104,7 @@ def test_the_best_two_and_the_plan_are_tried_again_with_three_fresh_seeds(tmp_pa
     assert all(one.settings == by_number[one.repeats].settings for one in again)
 
 
-# --- whether it is luck ---------------------------------------------------------------------------
+# --- whether it is chance -------------------------------------------------------------------------
 
 
 def test_where_the_plan_is_best_it_is_said(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_where_the_plan_is_best_it_is_said(tmp_path: Path) -> None:
 def test_noise_alone_is_hardly_ever_taken_for_a_gain(tmp_path: Path) -> None:
     """200 searches where all settings are equally good: what looks best was lucky."""
     gains = 0
-    for luck in range(200):
-        toy = Toy(steep=0.0, luck=luck)
+    for noise_seed in range(200):
+        toy = Toy(steep=0.0, noise_seed=noise_seed)
         found = searched_on(toy, tmp_path, max_trials=9)
         assert len(found.trials) == 9 + 9
         gains += found.verdict.kind == "better"
@@ -168,8 +168,8 @@ def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
             self.seconds = 2 + 10 * AXES[3].share(settings["size"])
             return super().__call__(settings, seconds, seed)
 
-    for luck in range(5):
-        toy = Uneven(luck=luck, steep=0.0)
+    for noise_seed in range(5):
+        toy = Uneven(noise_seed=noise_seed, steep=0.0)
         found = searched_on(toy, tmp_path)
         assert 280 < toy.clock.now - 100 <= 300
         assert len(repetitions(found.trials)) == 9
@@ -193,9 +193,12 @@ def test_trials_that_fail_are_told_and_the_search_goes_on(tmp_path: Path) -> Non
 def test_what_failed_is_kept_away_from(tmp_path: Path) -> None:
     """Half of the ranges cannot be trained: of later trials hardly any is in there."""
     shares = []
-    for luck in range(5):
+    for noise_seed in range(5):
         found = searched_on(
-            Toy(best=ELSEWHERE, fails=["size"], luck=luck), tmp_path, max_trials=24, budget_s=1000
+            Toy(best=ELSEWHERE, fails=["size"], noise_seed=noise_seed),
+            tmp_path,
+            max_trials=24,
+            budget_s=1000,
         )
         assert len(choices(found.trials)) == 24
         later = [one for one in found.trials if one.kind == "search"]

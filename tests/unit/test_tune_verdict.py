@@ -47,11 +47,11 @@ def test_the_figures_are_those_of_a_hand_computation() -> None:
 
 
 def test_the_interval_holds_the_true_gain_as_often_as_it_says() -> None:
-    luck = random.Random(3)
+    rng = random.Random(3)
     inside = 0
     for _ in range(2000):
-        plan = [luck.gauss(1.5, 0.01) for _ in range(4)]
-        other = [luck.gauss(1.47, 0.01) for _ in range(4)]
+        plan = [rng.gauss(1.5, 0.01) for _ in range(4)]
+        other = [rng.gauss(1.47, 0.01) for _ in range(4)]
         verdict = judge(study(plan, other))
         assert verdict.low is not None and verdict.high is not None
         mean = statistics.fmean(plan)
@@ -76,7 +76,7 @@ def test_a_gain_within_the_noise_is_none() -> None:
     assert verdict.low is not None and verdict.low < 0 < (verdict.gain or 0)
     first, second = verdict.sentences()
     assert first.startswith("The plan was already best: the one other choice has 0.7% fewer")
-    assert "no more than luck" in first
+    assert "no more than seeds differ" in first
     assert "4 seeds of the plan and 3 fresh ones of trial 2" in second
     assert "95% interval" in second
 
@@ -91,7 +91,7 @@ def test_without_repetitions_nothing_is_claimed() -> None:
     verdict = judge(study([1.5], [1.2]))
     assert (verdict.kind, verdict.winner, verdict.runner_up) == ("unsure", 1, 2)
     assert verdict.gain == pytest.approx(0.2)
-    assert "no time to tell a gain from luck" in verdict.sentences()[0]
+    assert "no time to tell a real gain from chance" in verdict.sentences()[0]
     worse = judge(study([1.5], [1.6], [1.7])).sentences()
     assert worse[0].startswith("None of 2 other choices looked better than the plan")
     assert judge(study([1.5])).sentences() == (

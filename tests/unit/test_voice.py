@@ -38,15 +38,15 @@ class Writer:
     """One who has his own rates of the common words, and a subject."""
 
     def __init__(self, seed: int, subject: str) -> None:
-        self.luck = random.Random(seed)
-        self.weights = [self.luck.gammavariate(1.5, 1) for _ in COMMON]
+        self.rng = random.Random(seed)
+        self.weights = [self.rng.gammavariate(1.5, 1) for _ in COMMON]
         self.subject = SUBJECTS[subject]
 
     def writes(self, words: int) -> str:
         said: list[str] = []
         while len(said) < words:
-            said += self.luck.choices(COMMON, self.weights, k=3)
-            said.append(self.luck.choice(self.subject))
+            said += self.rng.choices(COMMON, self.weights, k=3)
+            said.append(self.rng.choice(self.subject))
         return " ".join(said[:words])
 
     def posts(self, count: int, words: int = 60) -> list[str]:
@@ -143,8 +143,8 @@ def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(
     others: ReferenceAuthors,
 ) -> None:
     words = "der die das und ich nicht mit auf ein eine haus baum wasser weg"
-    luck = random.Random(1)
-    texts = [" ".join(luck.choices(words.split(), k=260)) for _ in range(30)]
+    rng = random.Random(1)
+    texts = [" ".join(rng.choices(words.split(), k=260)) for _ in range(30)]
     found = voice(texts[:15], texts[15:20], texts[20:], others)
     assert found.letters is None
     assert found.masked is None
@@ -170,8 +170,8 @@ def test_too_little_text_is_said_and_nothing_made_of_it(
 
 def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
     """Against Newton's method in double precision, written out here."""
-    luck = np.random.default_rng(1)
-    features = (luck.normal(size=(60, 8)) / np.sqrt(8)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    features = (rng.normal(size=(60, 8)) / np.sqrt(8)).astype(np.float32)
     is_author = np.arange(60) < 25
     features[is_author, 0] += 0.5
     fold = np.arange(60) % 3
@@ -198,8 +198,8 @@ def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
 
 def test_noise_is_told_apart_by_luck_only() -> None:
     """What is judged was not fitted to, or noise would be told apart well."""
-    luck = np.random.default_rng(1)
-    counts = luck.poisson(2, (200, 300)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(2, (200, 300)).astype(np.float32)
     is_author = np.arange(200) < 80
     features = classifier.StandardScaler(counts)(counts)
     fold = classifier.folds(list(range(200)))
@@ -281,8 +281,8 @@ def test_areas_and_ratios_are_what_they_are_by_hand() -> None:
 
 def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
     """Of a mean of 40 independent sources about 1.96 standard errors to each side."""
-    luck = np.random.default_rng(1)
-    values = luck.normal(size=40)
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=40)
     found = mean(values, ClusterBootstrap(range(40))).interval
     assert found
     expected = 2 * 1.96 * values.std() / np.sqrt(40)
@@ -307,8 +307,8 @@ def test_the_same_texts_on_both_sides_leave_no_excess() -> None:
 
 
 def test_medians_of_resamples_are_medians() -> None:
-    luck = np.random.default_rng(3)
-    values = luck.normal(size=101)
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=101)
     drawn = ClusterBootstrap(range(101)).quantile(values, 0.5)
     assert set(np.round(drawn, 12)) <= set(np.round(values, 12))
     assert abs(np.median(drawn) - np.median(values)) < 0.05

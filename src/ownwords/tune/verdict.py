@@ -147,7 +147,7 @@ def _plan(v: TuneVerdict) -> tuple[str, ...]:
     assert v.gain is not None
     others = v.trials - 1
     what = "the one other choice" if others == 1 else f"the best of {others} other choices"
-    reason = f"{what} has {percent(v.gain)} fewer bits per byte, no more than luck explains."
+    reason = f"{what} has {percent(v.gain)} fewer bits per byte, no more than seeds differ."
     if v.gain < 0:
         reason = f"repeated, {what} has {percent(-v.gain)} more bits per byte."
     return (f"The plan was already best: {reason}", _interval(v))
@@ -174,7 +174,7 @@ def _unsure(v: TuneVerdict) -> tuple[str, ...]:
             more,
         )
     return (
-        "There was no time to tell a gain from luck, so the plan is kept. Trial"
+        "There was no time to tell a real gain from chance, so the plan is kept. Trial"
         f" {v.runner_up} had {percent(v.gain)} fewer bits per byte, with a single seed.",
         more,
     )
