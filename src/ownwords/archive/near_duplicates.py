@@ -160,23 +160,27 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     if len(posts) < 2:
         return []
     limit = _index_level(posts)
-    cut = [one.sketch[: sketch_size(one.sketch, limit)] for one in posts]
-    hashes, owner, held = _index(cut)
-    levels = np.array([max(one.level, limit) for one in posts])
-    common = held > _held_by_many(hashes, levels)
+    cut = [post.sketch[: sketch_size(post.sketch, limit)] for post in posts]
+    hashes, owner, post_counts = _index(cut)
+    levels = np.array([max(post.level, limit) for post in posts])
+    common = post_counts > _held_by_many(hashes, levels)
     boilerplate = hashes[common]  # sorted, with repetitions
     if len(boilerplate):
-        cut = [one[~_contains(boilerplate, one)] for one in cut]
+        cut = [sketch[~_contains(boilerplate, sketch)] for sketch in cut]
     # Sketch sizes, shape (levels, posts).
-    left = np.array([[sketch_size(one, at) for one in cut] for at in range(int(levels.max()) + 1)])
-    shared = (held > 1) & ~common
-    found: list[tuple[int, int]] = []
-    for pairs, counts in _count_pairs(hashes[shared], owner[shared], held[shared], len(posts)):
+    left = np.array(
+        [[sketch_size(sketch, at) for sketch in cut] for at in range(int(levels.max()) + 1)]
+    )
+    shared = (post_counts > 1) & ~common
+    pairs_found: list[tuple[int, int]] = []
+    for pairs, counts in _count_pairs(
+        hashes[shared], owner[shared], post_counts[shared], len(posts)
+    ):
         a, b = np.divmod(pairs, len(posts))
         level = np.maximum(levels[a], levels[b])
         enough = counts >= share * np.minimum(left[level, a], left[level, b])
-        found += zip(a[enough].tolist(), b[enough].tolist(), strict=True)
-    return sorted(found)
+        pairs_found += zip(a[enough].tolist(), b[enough].tolist(), strict=True)
+    return sorted(pairs_found)
 
 
 def _index_level(posts: Sequence[Features]) -> int:
@@ -190,7 +194,7 @@ def _index_level(posts: Sequence[Features]) -> int:
 def _index(cut: Sequence[Hashes]) -> tuple[Hashes, _Counts, _Counts]:
     """The sorted hashes, the post that owns each (ascending among equals), the owners' number."""
     hashes = np.concatenate(cut)
-    owner = np.repeat(np.arange(len(cut)), [len(one) for one in cut])
+    owner = np.repeat(np.arange(len(cut)), [len(sketch) for sketch in cut])
     order = np.argsort(hashes, kind="stable")
     hashes, owner = hashes[order], owner[order]
     begins = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))[: len(hashes)]
@@ -215,14 +219,14 @@ def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
 
 
 def _count_pairs(
-    hashes: Hashes, owner: _Counts, held: _Counts, posts: int
+    hashes: Hashes, owner: _Counts, post_counts: _Counts, posts: int
 ) -> Iterator[tuple[_Counts, _Counts]]:
     """Yield the pairs of owners of a common hash, as a * posts + b, and how many hashes they share.
 
     Counts in several parts, by owner a, if there are too many pairs for one.
     """
     # Each owner of a hash is paired with the owners after it.
-    parts = 1 + int(np.minimum(held, _NEIGHBOURS).sum()) // _AT_ONCE
+    parts = 1 + int(np.minimum(post_counts, _NEIGHBOURS).sum()) // _AT_ONCE
     for part in range(parts):
         keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         mine = owner % parts == part
@@ -231,8 +235,8 @@ def _count_pairs(
             pairs, times = np.unique(owner[same] * posts + owner[same + apart], return_counts=True)
             keys.append(pairs)
             counts.append(times)
-        every, which = np.unique(np.concatenate(keys), return_inverse=True)
-        yield every, np.bincount(which, np.concatenate(counts), len(every)).astype(np.int64)
+        every, positions = np.unique(np.concatenate(keys), return_inverse=True)
+        yield every, np.bincount(positions, np.concatenate(counts), len(every)).astype(np.int64)
 
 
 def _contains(sorted_hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
@@ -254,32 +258,32 @@ def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str,
     """Pairs of passages: up to two where the texts differ, then their longest matches."""
     distinct, first = np.unique(right.shingles, return_index=True)
     place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
-    here = np.flatnonzero(distinct[place] == left.shingles)
-    there = first[place[here]]
+    left_at = np.flatnonzero(distinct[place] == left.shingles)
+    right_at = first[place[left_at]]
     # The texts differ between neighbouring matches if either advances by more than one word.
-    steps, jumps = np.diff(here), np.diff(there)
+    steps, jumps = np.diff(left_at), np.diff(right_at)
     parts = np.flatnonzero(
         ((steps > 1) | (jumps > 1)) & (jumps > 0) & (jumps < _FAR) & (steps < _FAR)
     )
     if len(parts) > 2:
         parts = parts[[0, len(parts) // 2]]
-    passages = [_at(left, right, int(here[i]), int(there[i])) for i in parts]
-    if not passages and here[-1] + SHINGLE == len(left.words.starts):
+    passages = [_at(left, right, int(left_at[i]), int(right_at[i])) for i in parts]
+    if not passages and left_at[-1] + SHINGLE == len(left.words.starts):
         # The left text ends with the last match: show how the right one continues.
-        back = min(SHINGLE, int(here[-1]), int(there[-1]))
-        passages.append(_at(left, right, int(here[-1]) - back, int(there[-1]) - back))
+        back = min(SHINGLE, int(left_at[-1]), int(right_at[-1]))
+        passages.append(_at(left, right, int(left_at[-1]) - back, int(right_at[-1]) - back))
     begins = np.flatnonzero(np.concatenate(([True], (steps != 1) | (jumps != 1))))
-    lengths = np.diff(begins, append=len(here))
+    lengths = np.diff(begins, append=len(left_at))
     for i in np.argsort(-lengths, kind="stable")[: _PASSAGES - len(passages)].tolist():
         start, width = int(begins[i]), min(int(lengths[i]) + SHINGLE - 1, _WIDTH)
-        passages.append(_at(left, right, int(here[start]), int(there[start]), width))
+        passages.append(_at(left, right, int(left_at[start]), int(right_at[start]), width))
     return tuple(dict.fromkeys(passages))
 
 
 def _at(
-    left: _ShingledText, right: _ShingledText, here: int, there: int, width: int = _WIDTH
+    left: _ShingledText, right: _ShingledText, left_at: int, right_at: int, width: int = _WIDTH
 ) -> tuple[str, str]:
-    return _excerpt(left, here, width), _excerpt(right, there, width)
+    return _excerpt(left, left_at, width), _excerpt(right, right_at, width)
 
 
 def _excerpt(text: _ShingledText, first: int, width: int) -> str:

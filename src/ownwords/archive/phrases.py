@@ -113,7 +113,7 @@ def sample_posts(posts: Iterable[PhraseSource]) -> list[PhraseSource]:
     if sum(post.words for post in ordered) <= SAMPLE:
         return ordered
     ordered.sort(
-        key=lambda one: blake2b(one.id.encode("utf-8", "surrogatepass"), key=_KEY).digest()
+        key=lambda post: blake2b(post.id.encode("utf-8", "surrogatepass"), key=_KEY).digest()
     )
     chosen, left = [], SAMPLE
     for post in ordered:
@@ -301,12 +301,14 @@ def _by_year(
     if len(years) < 2:
         return
     for year in years:
-        here = int((year_of == year).sum())
-        others = len(year_of) - here
+        posts_of_year = int((year_of == year).sum())
+        posts_of_others = len(year_of) - posts_of_year
         in_year = [_in_year(ngrams, sample.owners, year_of == year) for ngrams in turns]
         scores = []
         for ngrams, (posts, _) in zip(turns, in_year, strict=True):
-            times = (posts / here) / ((ngrams.posts - posts + 0.5) / (others + 0.5))
+            times = (posts / posts_of_year) / (
+                (ngrams.posts - posts + 0.5) / (posts_of_others + 0.5)
+            )
             telling = (posts >= MIN_POSTS) & (times >= _TIMES_MORE) & ngrams.rich
             scores.append(np.where(telling, ngrams.scores * np.log(np.maximum(times, 1)), 0))
         for t, i, text in _best(turns, scores, PER_YEAR, shown):

@@ -60,7 +60,7 @@ class StyleComparison:
 
 def find_style_outliers(features: Mapping[str, Features], distance: float) -> StyleComparison:
     """Find the posts whose robust z is at least `distance`."""
-    ids = sorted(id_ for id_, one in features.items() if one.own_words >= MIN_WORDS)
+    ids = sorted(id_ for id_, post in features.items() if post.own_words >= MIN_WORDS)
     if len(ids) < MIN_POSTS:
         return StyleComparison(
             note=f"Style was not compared: that takes {MIN_POSTS} posts of {MIN_WORDS} words "
@@ -74,11 +74,11 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
     far = sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i]))
     outliers = []
     for i in far:
-        one = slice(i, i + 1)
-        scores, means = _scores(norm, rates[one], words[one], in_norm[one])
+        row = slice(i, i + 1)
+        scores, means = _scores(norm, rates[row], words[row], in_norm[row])
         evidence = _evidence(names, rates[i], scores[0], means[0])
         outliers.append(StyleOutlier(ids[i], round(float(z[i]), 2), evidence))
-    distances = {id_: round(float(one), 2) for id_, one in zip(ids, z, strict=True)}
+    distances = {id_: round(float(row), 2) for id_, row in zip(ids, z, strict=True)}
     return StyleComparison(tuple(outliers), len(ids), "", distances)
 
 
@@ -169,7 +169,7 @@ def _judge(
             part = slice(start, start + _BLOCK)
             sizes = np.abs(_scores(norm, rates[part], words[part], in_norm[part])[0])
             kinds = (sizes[:, :n_words], sizes[:, n_words:])
-            deltas[part] = np.mean([one.mean(axis=1) for one in kinds if one.shape[1]], axis=0)
+            deltas[part] = np.mean([size.mean(axis=1) for size in kinds if size.shape[1]], axis=0)
         logs = np.log(deltas)
         middle = np.median(logs[in_norm])
         spread = 1.4826 * np.median(np.abs(logs[in_norm] - middle))

@@ -93,7 +93,7 @@ def _dots(
         y = _row(_value_at(points, at, step), low, high, down)
         # A steep curve stays one line.
         reached = range(min(y, before + 1), max(y, before - 1) + 1) if before is not None else (y,)
-        dots.update((x, each) for each in reached)
+        dots.update((x, y) for y in reached)
         before = y
     return dots
 

@@ -112,7 +112,7 @@ def over_pairs(values_AB: Vector, rows: ClusterBootstrap, columns: ClusterBootst
 
 def interval(drawn: Vector, *draws: ClusterBootstrap) -> Interval | None:
     """Interval of the resampled values; None if a side has fewer than two sources."""
-    if any(each.sources < 2 for each in draws):
+    if any(draw.sources < 2 for draw in draws):
         return None
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high), LEVEL)

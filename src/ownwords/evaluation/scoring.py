@@ -98,7 +98,7 @@ def score_model(
         has_changed=bool(posts.key and ours.corpus) and posts.key != ours.corpus,
         parameters=ours.parameters,
         base=rivals.base_name or (rivals.base.name if rivals.base else ""),
-        trained_s={each.role: each.trained_s for each in (ours, base, scratch) if each},
+        trained_s={item.role: item.trained_s for item in (ours, base, scratch) if item},
         plan=ours.plan_and_outcome,
         spent={**(spent or {}), "scoring": sum(cache.seconds.values())},
         report=report,

@@ -178,7 +178,7 @@ def _ends(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool
 
 
 def _begins_small(sentence: str) -> bool:
-    letter = next((each for each in sentence if each.isalnum()), "")
+    letter = next((letter for letter in sentence if letter.isalnum()), "")
     return letter.islower()
 
 

@@ -101,18 +101,18 @@ def check_inputs(inputs: Sequence[ForwardInput], cache: EngineCache, engine: Eng
     """Raise OwnwordsError for unknown or repeated rows, invalid ids, or too many of them."""
     if not inputs:
         raise OwnwordsError("there is nothing to read: no row was given")
-    for each in inputs:
-        check_row(each.row, cache)
-        if len(each.ids) == 0:
-            raise OwnwordsError(f"row {each.row} was given no ids to read")
-        check_token_ids(each.ids, engine.vocabulary)
-        total = cache.cached_length(each.row) + len(each.ids)
+    for row_input in inputs:
+        check_row(row_input.row, cache)
+        if len(row_input.ids) == 0:
+            raise OwnwordsError(f"row {row_input.row} was given no ids to read")
+        check_token_ids(row_input.ids, engine.vocabulary)
+        total = cache.cached_length(row_input.row) + len(row_input.ids)
         if total > cache.length:
             raise OwnwordsError(
                 f"a text of {total} tokens does not fit a cache of {cache.length}",
                 hint="create a longer cache, up to the model's context",
             )
-    rows = [each.row for each in inputs]
+    rows = [row_input.row for row_input in inputs]
     if len(set(rows)) < len(rows):
         repeated = next(row for row in rows if rows.count(row) > 1)
         raise OwnwordsError(f"row {repeated} was given twice in one batch")

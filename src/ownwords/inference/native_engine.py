@@ -82,8 +82,8 @@ class NativeEngineCache:
         check_inputs(inputs, self, self._engine)
         wanted = inputs[0].logit_range if len(inputs) == 1 else None
         return native_cache.read(
-            [each.row for each in inputs],
-            [each.ids for each in inputs],
+            [row_input.row for row_input in inputs],
+            [row_input.ids for row_input in inputs],
             every=all_positions,
             near=None if wanted is None else (wanted.margin, wanted.vocabulary),
         )

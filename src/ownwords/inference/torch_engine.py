@@ -103,7 +103,7 @@ class TorchEngineCache:
         check_inputs(inputs, self, self._engine)
         logits: list[Tensor] = [torch.empty(0)] * len(inputs)
         with _inference(self._network, frozen=self._engine.frozen):
-            for group in _groups([len(each.ids) for each in inputs]):
+            for group in _groups([len(row_input.ids) for row_input in inputs]):
                 batch = [inputs[place] for place in group]
                 if self._graphs is not None and self._graphs.fits(batch):
                     parts = self._graphs.forward(batch, all_positions)
@@ -136,8 +136,8 @@ class TorchEngineCache:
     ) -> Sequence[Tensor]:
         """Run the network eagerly; return the logits after each id of each input or its last."""
         hidden: list[list[Tensor]] = [[] for _ in inputs]
-        for first in range(0, max(len(each.ids) for each in inputs), _CHUNK):
-            places = [place for place, each in enumerate(inputs) if len(each.ids) > first]
+        for first in range(0, max(len(row_input.ids) for row_input in inputs), _CHUNK):
+            places = [place for place, row_input in enumerate(inputs) if len(row_input.ids) > first]
             chunks = [inputs[place].ids[first : first + _CHUNK] for place in places]
             counts = [len(chunk) for chunk in chunks]
             ids_BT = torch.zeros(len(places), max(counts), dtype=torch.int64)
@@ -171,32 +171,34 @@ class _GraphedForward:
         self._pool = torch.cuda.graph_pool_handle() if engine.device.type == "cuda" else None
 
     def fits(self, inputs: Sequence[ForwardInput]) -> bool:
-        return all(len(each.ids) <= _SHORT for each in inputs)
+        return all(len(row_input.ids) <= _SHORT for row_input in inputs)
 
     def forward(self, inputs: Sequence[ForwardInput], all_positions: bool) -> Sequence[Tensor]:
         kv_cache = self._kv_cache
-        counts = [len(each.ids) for each in inputs]
+        counts = [len(row_input.ids) for row_input in inputs]
         tokens = _next_power_of_two(max(counts))
         span = _next_power_of_two(max(map(self._end, inputs)))
         span = min(max(_MIN_SPAN, span), kv_cache.length)
         ids_RT = np.zeros((kv_cache.batch, tokens), np.int64)
         slots_RT = np.full_like(ids_RT, kv_cache.length)
-        for each, count in zip(inputs, counts, strict=True):
-            ids_RT[each.row, :count] = each.ids
-            slots_RT[each.row, :count] = range(kv_cache.lengths[each.row], self._end(each))
+        for row_input, count in zip(inputs, counts, strict=True):
+            ids_RT[row_input.row, :count] = row_input.ids
+            slots_RT[row_input.row, :count] = range(
+                kv_cache.lengths[row_input.row], self._end(row_input)
+            )
         if (tokens, span) not in self._graphs:
             step = _CapturedStep(self._network, kv_cache, tokens, span, self._pool)
             self._graphs[tokens, span] = step
         logits_RTV = self._graphs[tokens, span].replay(ids_RT, slots_RT)
-        for each in inputs:
-            kv_cache.lengths[each.row] = self._end(each)
+        for row_input in inputs:
+            kv_cache.lengths[row_input.row] = self._end(row_input)
         return [
-            logits_RTV[each.row, 0 if all_positions else count - 1 : count]
-            for each, count in zip(inputs, counts, strict=True)
+            logits_RTV[row_input.row, 0 if all_positions else count - 1 : count]
+            for row_input, count in zip(inputs, counts, strict=True)
         ]
 
-    def _end(self, each: ForwardInput) -> int:
-        return self._kv_cache.lengths[each.row] + len(each.ids)
+    def _end(self, row_input: ForwardInput) -> int:
+        return self._kv_cache.lengths[row_input.row] + len(row_input.ids)
 
 
 class _CapturedStep:

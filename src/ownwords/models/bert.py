@@ -91,7 +91,7 @@ class Bert(nn.Module):
             self.blocks = nn.ModuleList(BertBlock(config) for _ in range(config.layers))
         # Like `to_empty`, which for tensors on "meta" would first import SymPy.
         self._apply(  # type: ignore[no-untyped-call]
-            lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
+            lambda parameter: torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
         )
         self.requires_grad_(False).eval()
 
@@ -103,18 +103,18 @@ class Bert(nn.Module):
         """
         config = BertConfig.from_hf(read_json(folder / "config.json"))
         stored = {
-            name: each for name, each in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
+            name: info for name, info in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
         }
         fitted = map_weights(stored, config, folder)
         check_shapes(fitted, config, folder)
         model = cls(config, device=device)
         parameters = dict(model.named_parameters())
-        for path, group in itertools.groupby(fitted, key=lambda each: each.stored.path):
+        for path, group in itertools.groupby(fitted, key=lambda mapped: mapped.stored.path):
             with open_file(path) as file:
-                for each in group:
+                for mapped in group:
                     at = 0
-                    for block in read_blocks(each.stored, file):
-                        parameters[each.ours][at : at + len(block)] = block
+                    for block in read_blocks(mapped.stored, file):
+                        parameters[mapped.ours][at : at + len(block)] = block
                         at += len(block)
         return model
 

@@ -94,7 +94,7 @@ def save(
 
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
-    stored = _DTYPE_NAMES.get(min(dtypes, key=lambda each: each.itemsize), "float32")
+    stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
     files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = _json({**ids, **(generation or {})})
     files[CARD] = _card(card, folder.resolve().name, model).encode()

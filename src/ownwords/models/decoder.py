@@ -73,7 +73,7 @@ class CausalLM(nn.Module):
         if device.type != "meta":
             # Like `to_empty`, which for tensors on "meta" would first import SymPy.
             self._apply(  # type: ignore[no-untyped-call]
-                lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
+                lambda parameter: torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
             )
 
     def assemble(self) -> None:

@@ -176,7 +176,7 @@ def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
             pairs = [(number, str(token)) for number, (token, _) in enumerate(vocabulary)]
         else:
             pairs = [(number, token) for token, number in vocabulary.items()]  # type: ignore[union-attr]
-        pairs += [(each["id"], each["content"]) for each in added]  # type: ignore[attr-defined]
+        pairs += [(entry["id"], entry["content"]) for entry in added]  # type: ignore[attr-defined]
         lines = [f"{number:d} {token}\n" for number, token in sorted(set(pairs))]
         largest = max(number for number, _ in pairs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -265,7 +265,11 @@ def _matrices(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]
 
 
 def _quantized(model: nn.Module) -> dict[str, QuantizedMatrix]:
-    return {name: each for name, each in model.named_modules() if isinstance(each, QuantizedMatrix)}
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, QuantizedMatrix)
+    }
 
 
 def _replace(model: nn.Module, scheme: QuantizationScheme, ends: QuantizationScheme) -> None:
@@ -321,20 +325,20 @@ def read_quantized(path: Path, model: nn.Module, device: torch.device | str = "c
 
         def tensors() -> Iterator[tuple[str, Tensor]]:
             wanted = dict(quantized_tensors(model))
-            for each in stored.values():
-                kind = DTYPES.get(each.dtype)
+            for info in stored.values():
+                kind = DTYPES.get(info.dtype)
                 if kind is None:
-                    raise ModelError(f"{each.name!r} is {each.dtype}, which no quantised model has")
-                if each.name not in wanted or wanted[each.name].shape != each.shape:
+                    raise ModelError(f"{info.name!r} is {info.dtype}, which no quantised model has")
+                if info.name not in wanted or wanted[info.name].shape != info.shape:
                     # On "meta", so `load_quantized` refuses it before it takes any memory.
-                    yield each.name, torch.empty(each.shape, dtype=kind, device="meta")
-                file.seek(each.start)
-                data = bytearray(file.read(each.nbytes))
-                if len(data) != math.prod(each.shape) * kind.itemsize:
-                    raise ModelError(f"it ended within {each.name!r} while it was read")
+                    yield info.name, torch.empty(info.shape, dtype=kind, device="meta")
+                file.seek(info.start)
+                data = bytearray(file.read(info.nbytes))
+                if len(data) != math.prod(info.shape) * kind.itemsize:
+                    raise ModelError(f"it ended within {info.name!r} while it was read")
                 # `frombuffer` does not accept an empty buffer.
                 flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
-                yield each.name, flat.view(each.shape).to(device)
+                yield info.name, flat.view(info.shape).to(device)
 
         try:
             load_quantized(model, tensors(), header)

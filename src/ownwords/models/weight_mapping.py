@@ -124,7 +124,7 @@ def map_weights(
     check_plausible(stored, config, folder)
     wanted = {theirs: (ours, transposed) for ours, theirs, transposed in hf_names(config)}
     stored = _with_prefix(stored, wanted)
-    stored = {name: each for name, each in stored.items() if not _KNOWN_BUFFER.fullmatch(name)}
+    stored = {name: info for name, info in stored.items() if not _KNOWN_BUFFER.fullmatch(name)}
     if HEAD in stored and HEAD not in wanted:
         embedding = next(theirs for theirs, (ours, _) in wanted.items() if ours == EMBEDDING)
         head = stored.pop(HEAD)
@@ -135,7 +135,7 @@ def map_weights(
                 hint="set tie_word_embeddings to false if the model was trained that way",
             )
     _check_names(stored.keys(), wanted.keys(), config, folder)
-    return [MappedTensor(wanted[name][0], each, wanted[name][1]) for name, each in stored.items()]
+    return [MappedTensor(wanted[name][0], info, wanted[name][1]) for name, info in stored.items()]
 
 
 def _check_names(stored: Set[str], expected: Set[str], config: ModelConfig, folder: Path) -> None:
@@ -151,7 +151,7 @@ def _check_names(stored: Set[str], expected: Set[str], config: ModelConfig, fold
 
 def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path) -> None:
     """Refuse sizes larger than the stored tensors allow, before any memory is allocated."""
-    numbers = sum(math.prod(each.shape) for each in stored.values())
+    numbers = sum(math.prod(info.shape) for info in stored.values())
     limits = dict.fromkeys(_DIMENSIONS, numbers) | {"layers": len(stored)}
     for name, limit in limits.items():
         size = getattr(config, name, 0)
@@ -172,7 +172,7 @@ def _with_prefix(
     prefix = prefix.split(".")[0] + "."
     if any(name.startswith(prefix) for name in stored):
         return stored
-    return {name if name == HEAD else prefix + name: each for name, each in stored.items()}
+    return {name if name == HEAD else prefix + name: info for name, info in stored.items()}
 
 
 def _equal(left: TensorInfo, right: TensorInfo) -> bool:

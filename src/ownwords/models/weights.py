@@ -35,7 +35,7 @@ def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | No
         return _load_quantized(folder, stored, config, device, dtype)
     fitted = map_weights(stored, config, folder)
     check_shapes(fitted, config, folder)
-    dtypes = {FLOATS[each.stored.dtype] for each in fitted}
+    dtypes = {FLOATS[mapped.stored.dtype] for mapped in fitted}
     model = build(config, device=device, dtype=dtype or reduce(torch.promote_types, dtypes))
     _fill(model, fitted)
     return model
@@ -51,9 +51,9 @@ def _load_quantized(
     """Load a quantised model, which computes in `dtype`."""
     check_plausible(stored, config, folder)
     kinds = {
-        FLOATS[each.dtype]
-        for name, each in stored.items()
-        if each.dtype in FLOATS and not name.endswith(".scale")
+        FLOATS[info.dtype]
+        for name, info in stored.items()
+        if info.dtype in FLOATS and not name.endswith(".scale")
     }
     kind = dtype or reduce(torch.promote_types, kinds, torch.bfloat16)
     model = build(config, device="meta", dtype=kind)
@@ -63,13 +63,15 @@ def _load_quantized(
 
 def _fill(model: CausalLM, fitted: list[MappedTensor]) -> None:
     parameters = dict(model.named_parameters())
-    for path, group in itertools.groupby(fitted, key=lambda each: each.stored.path):
+    for path, group in itertools.groupby(fitted, key=lambda mapped: mapped.stored.path):
         with open_file(path) as file, torch.no_grad():
-            for each in group:
-                target = _rows(parameters[each.ours], each.transposed)
+            for mapped in group:
+                target = _rows(parameters[mapped.ours], mapped.transposed)
                 at = 0
-                for block in read_blocks(each.stored, file):
-                    target[at : at + len(block)] = _narrowed(block, target.dtype, each.stored.name)
+                for block in read_blocks(mapped.stored, file):
+                    target[at : at + len(block)] = _narrowed(
+                        block, target.dtype, mapped.stored.name
+                    )
                     at += len(block)
 
 

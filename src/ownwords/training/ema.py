@@ -36,9 +36,9 @@ class EMA:
     def update(self, weights: Mapping[str, Tensor]) -> None:
         """Add the weights after one more step."""
         _same(self._sum, weights)
-        sums = [local_shard(each) for each in self._sum.values()]
+        sums = [local_shard(tensor) for tensor in self._sum.values()]
         here = [local_shard(weights[name].detach()) for name in self._sum]
-        torch._foreach_lerp_(sums, [each.float() for each in here], 1 - self.decay)
+        torch._foreach_lerp_(sums, [tensor.float() for tensor in here], 1 - self.decay)
         self.updates += 1
 
     def weights(self) -> dict[str, Tensor]:
@@ -46,45 +46,47 @@ class EMA:
         if not self.updates:
             raise OwnwordsError("there is no average of the weights before the first step")
         share = 1 - self.decay**self.updates
-        return {name: each / share for name, each in self._sum.items()}
+        return {name: tensor / share for name, tensor in self._sum.items()}
 
     def state(self) -> dict[str, Tensor]:
         """The state for a checkpoint in float32, not copied; update counts are exact up to 2^24."""
         count = torch.tensor(float(self.updates))
-        return {"updates": count} | {f"sum/{name}": each for name, each in self._sum.items()}
+        return {"updates": count} | {f"sum/{name}": tensor for name, tensor in self._sum.items()}
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state, bit for bit."""
         _same(self.state(), state)
-        for name, each in self._sum.items():
+        for name, tensor in self._sum.items():
             value = state[f"sum/{name}"]
-            local_shard(each).copy_(local_shard(value) if is_sharded(each) else full_tensor(value))
+            local_shard(tensor).copy_(
+                local_shard(value) if is_sharded(tensor) else full_tensor(value)
+            )
         self.updates = int(state["updates"])
 
 
 @torch.no_grad()
 def interpolate(
-    one: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float
+    first: Mapping[str, Tensor], second: Mapping[str, Tensor], share: float
 ) -> dict[str, Tensor]:
     """Interpolate linearly between the weights `one` (share 0) and `other` (share 1)."""
-    _same(one, other)
+    _same(first, second)
     return {
-        name: torch.lerp(each.detach().float(), other[name].detach().float(), share)
-        for name, each in one.items()
+        name: torch.lerp(tensor.detach().float(), second[name].detach().float(), share)
+        for name, tensor in first.items()
     }
 
 
-def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
-    if one.keys() != other.keys():
+def _same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> None:
+    if first.keys() != second.keys():
         raise OwnwordsError(
-            f"two sets of weights differ in {preview(one.keys() ^ other.keys())}",
+            f"two sets of weights differ in {preview(first.keys() ^ second.keys())}",
             hint="average only models of one shape",
         )
-    for name, each in one.items():
-        if each.shape != other[name].shape:
+    for name, tensor in first.items():
+        if tensor.shape != second[name].shape:
             raise OwnwordsError(
-                f"{name!r} is {list(each.shape)} in one set of weights, and"
-                f" {list(other[name].shape)} in another",
+                f"{name!r} is {list(tensor.shape)} in one set of weights, and"
+                f" {list(second[name].shape)} in another",
                 hint="average only models of one shape",
             )

@@ -55,7 +55,7 @@ class FrontMatter:
             if isinstance(value, str):
                 found.extend(value.split("," if "," in value else None))
             elif isinstance(value, list):
-                found.extend(str(each) for each in value if isinstance(each, str | int | float))
+                found.extend(str(entry) for entry in value if isinstance(entry, str | int | float))
         plain = (word.strip(" \t\"'[]").removeprefix("#") for word in found)
         return tuple(dict.fromkeys(word for word in plain if word))
 
@@ -63,7 +63,7 @@ class FrontMatter:
         """The named value as a list of names, which may hold spaces and commas."""
         value = self.values.get(name)
         found = value if isinstance(value, list) else [value]
-        return tuple(each.strip() for each in found if isinstance(each, str) and each.strip())
+        return tuple(entry.strip() for entry in found if isinstance(entry, str) and entry.strip())
 
     def says(self, name: str, yes: bool = True) -> bool:
         """Whether the value is present and true (or, with `yes=False`, false)."""

@@ -112,8 +112,8 @@ def count_words(node: LexborNode) -> int:
 def remove(node: LexborNode, selectors: str) -> int:
     """Remove what the selectors match; returns the number of outermost matches."""
     matches = outermost(node, selectors)
-    for each in matches:
-        each.decompose()
+    for match in matches:
+        match.decompose()
     return len(matches)
 
 
@@ -137,10 +137,10 @@ def remove_comments(body: LexborNode) -> int:
     for section in outermost(body, _COMMENTS):
         remove(section, _MACHINERY + ", form, #respond, .comment-respond")
         if not section.css_matches("#respond, .comment-respond"):
-            each = next(
+            comments = next(
                 (n for n in (len(section.css(selector)) for selector in _ONE_COMMENT) if n), 0
             )
-            count += each or (1 if count_words(section) >= _WORDS_OF_A_COMMENT else 0)
+            count += comments or (1 if count_words(section) >= _WORDS_OF_A_COMMENT else 0)
         section.decompose()
     return count
 
@@ -156,7 +156,7 @@ def extract_article(body: LexborNode) -> LexborNode:
     """Find the article of a page and remove menus and footers; changes `body`."""
     remove(body, _MACHINERY)
     for selector in _ARTICLE:
-        sized = [(len(node_text(each)), each) for each in outermost(body, selector)]
+        sized = [(len(node_text(match)), match) for match in outermost(body, selector)]
         longest, node = max(sized, key=lambda pair: pair[0], default=(0, body))
         # Several matches of similar size are a listing or cards; try the next, wider selector.
         if longest and longest * 2 > sum(size for size, _ in sized):

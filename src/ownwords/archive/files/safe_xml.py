@@ -144,7 +144,7 @@ def iter_elements(
     except etree.XMLSyntaxError as error:
         raise SourceError(f"{path} is not XML: {error.msg}") from error
     if damage is not None:
-        errors = [each for each in events.error_log if each.level >= etree.ErrorLevels.ERROR]
+        errors = [entry for entry in events.error_log if entry.level >= etree.ErrorLevels.ERROR]
         is_complete = not errors or (events.root is not None and _closes(stream.last, events.root))
         damage.extend(_damage(errors, stream.repaired, cut or not is_complete))
 
@@ -169,8 +169,8 @@ def _closes(last: bytes, element: etree._Element) -> bool:
     ending = re.search(rb"</([^<>]+?)\s*>$", last.replace(b"\0", b"").rstrip())
     closed = ending[1].rpartition(b":")[2].decode(errors="replace") if ending else ""
     return closed in {
-        str(each.tag).rpartition("}")[2].rpartition(":")[2]
-        for each in (element, element.getroottree().getroot())
+        str(tag_element.tag).rpartition("}")[2].rpartition(":")[2]
+        for tag_element in (element, element.getroottree().getroot())
     }
 
 

@@ -100,8 +100,8 @@ def _feed(
             f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
             hint="export the blog again with Google Takeout",
         )
-    for each in damage:
-        yield SourceNote(f"{name} is damaged: {each}.")
+    for detail in damage:
+        yield SourceNote(f"{name} is damaged: {detail}.")
 
 
 def _entry(

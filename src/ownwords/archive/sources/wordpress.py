@@ -87,8 +87,8 @@ def read(path: Path) -> Iterator[SourceItem]:
                 f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
                 hint="export again: Tools > Export > All content",
             )
-        for each in damage:
-            yield SourceNote(f"{name} is damaged: {each}.")
+        for detail in damage:
+            yield SourceNote(f"{name} is damaged: {detail}.")
     for (what, reason), count in left_out.items():
         yield SkippedItem(what, reason, count)
 

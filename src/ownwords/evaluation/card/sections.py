@@ -167,5 +167,5 @@ def making(card: Scorecard) -> PageSection:
 
 
 def _conclusion(card: Scorecard, topic: Topic) -> Html | None:
-    sentence = next((each.sentence for each in card.verdicts if each.about == topic), None)
+    sentence = next((verdict.sentence for verdict in card.verdicts if verdict.about == topic), None)
     return tag("p", sentence, class_="statement") if sentence else None

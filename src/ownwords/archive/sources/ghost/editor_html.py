@@ -49,7 +49,9 @@ def from_mobiledoc(document: Node) -> str:
     """Convert a Mobiledoc document (parsed JSON, version 0.3) to HTML; raises UnreadableError."""
     try:
         return "\n".join(
-            filter(None, (_mobiledoc_section(document, each) for each in document["sections"]))
+            filter(
+                None, (_mobiledoc_section(document, section) for section in document["sections"])
+            )
         )
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise UnreadableError from error

@@ -258,9 +258,9 @@ def _document(
         date=_moment(created),
         url=canonical if canonical.startswith("http") else url,
         author=", ".join(
-            authors[int(each)]
-            for each in _text(by).split(",")
-            if re.fullmatch(r"\s*[0-9]{1,18}\s*", each) and int(each) in authors
+            authors[int(id_)]
+            for id_ in _text(by).split(",")
+            if re.fullmatch(r"\s*[0-9]{1,18}\s*", id_) and int(id_) in authors
         ),
         tags=tags,
         summary=untrusted_files.replace_surrogates(summary) if isinstance(summary, str) else "",
