@@ -59,9 +59,12 @@ bench: $(REFERENCE)
 fuzz: $(DEV)
 	$(BIN)/python -m pytest -n auto -m fuzz
 
-# The browser is the system's: Debian's package `chromium`, for one. Nothing is downloaded.
-test-browser: $(DEV)
+# The browser is the system's: Debian's package `chromium`, for one. axe-core checks accessibility.
+test-browser: $(DEV) build/axe
 	$(BIN)/python -m pytest -m browser
+
+build/axe:
+	-npm install --silent --no-save --prefix build/axe axe-core@4.14.1
 
 screenshots: $(DEV)
 	$(BIN)/python docs/screenshots.py demo.ownwords

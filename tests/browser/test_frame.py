@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from browser.axe import violations
 from browser.looking import nameless, shown, sticking_out, too_faint, too_small
 from browser.site import WIDTHS, Site, opened
 
@@ -53,6 +54,12 @@ def test_every_page_can_be_read_at_every_width(
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
+def test_no_page_breaks_the_rules_of_accessibility(page: "Page", address: str) -> None:
+    shown(page, address)
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_every_page_tells_those_who_listen_what_is_what(page: "Page", address: str) -> None:
     shown(page, address)
     assert nameless(page) == []
@@ -95,6 +102,29 @@ def test_the_keys_are_listed_and_the_list_lets_go(page: "Page") -> None:
     page.keyboard.press("Escape")
     assert keys.count() == 0
     assert page.url.endswith("/#/corpus/posts")
+
+
+def test_single_keys_can_be_switched_off(page: "Page") -> None:
+    shown(page, "/#/corpus/posts")
+    page.locator("#keys").click()
+    page.get_by_label("Single-key shortcuts").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("3")
+    page.keyboard.press("?")
+    assert page.url.endswith("/#/corpus/posts")
+    assert page.get_by_role("dialog").count() == 0
+    page.reload()  # the browser remembers it
+    page.wait_for_selector("h1")
+    page.keyboard.press("3")
+    assert page.url.endswith("/#/corpus/posts")
+
+
+def test_escape_leaves_a_field(page: "Page") -> None:
+    for address, label in (("/#/ask", "Your question"), ("/#/write", "Beginning")):
+        shown(page, address)
+        page.get_by_label(label).focus()
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement === document.body"), address
 
 
 def test_while_one_types_keys_are_letters(page: "Page") -> None:

@@ -1,6 +1,6 @@
 // The app: routing, requests to the server, keys, colours, messages.
 
-import { button, el, fill, uniqueId, icon, kbd, loading, problem, sentence } from "/components.js";
+import { button, checkbox, el, fill, uniqueId, icon, kbd, loading, problem, sentence } from "/components.js";
 
 const PARTS = [["corpus", "Corpus"], ["train", "Train"], ["write", "Write"], ["ask", "Ask"], ["score", "Score"]];
 const main = document.getElementById("main");
@@ -244,6 +244,27 @@ export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false,
   });
 }
 
+// ---- what this browser remembers ---------------------------------------------------------------
+
+const memory = new Map(); // where storage is forbidden, a choice holds until the page is closed
+
+export function remember(name, value) {
+  memory.set(name, value);
+  try {
+    localStorage.setItem(`ownwords.${name}`, value);
+  } catch {
+    // kept in `memory`
+  }
+}
+
+export function remembered(name) {
+  try {
+    return localStorage.getItem(`ownwords.${name}`) ?? memory.get(name) ?? null;
+  } catch {
+    return memory.get(name) ?? null;
+  }
+}
+
 // ---- keys -------------------------------------------------------------------------------------
 
 const globalKeys = new Map();
@@ -262,15 +283,22 @@ document.addEventListener("keydown", (event) => {
   const key = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
   const result = pageKeys.get(key) ?? globalKeys.get(key);
   const isTyping = typing(event.target);
-  if (!result && isTyping && key === "Escape") return void event.target.blur(); // keys are keys again
-  if (!result || (isTyping && !result.whileTyping)) return;
+  if (!result || (isTyping && !result.whileTyping) || (key.length === 1 && !keysOn())) return leaveField();
+  if (result.run(event) === false) return leaveField(); // it had nothing to do
   event.preventDefault();
-  result.run(event);
+
+  function leaveField() {
+    if (isTyping && key === "Escape") event.target.blur(); // keys are keys again
+  }
 });
+
+/** Single keys can be switched off: dictation software types them (WCAG 2.1.4). */
+const keysOn = () => remembered("keys") !== "off";
 
 function showKeys() {
   const line = ([key, { label }]) => el("div", {}, el("dt", {}, kbd(key)), el("dd", {}, label));
   ask("Keyboard shortcuts", [el("dl", { class: "keys" }, [...pageKeys].map(line), [...globalKeys].map(line)),
+    checkbox("Single-key shortcuts", keysOn(), (on) => remember("keys", on ? "on" : "off"), "Switch them off if you dictate, or press keys by accident."),
     el("p", { class: "quiet" }, "Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.")], { yes: "Close", no: "" });
 }
 
@@ -284,11 +312,7 @@ function nextTheme() {
   const next = THEMES[(THEMES.indexOf(themeNow()) + 1) % THEMES.length];
   if (next === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = next;
-  try {
-    localStorage.setItem("ownwords.theme", next);
-  } catch {
-    // Storage may be forbidden; the choice then holds until the page is closed.
-  }
+  remember("theme", next);
   showTheme();
   announce(THEME_SAID[next]);
 }

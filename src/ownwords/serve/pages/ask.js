@@ -1,18 +1,19 @@
 // Ask: questions to the archive, with answers whose citations link to their posts.
 
-import { address, announce, setTitle, get, go, place, shortcut, stream } from "/app.js";
+import { address, announce, setTitle, get, go, remember, remembered, shortcut, stream } from "/app.js";
 import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, quote, row, sentence, statement, tag, textarea, title } from "/components.js";
 
 const NO_MODEL = "none";
-const STORED = "ownwords.answerer";
+const ANSWERER = "answerer"; // the name under which the choice is remembered
 const AT_ONCE = 4; // passages; more are unfolded
 const WHOSE = { quoted: "a quotation, not your words", other: "not your words" };
 // The conversation stays while other pages are open; it is gone when the tab is closed.
 const state = { turns: [], backend: null, number: 0 };
 
 export async function show(element, { query }) {
-  const offer = await get("/api/ask");
-  const page = pageOf(element, offer);
+  const [offer, facets] = await Promise.all([get("/api/ask"), get("/api/corpus/facets").catch(() => null)]);
+  const years = (facets?.years ?? []).map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
+  const page = pageOf(element, offer, years);
   shortcut("/", "To the question", page.focus);
   shortcut("Escape", "Stop the answer", page.stop, { whileTyping: true });
   const asked = query.get("q");
@@ -23,7 +24,7 @@ export async function show(element, { query }) {
   return page.leave;
 }
 
-function pageOf(element, offer) {
+function pageOf(element, offer, years) {
   let answering = null;
   const talk = el("div", { class: "talk" });
   const question = textarea({ rows: "2", dir: "auto", "aria-label": "Your question", placeholder: "What did I say about backups?" });
@@ -47,10 +48,10 @@ function pageOf(element, offer) {
 
   function writers(result) {
     const known = [NO_MODEL, ...result.endpoints.map((item) => item.name), ...result.own.map((item) => item.name)];
-    state.backend ??= stored();
+    state.backend ??= remembered(ANSWERER);
     if (!known.includes(state.backend)) state.backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
-    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.backend = choose.value; store(choose.value); hint(); } } },
+    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.backend = choose.value; remember(ANSWERER, choose.value); hint(); } } },
       option(NO_MODEL, "No model: show the passages"),
       result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
       result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
@@ -79,7 +80,7 @@ function pageOf(element, offer) {
   }
 
   function examples() {
-    const some = ["What did I say about …?", "When did I first write about …?", "How many posts are there from 2014?"];
+    const some = ["What did I say about …?", "When did I first write about …?", years.length ? `How many posts are there from ${years.at(-1)}?` : "How many posts are there?"];
     return el("div", { class: "examples" }, quiet("Each question stands for itself. For example:"),
       el("ul", {}, some.map((text) => el("li", {}, button(text, () => { question.value = text; question.focus(); const at = text.indexOf("…"); if (at >= 0) question.setSelectionRange(at, at + 1); }, { kind: "small" })))));
   }
@@ -121,7 +122,9 @@ function pageOf(element, offer) {
   }
 
   function stop() {
-    answering?.abort();
+    if (!answering) return false;
+    answering.abort();
+    return true;
   }
 
   function reset() {
@@ -231,20 +234,4 @@ function announcement(turn) {
   if (result.refused) return `${result.answer} ${result.why}`;
   if (!result.answer) return `${result.why} ${count(result.passages.length, "passage")} found.`;
   return `${result.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(result.citations.length, "citation")}.`;
-}
-
-function stored() {
-  try {
-    return localStorage.getItem(STORED);
-  } catch {
-    return null; // storage may be forbidden
-  }
-}
-
-function store(name) {
-  try {
-    localStorage.setItem(STORED, name);
-  } catch {
-    // The choice then holds until the page is left.
-  }
 }

@@ -207,8 +207,10 @@ function pageOf(element, offer) {
   }
 
   function stop() {
+    const running = state.columns.some((column) => !column.isDone);
     for (const each of writing) each.abort();
     writing = [];
+    return running;
   }
 
   return { begin, stop, leave() { stop(); isWide.removeEventListener("change", fold); for (const column of state.columns) column.node = null; } };
