@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.archive.store import Archive, DamagedArchiveError
+from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
 from ownwords.core.errors import OwnwordsError
 from ownwords.training.corpus import load_corpus

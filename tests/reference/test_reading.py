@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from ownwords.archive.document import Document, Segment
-from ownwords.archive.features import count_words, extract_features
+from ownwords.archive.features import extract_features
 from ownwords.archive.segments import parse_body
+from ownwords.archive.word_hashes import count_words
 
 pytestmark = pytest.mark.reference
 

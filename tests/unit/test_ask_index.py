@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ownwords.archive.document import Segment
-from ownwords.archive.store import Archive, DamagedArchiveError
+from ownwords.archive.integrity import DamagedArchiveError
+from ownwords.archive.store import Archive
 from ownwords.ask.answer import answer
 from ownwords.ask.index import SearchIndex, folded
 from ownwords.ask.search import ArchiveSearcher

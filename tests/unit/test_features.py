@@ -15,14 +15,12 @@ from ownwords.archive.features import (
     SKETCH_FEW,
     SKETCH_MANY,
     VOCABULARY,
-    count_words,
     decode_features,
     encode_features,
     extract_features,
-    hash_words,
-    shingles,
     sketch_size,
 )
+from ownwords.archive.word_hashes import count_words, hash_words, shingles
 
 KINDS: tuple[SegmentKind, ...] = ("prose", "heading", "list", "caption", "quote", "code", "log")
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment
-from ownwords.archive.features import Features, extract_features, hash_words, shingles
+from ownwords.archive.features import Features, extract_features
 from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups, find_near_duplicates
+from ownwords.archive.word_hashes import hash_words, shingles
 
 SHARE = 0.5
 

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from ownwords.archive.document import OWN_KINDS
-from ownwords.archive.features import count_words
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.report import Report as Whole
 from ownwords.archive.report.summary import diff_passages
 from ownwords.archive.store import Archive
+from ownwords.archive.word_hashes import count_words
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import corpus

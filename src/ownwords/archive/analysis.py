@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.features import SHARED_KINDS, count_words, decode_features
+from ownwords.archive.features import SHARED_KINDS, decode_features
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
@@ -39,6 +39,7 @@ from ownwords.archive.settings import ProvenanceConfig, SplitConfig
 from ownwords.archive.split import PostSplit, SplitInput, split_posts
 from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import find_style_outliers
+from ownwords.archive.word_hashes import count_words
 from ownwords.core.progress import Progress
 
 _FIRST_LINE = 120  # characters of a log's first line shown

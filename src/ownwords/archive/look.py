@@ -13,11 +13,12 @@ from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
 from ownwords.archive.choices import carry_over, parse_choices, read_bytes, write_choices
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
+from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.archive.report import Report
 from ownwords.archive.report.page import render_report
 from ownwords.archive.selection import AuthorChoice
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
-from ownwords.archive.store import Archive, DamagedArchiveError
+from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.network import NetworkCalls, counting_network_calls

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ownwords.archive.features import Hashes, hash_words
+from ownwords.archive.word_hashes import Hashes, hash_words
 
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！？]")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from ownwords.archive.store import DamagedArchiveError
+from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.core.errors import InUseError, OwnwordsError
 
 _IN_USE_RETRY_S = 5  # while another process writes the archive

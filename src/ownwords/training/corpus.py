@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.features import count_words
 from ownwords.archive.split import Side
 from ownwords.archive.store import Archive
+from ownwords.archive.word_hashes import count_words
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.training.shards import TrainingText

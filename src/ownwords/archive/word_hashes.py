@@ -1,0 +1,173 @@
+"""The words of a text as 64-bit hashes with their places, in any script.
+
+A word is a run of letters, digits and combining marks in any script; an apostrophe between
+two of them belongs to the word, a hyphen separates two words. In Chinese and Japanese, which put no
+spaces between words, every ideograph and kana counts as one. (Thai, Lao, Khmer and Burmese also
+write without spaces; there a stretch between two spaces counts as one word, which is too few.)
+
+Tokenisation is vectorised in numpy over code points: each word becomes a 64-bit hash (a polynomial
+in its case-folded letters).
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+Offsets = npt.NDArray[np.int64]
+
+SHINGLE = 5  # words
+
+_PIECE = 1 << 18  # characters hashed at once, which bounds memory
+_MULTIPLIER = 0x9E3779B97F4A7C15
+_INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
+_SEPARATOR, _LETTER, _ALONE, _JOINER = 0, 1, 2, 3
+SPACE = 0x20
+
+
+class WordHashes(NamedTuple):
+    """The words of a text as parallel arrays: hashes, start offsets and end offsets."""
+
+    hashes: Hashes
+    starts: Offsets
+    ends: Offsets
+
+
+class TextChunk(NamedTuple):
+    """The words of a part of a text, and their letters."""
+
+    words: WordHashes
+    plain: npt.NDArray[np.uint32]  # case-folded code points of the words, separated by one space
+    places: Offsets  # text offset of each code point
+
+
+@cache
+def _tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
+    """Lookup tables for the Basic Multilingual Plane: character class and case-folded form."""
+    kinds = np.zeros(1 << 16, np.uint8)
+    folded = np.arange(1 << 16, dtype=np.uint32)
+    for code in range(1 << 16):
+        char = chr(code)
+        if unicodedata.category(char)[0] in "LNM":
+            kinds[code] = _LETTER
+            other = char.casefold()
+            if other != char and len(other) == 1:
+                folded[code] = ord(other)
+    for first, last in ((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3041, 0x30FF), (0x31F0, 0x31FF)):
+        kinds[first : last + 1][kinds[first : last + 1] == _LETTER] = _ALONE
+    kinds[0x3400:0xA000] = _ALONE
+    kinds[0xF900:0xFB00] = _ALONE
+    kinds[[0x27, 0x2019]] = _JOINER
+    folded[0x2019] = 0x27
+    return kinds, folded
+
+
+@cache
+def _powers() -> tuple[Hashes, Hashes]:
+    up = np.full(_PIECE, _MULTIPLIER, np.uint64)
+    down = np.full(_PIECE, _INVERSE, np.uint64)
+    return np.cumprod(up, dtype=np.uint64), np.cumprod(down, dtype=np.uint64)
+
+
+def _classes(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
+    kinds, folded = _tables()
+    if not len(codes) or codes.max() < 1 << 16:
+        return kinds[codes], folded[codes]
+    low = np.where(codes < 1 << 16, codes, 0)
+    result, plain = kinds[low], folded[low]
+    high = codes >= 1 << 16
+    plain[high] = codes[high]
+    result[high] = _LETTER
+    result[(codes >= 0x20000) & (codes < 0x40000)] = _ALONE
+    # Musical symbols; playing cards to emoji; tags and variation selectors.
+    picture = ((codes >= 0x1D000) & (codes < 0x1D400)) | ((codes >= 0x1F000) & (codes < 0x20000))
+    result[picture | (codes >= 0x40000)] = _SEPARATOR
+    return result, plain
+
+
+def _splitmix64(values: Hashes) -> Hashes:
+    """The splitmix64 finaliser: every output bit depends on every input bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash_chunk(text: str, offset: int) -> TextChunk:
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    kinds, folded = _classes(codes)
+    inside = (kinds == _LETTER) | (kinds == _ALONE)
+    before = np.zeros(len(codes) + 1, bool)  # before[i + 1]: character i belongs to a word
+    before[1:] = inside
+    joiners = np.flatnonzero(kinds == _JOINER)
+    if len(joiners):
+        joiners = joiners[(joiners > 0) & (joiners < len(codes) - 1)]
+        joiners = joiners[inside[joiners - 1] & inside[joiners + 1]]
+        before[joiners + 1] = True
+        inside = before[1:].copy()
+    begins = inside & ~before[:-1]
+    alone = kinds == _ALONE
+    if alone.any():
+        begins |= alone
+        begins[1:] |= inside[1:] & alone[:-1]
+    starts = np.flatnonzero(begins)
+    if not len(starts):
+        nothing = np.zeros(0, np.int64)
+        return TextChunk(WordHashes(np.zeros(0, np.uint64), nothing, nothing), codes[:0], nothing)
+    # A word ends where a separator or the next word begins.
+    over = np.empty(len(codes), bool)
+    over[-1] = True
+    over[:-1] = ~inside[1:] | begins[1:]
+    ends = np.flatnonzero(inside & over) + 1
+    up, down = _powers()
+    value = folded.astype(np.uint64)
+    value *= up[: len(codes)]
+    value *= inside
+    hashes = _splitmix64(np.add.reduceat(value, starts) * down[starts])
+    places = np.flatnonzero(inside | before[:-1])
+    plain = folded[places]
+    plain[~inside[places]] = SPACE
+    return TextChunk(WordHashes(hashes, starts + offset, ends + offset), plain, places + offset)
+
+
+def hash_chunks(text: str) -> Iterator[TextChunk]:
+    """Yield the words of a text in parts of bounded size, cut between words."""
+    offset = 0
+    while offset < len(text):
+        end = min(offset + _PIECE, len(text))
+        if end < len(text):
+            cut = max(text.rfind(" ", offset, end), text.rfind("\n", offset, end))
+            end = cut + 1 if cut > offset else end
+        yield _hash_chunk(text[offset:end], offset)
+        offset = end
+
+
+def hash_words(text: str) -> WordHashes:
+    """Hash the words of a text in order, with their offsets."""
+    chunks = [piece.words for piece in hash_chunks(text)]
+    if len(chunks) == 1:
+        return chunks[0]
+    if not chunks:
+        nothing = np.zeros(0, np.int64)
+        return WordHashes(np.zeros(0, np.uint64), nothing, nothing)
+    hashes, starts, ends = (np.concatenate(part) for part in zip(*chunks, strict=True))
+    return WordHashes(hashes, starts, ends)
+
+
+def count_words(text: str) -> int:
+    """The number of words in a text, in any script."""
+    return sum(len(piece.words.hashes) for piece in hash_chunks(text))
+
+
+def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
+    """The hash of every run of `length` words, in order; empty for a shorter text."""
+    n = len(hashes) - length + 1
+    if n <= 0:
+        return np.zeros(0, np.uint64)
+    total = np.zeros(n, np.uint64)
+    for i in range(length):
+        total = total * np.uint64(_MULTIPLIER) + hashes[i : i + n]
+    return _splitmix64(total)
