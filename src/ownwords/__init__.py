@@ -50,7 +50,7 @@ def make_model(
     not changed is not made again. `MakeResult` says where the model is, what it wrote and how good
     it is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
-    # Not called `make`: importing the room of that name would put it in the function's place.
+    # Not called `make`: importing the package of that name would put it in the function's place.
     from ownwords.make import make_request, pipeline  # noqa: PLC0415 - NumPy takes a moment
 
     return pipeline.make(
@@ -81,7 +81,7 @@ def ask_archive(
     `embed` names what makes vectors. `Answer` holds the text, each citation with its verbatim
     quote, and the passages. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
-    # Not called `ask`: importing the room of that name would put it in the function's place.
+    # Not called `ask`: importing the package of that name would put it in the function's place.
     from ownwords.ask import answer, llm_backends  # noqa: PLC0415 - NumPy takes a moment
     from ownwords.ask.consent import EndpointConsent  # noqa: PLC0415
     from ownwords.ask.embedders import embed_missing, open_embedder  # noqa: PLC0415

@@ -29,7 +29,7 @@ class ProvenanceConfig:
 
     # No post may be more than this share of the words a model is trained on.
     max_post_share: float = 0.10
-    # Two posts are near-duplicates if so much of the shorter stands in the longer (5-word runs).
+    # Two posts are near-duplicates if so much of the shorter occurs in the longer (5-word runs).
     near_duplicate: float = 0.5
     # A post reads unlike the others from this robust z of Burrows' Delta on.
     unlike_distance: float = 2.5

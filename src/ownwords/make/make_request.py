@@ -17,7 +17,7 @@ _COMPARISON_SHARE = 0.2  # of the minutes, for the model from scratch
 _COMPARISON_MOST_S = 600.0
 _MOST_MINUTES = 10_000_000  # nineteen years
 _QUICK_SCORING = ScoreConfig(seeds=6, prompts=3, max_tokens=300, base_samples=2, passages=96)
-NOTHING = "none"  # the `--base` that stands for training from scratch
+NOTHING = "none"  # the `--base` that means training from scratch
 
 
 def base_of(name: str | Path) -> Path | None:

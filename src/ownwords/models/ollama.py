@@ -137,7 +137,7 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
     what Ollama would misread.
     """
     system, first, answer, second = (f"\ue000aB{number}\ue001" for number in range(4))
-    talk = [_said("user", first), _said("assistant", answer), _said("user", second)]
+    talk = [_message("user", first), _message("assistant", answer), _message("user", second)]
     try:
         plain = render(talk)
         before_user, rest = plain.removeprefix(start).split(first)
@@ -150,8 +150,8 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
     before_system: str | None = None
     after_system = ""
     try:
-        whole = render([_said("system", system), *talk]).removeprefix(start)
-        head, rest = whole.split(first)
+        full = render([_message("system", system), *talk]).removeprefix(start)
+        head, rest = full.split(first)
         before_system, after_system = head.split(system)
     except (OwnwordsError, ValueError):  # many templates do not accept a system message
         pass
@@ -163,7 +163,7 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
         if not after_system.endswith(before_user):
             return None
         after_system = after_system[: len(after_system) - len(before_user)]
-    found = ChatFormat(
+    chat_format = ChatFormat(
         opening if plain.startswith(start) else "",
         before_system,
         after_system,
@@ -172,11 +172,11 @@ def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
         from_answer[: len(from_answer) - len(before_user)],
         inside,
     )
-    fixed = (before_system or "", after_system, before_user, after_user, found.after_answer)
-    return None if any("{{" in text or '"""' in text for text in fixed) else found
+    fixed = (before_system or "", after_system, before_user, after_user, chat_format.after_answer)
+    return None if any("{{" in text or '"""' in text for text in fixed) else chat_format
 
 
-def _said(role: str, content: str) -> dict[str, str]:
+def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 

@@ -188,13 +188,13 @@ class SpecialTokensConfig:
 
     def config(self) -> Json:
         """The tokenizer_config.json with which transformers uses tokenizer.json unchanged."""
-        told = {"bos_token": self.start, "eos_token": self.end, "chat_template": self.template}
+        config = {"bos_token": self.start, "eos_token": self.end, "chat_template": self.template}
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
             "add_bos_token": False,
             "add_eos_token": False,
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in config.items() if value is not None},
         }
 
 

@@ -60,8 +60,8 @@ class Device:
         """Whether the error means that memory ran out."""
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return True
-        said = str(error).lower()
-        return isinstance(error, RuntimeError) and any(words in said for words in _OUT_OF_MEMORY)
+        message = str(error).lower()
+        return isinstance(error, RuntimeError) and any(words in message for words in _OUT_OF_MEMORY)
 
     def release_memory(self) -> None:
         """Release the memory that PyTorch's allocator holds in reserve, as before a retry."""
@@ -169,8 +169,10 @@ def try_compile(model: nn.Module, wanted: bool, device: Device) -> str:
     except Exception as error:  # a missing or broken compiler may raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         # A first line, ending with a colon, names the backend; the compiler's error follows.
-        said = next((line for line in lines if not line.endswith(":")), type(error).__name__)[:160]
-        return f"Training goes on without compiling, for that does not work here: {said}"
+        message = next((line for line in lines if not line.endswith(":")), type(error).__name__)[
+            :160
+        ]
+        return f"Training goes on without compiling, for that does not work here: {message}"
     model.compile()
     return ""
 

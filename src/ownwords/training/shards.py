@@ -139,15 +139,15 @@ def open_shards(folder: Path) -> Shards:
     noticed.
     """
     folder = atomic_dir.readable_dir(folder)
-    said = _manifest(folder)
-    with shard_cache.unchecked(folder, said["files"], said["manifest"]) as names:
+    manifest = _manifest(folder)
+    with shard_cache.unchecked(folder, manifest["files"], manifest["manifest"]) as names:
         for name in names:
-            file = said["files"][name]
+            file = manifest["files"][name]
             _check(folder, name, file["bytes"], file["blake2b"])
     with suppress(OSError):
         os.utime(folder)  # record the last use, for pruning
     try:
-        dtype = np.dtype(said["dtype"])
+        dtype = np.dtype(manifest["dtype"])
         mapped = folder / _TOKENS
         # An empty file cannot be mapped.
         ids = np.memmap(mapped, dtype, "r") if mapped.stat().st_size else np.empty(0, dtype)
@@ -158,10 +158,10 @@ def open_shards(folder: Path) -> Shards:
         raise WorkspaceError(f"{folder} cannot be read: {error.strerror or error}") from error
     return Shards(
         folder=folder,
-        key=said["key"],
-        tokenizer=said["tokenizer"],
-        vocabulary=said["vocabulary"],
-        special=tuple(said["special"]),
+        key=manifest["key"],
+        tokenizer=manifest["tokenizer"],
+        vocabulary=manifest["vocabulary"],
+        special=tuple(manifest["special"]),
         # A plain ndarray view: slicing a memmap takes ten times as long.
         ids=ids.view(np.ndarray),
         offsets_D1=offsets_D1,
@@ -291,7 +291,7 @@ def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
         with (folder / name).open("rb") as file:
             checksum = hashlib.file_digest(file, _BLAKE2B).hexdigest()
             files[name] = {"bytes": file.tell(), "blake2b": checksum}
-    said: dict[str, object] = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "key": key,
         "tokenizer": tokenizer.fingerprint(),
@@ -300,20 +300,22 @@ def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
         "dtype": _dtype(tokenizer.vocabulary_size).str,
         "files": files,
     }
-    said["manifest"] = _seal(said)
-    atomic_dir.write_file(folder / shard_cache.MANIFEST, json.dumps(said, indent=2).encode("ascii"))
+    manifest["manifest"] = _seal(manifest)
+    atomic_dir.write_file(
+        folder / shard_cache.MANIFEST, json.dumps(manifest, indent=2).encode("ascii")
+    )
 
 
-def _seal(said: Mapping[str, object]) -> str:
+def _seal(manifest: Mapping[str, object]) -> str:
     """The checksum of the manifest's other entries, which the manifest stores itself."""
-    rest = {name: value for name, value in said.items() if name != "manifest"}
+    rest = {name: value for name, value in manifest.items() if name != "manifest"}
     return digest(json.dumps(rest, sort_keys=True))
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / shard_cache.MANIFEST
     try:
-        said = json.loads(path.read_bytes())
+        manifest = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise WorkspaceError(
             f"{folder} holds no {shard_cache.MANIFEST}, so no texts", hint=_AGAIN
@@ -322,15 +324,15 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise WorkspaceError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError):
         raise WorkspaceError(f"{path} is damaged: it is no JSON", hint=_AGAIN) from None
-    if not isinstance(said, dict) or said.get("manifest") != _seal(said):
+    if not isinstance(manifest, dict) or manifest.get("manifest") != _seal(manifest):
         raise WorkspaceError(f"{path} is damaged: it is not as it was written", hint=_AGAIN)
-    if said["format"] != FORMAT:
+    if manifest["format"] != FORMAT:
         raise WorkspaceError(
             f"{folder} was written by another version of ownwords: its format is"
-            f" {said['format']}, and {FORMAT} is read here",
+            f" {manifest['format']}, and {FORMAT} is read here",
             hint=_AGAIN,
         )
-    return said
+    return manifest
 
 
 def _check(folder: Path, name: str, nbytes: int, checksum: str) -> None:

@@ -28,10 +28,10 @@ def open_exports(
                 with members.open(name) as opened:
                     yield f"{path}: {name}", opened
         return
-    with _told(path):
+    with _read_errors(path):
         files = in_folder(path) if path.is_dir() else [path]
     for file in files:
-        with _told(file):
+        with _read_errors(file):
             opened = file.open("rb")
         with opened:
             yield str(file), opened
@@ -56,7 +56,7 @@ def count_exports(
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
