@@ -70,7 +70,7 @@ class Play:
         self.texts: list[TrainingText] = []
         self.held_out: list[TrainingText] = []
         self.base: Path | None = None
-        self.by_lora = False
+        self.by_lora: bool | None = False
         self.replay: list[TrainingText] | None = None
         self.fails: BaseException | None = None
         monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
@@ -103,7 +103,7 @@ class Play:
         work: TrainRequest,
         *,
         replay: Iterable[TrainingText] | None,
-        by_lora: bool,
+        by_lora: bool | None,
     ) -> PlannedTraining:
         self.base, self.by_lora = base, by_lora
         self.replay = None if replay is None else list(replay)
@@ -198,7 +198,7 @@ def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> N
     arguments = ["finetune", BLOG, "--base", "./base", "--quiet"]
     assert main(arguments) == 0
     assert play.base == Path("base")
-    assert (play.replay, play.by_lora) == (None, False)
+    assert (play.replay, play.by_lora) == (None, None)
     assert main([*arguments, "--lora", "--replay", "old"]) == 0
     assert play.by_lora
     assert play.replay
@@ -263,8 +263,8 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
             "model.parameters must be a whole number of at least 1",
         ),
         (
-            ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"],
-            "lora.rank must be a whole number of at least 1",
+            ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=-1"],
+            "lora.rank must be a whole number of at least 0",
         ),
     ],
 )

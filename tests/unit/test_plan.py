@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
 from ownwords.training.forecast import ActualResult, compare_forecast
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, PlannedValue, read_plan
@@ -213,6 +214,69 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     assert lora.recipe.train.sequence_length <= 64
     with pytest.raises(ConfigError, match=r"model\.parameters cannot be set"):
         make_plan(known, 600, {"model.parameters": 5})
+
+
+LARGE = BaseModelInfo(
+    Gemma3Config(
+        vocabulary=30_000,
+        context=32_768,
+        width=640,
+        layers=18,
+        heads=4,
+        kv_heads=1,
+        head_dim=256,
+        hidden=2048,
+        window=512,
+        query_scalar=256,
+    ),
+    119_000_000,
+    1.36,
+)
+
+
+def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_readings() -> None:
+    speeds = cpu(5e11)
+    plans = {
+        minutes: make_plan(
+            facts(250_000, base=LARGE, tokens=60_000, vocabulary=30_000, speeds=speeds),
+            60 * minutes,
+            {},
+        )
+        for minutes in (3, 6, 600)
+    }
+    for made in plans.values():
+        recipe = made.recipe
+        assert (recipe.lora.rank, recipe.lora.alpha) == (16, 32.0)
+        assert recipe.optim.kind == "adamw"
+        assert 2e-4 <= recipe.optim.learning_rate <= 1e-3
+        assert recipe.data.replay == 0.0
+        assert made.expected.memory_bytes < 3 * GB
+        assert made.expected.bits_low < 1.36 < made.expected.bits_high
+    rates = [made.recipe.optim.learning_rate for made in plans.values()]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > rates[-1]
+    assert plans[600].expected.epochs < 4.2  # more would only memorise
+    # Rows are as long as posts: of 62 posts with 60,000 tokens.
+    assert plans[6].recipe.train.sequence_length == 1024
+    all_weights = make_plan(
+        facts(250_000, base=LARGE, tokens=60_000, vocabulary=30_000, speeds=speeds),
+        3600,
+        {"lora.rank": 0},
+    )
+    assert all_weights.recipe.lora.rank == 0
+    assert all_weights.expected.tokens_per_s < plans[600].expected.tokens_per_s
+    assert all_weights.expected.memory_bytes > plans[600].expected.memory_bytes
+
+
+def test_a_large_base_stays_as_it_is_where_the_time_is_too_short_to_learn_from() -> None:
+    known = facts(250_000, base=LARGE, tokens=60_000, vocabulary=30_000, speeds=cpu(2e10))
+    made = make_plan(known, 120, {})
+    assert made.recipe.train.steps == 0
+    assert "2 min are too few to learn from" in said(made)["train.steps"].reason
+    assert made.expected.bits_low < 1.36 < made.expected.bits_high
+    assert read_plan(made.to_toml()) == made
+    set_by_the_user = make_plan(known, 120, {"train.steps": 2})
+    assert set_by_the_user.recipe.train.steps == 2
 
 
 def test_a_plan_is_kept_with_its_reasons(tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus, replay_text, shard_cache, throughput, validation
+from ownwords.training import (
+    corpus,
+    replay_text,
+    shard_cache,
+    throughput,
+    validation,
+    weight_mixing,
+)
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, next_token
@@ -189,16 +196,44 @@ def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: 
     assert tuned.bits_per_byte is not None
     assert tuned.bits_per_byte < before
     alone = bundle.load(base.folder).model
-    was = {name: p.clone() for name, p in alone.named_parameters()}
     adapter = peft.load(tmp_path / "lora" / "adapter", alone)
     adapter.merge()
     adapter.detach()
     saved = dict(bundle.load(tuned.folder).model.named_parameters())
     for name, parameter in alone.named_parameters():
-        expected = torch.lerp(was[name], parameter, tuned.share)
-        torch.testing.assert_close(saved[name], expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(saved[name], parameter, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="replace its base"):
         finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
+
+
+def test_without_steps_the_base_is_saved_as_it_is(tmp_path: Path) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
+    notes: list[str] = []
+
+    def on_event(event: Event) -> None:
+        if event.kind == "note":
+            notes.append(event.message)
+
+    request = work(tmp_path / "w", {"train.steps": 0}, progress=Progress(on_event))
+    made = finetune(base.folder, OTHERS, HELD_OTHERS, request, by_lora=True)
+    assert (made.share, made.outcome.steps) == (0.0, 0)
+    assert made.bits_per_byte == made.before
+    was, now = (dict(bundle.load(each.folder).model.named_parameters()) for each in (base, made))
+    for name, parameter in was.items():
+        assert torch.equal(parameter, now[name])
+    assert any(note.startswith("Nothing is trained") for note in notes)
+
+
+def test_the_best_mix_is_found_without_trying_every_share() -> None:
+    for best in (0.0, 0.3, 0.7, 0.85, 1.0):
+        tried: list[float] = []
+
+        def bits(best: float = best, tried: list[float] = tried) -> float:
+            return 1 + (tried[-1] - best) ** 2
+
+        share, here, base_bits = weight_mixing.best_share(tried.append, bits)
+        assert (share, here, base_bits) == (best, 1.0, 1 + best**2)
+        assert tried[-1] == best  # the model is left there
 
 
 class PowerCut(Exception):  # noqa: N818

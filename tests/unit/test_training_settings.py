@@ -13,12 +13,12 @@ WRONG = {
     "optim.eps": "0",
     "optim.learning_rate": "inf",
     "schedule.warmup_fraction": "1.5",
-    "train.steps": "0",
+    "train.steps": "-1",
     "train.batch_size": "0",
     "train.dropout": "1",
     "train.patience": "-1",
     "model.parameters": "0",
-    "lora.rank": "0",
+    "lora.rank": "-1",
     "lora.alpha": "0",
 }
 

@@ -29,7 +29,10 @@ def finetune(
     ] = None,
     lora: Annotated[
         bool,
-        flag("Train a small adapter instead of all weights: needs less memory, learns less."),
+        flag(
+            "Train a small adapter instead of all weights, as the plan does by itself for a large"
+            " base."
+        ),
     ] = False,
     options: TrainingOptions = TRAINING,
     common: CommonOptions = DEFAULTS,
@@ -46,7 +49,7 @@ def finetune(
         common,
         options,
         lambda texts, held_out, request, base_text: recipes.plan_finetuning(
-            folder, texts, held_out, request, replay=base_text, by_lora=lora
+            folder, texts, held_out, request, replay=base_text, by_lora=lora or None
         ),
         kind="lora" if lora else "finetune",
         replay=replay,

@@ -4,13 +4,14 @@ import math
 
 from torch import Tensor, nn
 
+from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 
 
-def per_token(model: CausalLM | ModelConfig, context: int) -> float:
-    """FLOPs of training on one token in a row of `context` tokens.
+def per_token(model: CausalLM | ModelConfig, context: int, rank: int = 0) -> float:
+    """FLOPs of training on one token in a row of `context` tokens; a config's LoRA has `rank`.
 
     These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
     frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
@@ -19,6 +20,8 @@ def per_token(model: CausalLM | ModelConfig, context: int) -> float:
     """
     if isinstance(model, ModelConfig):
         model = build(model, device="meta")
+        if rank:
+            lora.attach(model, lora.AdapterConfig(rank), seed=0)
     config = model.config
     attended = sum(_attended(context, window) for window in config.windows())
     return sum(_of_weights(model)) + 12.0 * config.heads * config.head_dim * attended

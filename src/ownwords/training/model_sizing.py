@@ -47,6 +47,7 @@ class ModelSizer:
     train_s: float  # for steps and evaluations
     eval_mode: float  # share of it that evaluations may take
     memory_budget: float  # bytes of memory
+    rank: int = 0  # of the LoRA; 0: all weights are trained
     compile_why: str = ""
 
     @property
@@ -94,7 +95,8 @@ class ModelSizer:
         """The run of a model of this shape, with `of` parameters, in the available time."""
         constants, fixed = self.constants, self.fixed
         base = self.facts.base
-        limit = (constants.tune_epochs if base else constants.epochs_limit) * self.tokens
+        epochs = constants.tune_epochs if base else constants.epochs_limit
+        limit = (constants.lora_epochs if self.rank else epochs) * self.tokens
         limit /= 1 - self.replay
         read = 64.0 * self.context
         rows = precision = steps = None
@@ -108,9 +110,10 @@ class ModelSizer:
             read = float(max(1, steps) * rows * self.context)
         assert rows is not None and steps is not None and precision is not None
         if base:
-            bits = (base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)) * (
-                constants.tuned_share(self.facts.text_bytes)
-            )
+            bits = base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)
+            # What has not been read yet has not helped yet.
+            own = steps * rows * self.context * (1 - self.replay) * self.per_token
+            bits *= constants.tuned_share(min(self.facts.text_bytes, own))
         else:
             # The size in the scaling law is that of the blocks, without embedding and head.
             blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
@@ -120,22 +123,22 @@ class ModelSizer:
     def rows_for(self, read: float) -> int:
         """The batch size in rows of a run that reads `read` tokens."""
         constants = self.constants
-        batch = constants.batch_tokens(read)
+        batch = constants.lora_batch if self.rank else constants.batch_tokens(read)
         # Many small steps learn more than few large ones.
-        while batch / 2 >= constants.batch_min and read / batch < constants.steps_least:
+        least = constants.lora_steps if self.rank else constants.steps_least
+        while batch / 2 >= constants.batch_min and read / batch < least:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
     def speed(self, shape: ModelConfig, rows: int) -> tuple[str, float, bool, float]:
         """The precision, seconds per step, whether to compile, and the seconds compiling takes."""
         constants, fixed, speeds = self.constants, self.fixed, self.facts.speeds
-        # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
-        excluded = "bf16" if self.facts.base and self.facts.base.lora else ""
-        fastest = speeds.fastest(shape, rows, self.context, excluded)
+        fastest = speeds.fastest(shape, rows, self.context, self.rank)
         precision = str(fixed.get("train.precision", fastest))
         step_times = cast(Mapping[str, StepTimeModel], speeds.step_times)
         step_time = step_times.get(precision) or next(iter(step_times.values()))
-        step_s = step_time.step_s(shape, math.ceil(rows / self.facts.processes), self.context)
+        in_each = math.ceil(rows / self.facts.processes)
+        step_s = step_time.step_s(shape, in_each, self.context, self.rank)
         cpu = speeds.kind == "cpu"
         gain = constants.compile_gain_cpu if cpu else constants.compile_gain_gpu
         if precision == "float32" and cpu:

@@ -26,7 +26,7 @@ class BaseModelInfo:
     kind: str | None = None
     muon_lr: float | None = None
     learning_rate: float | None = None
-    lora: bool = False
+    lora: bool | None = None  # None: the plan chooses between a LoRA and all weights
 
 
 @dataclass(frozen=True)

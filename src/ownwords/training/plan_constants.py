@@ -109,8 +109,26 @@ class PlanConstants:
     tune_gain_bytes: float = _constant(268_000, LOG)  # see tune_gain
     tune_gain_power: float = _constant(0.3, ESTIMATE)  # how the gain grows with the text
     tune_gain_most: float = _constant(0.2, ESTIMATE)  # the gain, at most
-    # A LoRA's learning rate, as a multiple of that for all weights
-    lora_lr_factor: float = _constant(10, "thinkingmachines.ai/blog/lora")
+
+    # --- LoRA: measured with 120 million parameters and four authors of 124 to 736 kB ------------
+    lora_parameters: float = _constant(5e7, LOG)  # of a base, from which a LoRA is trained
+    lora_rank: float = _constant(16, "thinkingmachines.ai/blog/lora")
+    # Bytes of text from which the LoRA has four times the rank
+    lora_text: float = _constant(1e7, "thinkingmachines.ai/blog/lora")
+    lora_lr_once: float = _constant(7.6e-4, LOG)  # rate of one epoch; proportional to 1 / epochs
+    lora_lr_min: float = _constant(2e-4, LOG)  # at least
+    lora_lr_max: float = _constant(1e-3, LOG)  # at most
+    lora_beta2: float = _constant(0.99, LOG)
+    lora_batch: float = _constant(2048, LOG)  # tokens per step
+    lora_steps: float = _constant(40, ESTIMATE)  # a run of fewer steps uses smaller batches instead
+    lora_warmup_fraction: float = _constant(0.03, LOG)  # share of the steps in which the rate rises
+    lora_epochs: float = _constant(4, LOG)  # over one author's text, at most
+    lora_context: float = _constant(1024, ESTIMATE)  # tokens per row on a CPU, at most
+    # Bytes that a LoRA may take where fewer rows at once cost nearly no time
+    lora_memory: float = _constant(2.8e9, ESTIMATE)
+    # Bytes of held-out text on which the base is measured before the plan
+    glance_bytes: float = _constant(4_000, ESTIMATE)
+    timed_context: float = _constant(256, ESTIMATE)  # tokens of the rows of a LoRA that are timed
 
     # --- speed, if nothing could be measured ------------------------------------------------------
     assumed_cpu_flops: float = _constant(1.2e11, SPEED)  # flops/s of training on a CPU
@@ -209,6 +227,11 @@ class PlanConstants:
         wanted = self.batch_scale * math.pow(tokens_read, self.batch_power)
         return min(self.batch_max, max(self.batch_min, wanted))
 
+    def lora_lr(self, epochs: float) -> float:
+        """The peak learning rate of a LoRA that is trained for so many epochs."""
+        wanted = self.lora_lr_once / max(epochs, 1e-3)
+        return min(self.lora_lr_max, max(self.lora_lr_min, wanted))
+
     def adamw_lr(self, size: float, tokens_read: float) -> float:
         """AdamW's peak learning rate by the Step Law (arXiv 2503.04715)."""
         rate = self.adamw_scale * math.pow(size, self.adamw_size_power)
@@ -238,20 +261,36 @@ class PlanConstants:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def training_bytes(self, shape: ModelConfig, size: int, rows: int, context: int) -> float:
-        """Peak memory in bytes of training `size` parameters with `rows` rows at once."""
+    def training_bytes(
+        self, shape: ModelConfig, size: int, rows: int, context: int, rank: int = 0
+    ) -> float:
+        """Peak memory in bytes of training `size` parameters with `rows` rows at once.
+
+        With a LoRA (`rank` above 0) the weights are frozen: they have no gradient and no moments.
+        """
         heads = shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
         values = 6 * shape.width + heads + 4 * shape.hidden
         logits = 3 * max(256 * shape.vocabulary, 2**22)
+        weights = self.bytes_a_parameter * size
+        if rank:
+            weights = self.bytes_a_value * size
+            weights += self.bytes_a_parameter * rank * lora_sides(shape)
         return (
             self.memory_base
-            + self.bytes_a_parameter * size
+            + weights
             + self.bytes_a_value * (rows * context * values * shape.layers + logits)
             + 6.0 * rows * context * context  # the attention mask of packed documents
         )
 
 
 PLAN_CONSTANTS = PlanConstants()
+
+
+def lora_sides(shape: ModelConfig) -> int:
+    """The sum of the sides of all matrices of the blocks: the parameters of a LoRA of rank 1."""
+    heads, kv_heads = shape.head_dim * shape.heads, shape.head_dim * shape.kv_heads
+    attention = 2 * (shape.width + heads) + 2 * (shape.width + kv_heads)
+    return shape.layers * (attention + 3 * (shape.width + shape.hidden))
 
 
 def optimizer_flops(shape: ModelConfig) -> float:

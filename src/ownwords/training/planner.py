@@ -6,6 +6,7 @@ depend on it follow from the user's. The formulas and constants are in plan_cons
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from ownwords.core.config import resolve
@@ -14,6 +15,7 @@ from ownwords.core.progress import duration
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.training.forecast import Forecast, number, size, times
 from ownwords.training.model_sizing import ModelSizer, SizedRun
+from ownwords.training.optimizer_plan import OptimizerPlanner, lora_rank
 from ownwords.training.plan import (
     BaseModelInfo,
     Origin,
@@ -88,6 +90,7 @@ class Planner:
         self.train_s = self.seconds * (1 - constants.unforeseen) - facts.spent_s - constants.close_s
         self.eval_mode = min(constants.evaluate_share, 1.0) if facts.validation_bytes else 0.0
         self.choose_vocabulary()
+        self.rank = self.choose_rank()
         self.context = self.choose_context()
         self.sizing = ModelSizer(
             facts,
@@ -99,10 +102,13 @@ class Planner:
             self.train_s,
             self.eval_mode,
             self.memory_budget,
+            self.rank,
         )
         length = self.size_of_base() if facts.base else self.choose_size()
         self.choose_batch(length)
-        self.choose_optimizer(length)
+        OptimizerPlanner(
+            self.choose, constants, facts.base, length, self.context, self.tokens, self.epochs
+        ).plan(self.rank)
         self.choose_regularization(length)
         self.choose_evaluations(length)
         flags = {**{key: number.value for key, number in self.reasons.items()}, **self.fixed}
@@ -148,10 +154,33 @@ class Planner:
         guessed = facts.text_bytes / constants.bytes_per_token(vocabulary)
         self.tokens = facts.tokens or max(1, round(guessed) + 2 * facts.documents)
 
+    def choose_rank(self) -> int:
+        """The rank of the LoRA; 0: all weights are trained."""
+        facts, base = self.facts, self.facts.base
+        if base is None:
+            return 0
+        wanted = lora_rank(base, facts.text_bytes, self.constants)
+        why = f"all weights of {number(base.parameters)} parameters can be trained"
+        if wanted:
+            why = (
+                "a LoRA beside every matrix of the blocks has room for one author's text; all"
+                f" {number(base.parameters)} weights would take half as long again and three times"
+                " the memory"
+            )
+        wanted = self.choose("lora.rank", wanted, why, self.constants.source("lora_rank"))
+        if wanted:
+            self.choose("lora.alpha", 2.0 * wanted, "twice the rank, as measured", LOG)
+        return wanted
+
     def choose_context(self) -> int:
         facts = self.facts
         if facts.speeds.kind != "cpu":
             wanted, why = 1024, "long enough for a post, and long rows keep a GPU busy"
+        elif self.rank:
+            post = self.tokens / max(1, facts.documents)
+            longest = int(self.constants.lora_context)
+            wanted = min(longest, max(256, 2 ** math.ceil(math.log2(max(post, 1)))))
+            why = f"a post has {number(post)} tokens"
         elif facts.base:
             wanted, why = (
                 int(self.constants.tune_context),
@@ -222,21 +251,33 @@ class Planner:
     def size_of_base(self) -> SizedRun:
         base = cast(BaseModelInfo, self.facts.base)
         self.choose("model.parameters", base.parameters, "that of the base", "the base")
-        held = self.constants.training_bytes(base.shape, base.parameters, 1, self.context)
-        if held > self.memory_budget and not base.lora:
+        held = self.constants.training_bytes(
+            base.shape, base.parameters, 1, self.context, self.rank
+        )
+        if held > self.memory_budget:
+            what = "a LoRA of the base's" if self.rank else "all"
             raise ConfigError(
-                f"training all {base.parameters:,} parameters of the base takes {size(held)} of"
+                f"training {what} {base.parameters:,} parameters takes {size(held)} of"
                 f" memory, and {size(self.memory_budget)} may be used",
-                hint="train a LoRA instead (--lora), or use a smaller base",
+                hint="use a smaller base, or close other programs"
+                if self.rank
+                else "train a LoRA instead (--lora), or use a smaller base",
             )
-        return self.sizing.length(base.shape, base.parameters)
+        length = self.sizing.length(base.shape, base.parameters)
+        if self.rank and length.steps < self.constants.least_steps and not self.steps_are_fixed:
+            return replace(length, steps=0, tokens=0, bits=base.bits_per_byte or length.bits)
+        return length
+
+    @property
+    def steps_are_fixed(self) -> bool:
+        return "train.steps" in self.fixed
 
     # --- settings that depend on the model and its number of steps --------------------------------
 
     def choose_batch(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts
         least = constants.least_steps
-        if length.steps < (1 if "train.steps" in self.fixed else least):
+        if length.steps < (1 if self.steps_are_fixed else least) and not self.rank:
             needs = least * length.step_s / (1 - self.eval_mode) + facts.spent_s + constants.close_s
             enough = math.ceil(needs / (1 - constants.unforeseen) / 6) / 10
             raise ConfigError(
@@ -252,7 +293,7 @@ class Planner:
             "train.batch_size",
             length.rows,
             f"{number(tokens)} tokens a step suit a run of {number(length.tokens)} tokens",
-            constants.source("batch_scale"),
+            constants.source("lora_batch" if self.rank else "batch_scale"),
         )
         self.epochs = length.tokens / self.tokens
         self.epochs *= 1 - self.sizing.replay
@@ -260,10 +301,17 @@ class Planner:
         fills = "fills the time and reads "
         if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_mode):
             fills = "takes part of the time (more would only memorise) and reads "
+        why = f"at {number(rate)} tokens a second this {fills}the text {times(self.epochs)}"
+        if not length.steps:
+            why = (
+                f"{duration(self.seconds)} are too few to learn from: {least:.0f} steps take"
+                f" {duration(least * length.step_s)} at {number(rate)} tokens a second, so the base"
+                " stays as it is"
+            )
         self.choose(
             "train.steps",
             length.steps,
-            f"at {number(rate)} tokens a second this {fills}the text {times(self.epochs)}",
+            why,
             MEASURED if self.is_measured(length) else ESTIMATE,
             "measured" if self.is_measured(length) else "plan",
         )
@@ -277,26 +325,33 @@ class Planner:
             "measured" if self.is_measured(length) else "plan",
         )
         self.choose("train.compile", length.compiles, self.sizing.compile_why, SPEED)
-        micro = length.rows
-        while micro > 1 and constants.training_bytes(
-            length.shape, length.size, micro, self.context
-        ) > max(self.memory_budget, 0):
+        micro, room = length.rows, max(self.memory_budget, 0)
+        if self.rank:
+            room = min(room, constants.lora_memory)
+        while (
+            micro > 1
+            and constants.training_bytes(length.shape, length.size, micro, self.context, self.rank)
+            > room
+        ):
             micro = math.ceil(micro / 2)
         why = "all rows of a step fit into memory at once"
         if micro < length.rows:
-            why = f"more rows at once do not fit into {size(self.memory_budget)} of memory"
+            why = f"more rows at once do not fit into {size(room)} of memory"
         micro = self.choose(
             "train.micro_batch_size", 0 if micro == length.rows else micro, why, ESTIMATE
         )
         self.memory = constants.training_bytes(
-            length.shape, length.size, micro or length.rows, self.context
+            length.shape, length.size, micro or length.rows, self.context, self.rank
         )
 
     def token_rates(self, length: SizedRun) -> str:
         """Tokens a second of each precision: "float32 4,100, autocast 7,300"."""
-        tokens = length.rows * self.context
+        tokens, run = (
+            length.rows * self.context,
+            (length.shape, length.rows, self.context, self.rank),
+        )
         return ", ".join(
-            f"{name} {number(tokens / step_time.step_s(length.shape, length.rows, self.context))}"
+            f"{name} {number(tokens / step_time.step_s(*run))}"
             for name, step_time in self.facts.speeds.step_times.items()
         )
 
@@ -305,69 +360,6 @@ class Planner:
         return length.precision in step_times and step_times[length.precision].origin.startswith(
             MEASURED
         )
-
-    def choose_optimizer(self, length: SizedRun) -> None:
-        constants, base = self.constants, self.facts.base
-        batch = length.rows * self.context
-        kind = "muon"
-        why, source = "it learns more from the same text than AdamW", LOG
-        if base and (base.lora or base.kind != "muon"):
-            kind, why, source = "adamw", "the base was trained with it", "arXiv 2502.16982"
-            if base.lora:
-                why = "Muon does not suit the thin matrices of a LoRA"
-        kind = self.choose("optim.kind", kind, why, source)
-        adamw = constants.adamw_lr(length.size, length.tokens)
-        if not base:
-            matrices, source = constants.muon_lr, constants.source("muon_lr")
-            rate = adamw if kind == "adamw" else constants.embedding_lr(length.shape.width)
-            why = "for this width" if kind == "muon" else "for this size and length"
-            rate_source = constants.source(
-                "embedding_lr_at_256" if kind == "muon" else "adamw_scale"
-            )
-            why_matrices = "Muon's steps have the same size in every model"
-        else:
-            share = constants.tune_lr_factor
-            matrices = (base.muon_lr or constants.muon_lr) * share
-            known = base.learning_rate if base.kind == kind else None
-            rate = (
-                known * share
-                if known
-                else min(constants.tune_lr_max, adamw * constants.tune_lr_factor_unknown)
-            )
-            if base.lora:
-                rate *= constants.lora_lr_factor
-            why = why_matrices = f"{share:g} of the base's peak, so that it forgets little"
-            if not known:
-                factor = constants.tune_lr_factor_unknown
-                why = f"{factor:g} of the usual learning rate for a model of this size"
-            source = rate_source = constants.source("tune_lr_factor")
-        if kind == "muon":
-            matrices = self.choose("optim.muon_lr", _short(matrices), why_matrices, source)
-        rate = self.choose("optim.learning_rate", _short(rate), why, rate_source)
-        self.choose(
-            "optim.beta2",
-            round(constants.beta2(batch, length.tokens), 5),
-            f"a fixed half-life in tokens, at {number(batch)} a step",
-            constants.source("beta2_tokens"),
-        )
-        steps_per_epoch = min(self.tokens / batch, float(max(1, length.steps)))
-        decay = constants.weight_decay(matrices if kind == "muon" else rate, steps_per_epoch)
-        why = f"a weight's memory that suits {number(steps_per_epoch)} steps an epoch"
-        if base:
-            decay, why = 0.01 if base.lora else 0.1, "low, so that the base is not forgotten"
-        self.choose("optim.weight_decay", _short(decay), why, constants.source("tau"))
-        self.choose(
-            "schedule.warmup_fraction",
-            constants.warmup_fraction,
-            "a short warmup is enough",
-            constants.source("warmup_fraction"),
-        )
-        short = length.steps < constants.short_steps
-        down = constants.decay_fraction_short if short else constants.decay_fraction
-        why = "a long decay to zero gains most, above all in a short run"
-        if base:
-            down, why = constants.tune_decay_fraction, "a base needs no constant phase"
-        self.choose("schedule.decay_fraction", down, why, constants.source("decay_fraction"))
 
     def choose_regularization(self, length: SizedRun) -> None:
         constants, base = self.constants, self.facts.base
@@ -390,6 +382,8 @@ class Planner:
             why = (
                 f"{replay:.0%} of the rows are text of the base, so that it forgets little"
                 if replay
+                else "a LoRA forgets little"
+                if self.rank
                 else "no text of the base is available (--replay)"
             )
             self.choose("data.replay", replay, why, constants.source("tune_replay"))
@@ -453,8 +447,3 @@ class Planner:
             tokens_per_s=round(length.rows * self.context / length.step_s, 1),
             held_out_bytes=self.held_out,
         )
-
-
-def _short(value: float) -> float:
-    """Round to three significant figures, as a person would."""
-    return float(f"{value:.3g}")

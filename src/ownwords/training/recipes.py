@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from torch import Tensor
+
 from ownwords.core.config import RENAMED
 from ownwords.core.errors import ConfigError
 from ownwords.models import bundle, lora, peft
@@ -18,6 +20,7 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import planner, throughput
 from ownwords.training.plan import BaseModelInfo, Plan
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.prepare import load_or_train_tokenizer
 from ownwords.training.request import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.session import TrainingSession
@@ -75,12 +78,13 @@ def plan_finetuning(
     request: TrainRequest,
     *,
     replay: Iterable[TrainingText] | None = None,
-    by_lora: bool = False,
+    by_lora: bool | None = None,
 ) -> PlannedTraining:
     """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
 
+    The plan chooses which, unless `by_lora` does; with too little time it trains nothing.
     `replay` is text that the base was trained on, mixed in so that it forgets less; without it the
-    base writes some itself, unless `data.replay` is 0.
+    base writes some itself, unless `data.replay` is 0 or a LoRA is trained, which forgets little.
     The saved weights lie between the base's and the trained ones, where they score best on the
     held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
     """
@@ -93,47 +97,55 @@ def plan_finetuning(
     loaded = bundle.load(base, device=device)
     tokenizer = tokenizers.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
+    dtype = next(loaded.model.parameters()).dtype
     model = loaded.model.float()
     config = model.config
     session.encode(tokenizer, replay)
     session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
-    if replay is None and request.fixed.get("data.replay") != 0:
-        session.write_replay_text(base)
-    before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
     session.base = _base_info(loaded, model, by_lora)
     rough = session.make_plan(throughput.assumed_speeds(session.device))
+    rank = rough.recipe.lora.rank
+    before: dict[str, Tensor] = {}
+    if not rank:
+        before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
+        if replay is None and request.fixed.get("data.replay") != 0:
+            session.write_replay_text(base)
+            rough = session.make_plan(throughput.assumed_speeds(session.device))
     if not session.is_planned:
-        shards = session.hold_out(rough.expected.held_out_bytes)
+        held_out_bytes = rough.expected.held_out_bytes
+        if rank:
+            held_out_bytes = min(held_out_bytes, round(PLAN_CONSTANTS.glance_bytes))
+        shards = session.hold_out(held_out_bytes)
         bits = session.bits_per_byte(model, rough.recipe, shards)
         session.base = replace(session.base, bits_per_byte=bits)
-    plan = session.plan(rough, lambda _: config)
+    plan = session.plan(rough, lambda _: config, model)
     models = [model]
     del loaded, model  # so that there is never more than one model in memory
 
     def new_model(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
         model = models.pop() if models else bundle.load(base, device=device).model.float()
         recipe = plan.recipe
-        if not by_lora:
+        if not (recipe.lora.rank and recipe.train.steps):
             return model, None
         settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
         return model, lora.attach(model, settings, recipe.train.seed)
 
     def train() -> TrainedModel:
         result = session.train(plan, new_model)
+        share, bits, base_bits = session.best_share(result, before)
         if result.adapter:
             if session.world.is_first:
                 peft.save(request.workspace / "adapter", result.adapter, base.name)
             result.adapter.merge()
             result.adapter.detach()
-        share, bits, base_bits = session.best_share(result, before)
-        kind = "lora" if by_lora else "finetune"
-        return session.save(result, bits, kind, base.name, share, base_bits)
+        kind, kept = ("lora", dtype) if rank else ("finetune", None)
+        return session.save(result, bits, kind, base.name, share, base_bits, kept)
 
     return PlannedTraining(plan, session.run, train)
 
 
-def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
+def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> BaseModelInfo:
     """What the plan needs to know of a base, including the learning rates in its provenance.
 
     Bases made before a setting was renamed store it under the old name, which is mapped.

@@ -29,11 +29,18 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import model_card, planner, replay_text, shard_cache, throughput, validation
+from ownwords.training import (
+    model_card,
+    planner,
+    replay_text,
+    shard_cache,
+    throughput,
+    validation,
+    weight_mixing,
+)
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import World, init_distributed
-from ownwords.training.ema import interpolate
 from ownwords.training.forecast import ActualResult, compare_forecast
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import LAG
@@ -49,13 +56,24 @@ from ownwords.training.shards import Shards, TrainingText, build_shards
 
 PLAN = "plan.toml"
 _REPLAY_TEXT = "replay.txt.xz"  # of a run
-# Interpolations between the base's weights (0) and the trained ones (1); the best is saved.
-_SHARES = (1.0, 0.85, 0.7, 0.5, 0.3, 0.0)
 _PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
 # Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
 _GUARDED_BYTES = 32 << 20
+
+NOT_TRAINED = TrainOutcome(
+    steps=0,
+    stopped="done",
+    best_step=0,
+    averaged=False,
+    bits_per_byte=None,
+    evaluations=(),
+    tokens=0,
+    seconds=0.0,
+    setbacks=0,
+    micro_batch_size=0,
+)
 
 NewModel = Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
 
@@ -174,13 +192,18 @@ class TrainingSession:
         )
         return planner.make_plan(inputs, self.request.seconds, self.request.fixed)
 
-    def plan(self, rough: Plan, shape: Callable[[Recipe], ModelConfig]) -> Plan:
-        """The stored plan of the run; for a new run, measure the machine's speed and make one."""
+    def plan(
+        self, rough: Plan, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None = None
+    ) -> Plan:
+        """The stored plan of the run; for a new run, measure the machine's speed and make one.
+
+        `base` is the model that gets a LoRA, if it is in memory.
+        """
         plan = None
         if self.world.is_first:
             plan = self._stored_plan()
             if plan is None:
-                self.speeds = self._measure_speeds(rough.recipe, shape)
+                self.speeds = self._measure_speeds(rough.recipe, shape, base)
                 plan = self._store(self.make_plan(self.speeds))
         return self._shared(plan)
 
@@ -200,9 +223,9 @@ class TrainingSession:
         return read_plan(self.world.broadcast(plan.to_toml() if plan else ""))
 
     def _measure_speeds(
-        self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig]
+        self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
     ) -> throughput.DeviceSpeeds:
-        shapes = [shape(recipe)]
+        rank, shapes = recipe.lora.rank, [shape(recipe)]
         if self.base is None:  # a smaller shape separates the cost per layer from arithmetic
             smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
@@ -212,9 +235,13 @@ class TrainingSession:
             self.device,
             shapes,
             rows=max(1, recipe.train.batch_size // self.world.size),
-            context=recipe.train.sequence_length,
+            context=min(
+                recipe.train.sequence_length,
+                round(PLAN_CONSTANTS.timed_context) if rank else recipe.train.sequence_length,
+            ),
             seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
             optim=recipe.optim,
+            adapted=throughput.LoraToTime(base, rank) if base and rank else None,
         )
 
     def hold_out(self, max_bytes: int) -> Shards | None:
@@ -238,6 +265,10 @@ class TrainingSession:
         """
         while True:
             model, adapter = new_model(plan)
+            if not plan.recipe.train.steps:
+                self.held_out = self.hold_out(plan.expected.held_out_bytes)
+                self.progress.note(f"Nothing is trained: {_reason(plan, 'train.steps')}.")
+                return TrainResult(model, adapter, plan, NOT_TRAINED)
             try:
                 return TrainResult(model, adapter, plan, self._train(model, plan, adapter))
             except ReplanRequested:
@@ -322,7 +353,7 @@ class TrainingSession:
         except ConfigError:  # too little time is left for any plan
             return False
         sizes = [one.recipe.model.parameters * one.expected.tokens for one in (plan, before)]
-        if max(sizes) < FASTER * min(sizes):
+        if max(sizes) < FASTER * min(sizes) or not plan.recipe.train.steps:
             return False
         self.run.checkpoints.delete_after(-1)
         self._store(replace(plan, is_second=True))
@@ -361,29 +392,32 @@ class TrainingSession:
             context=recipe.train.sequence_length,
             isolate=recipe.data.document_masking,
             device=self.device,
-            precision="float32",
+            # Float32 would take several times as long, for a large base minutes.
+            precision=recipe.train.precision if recipe.lora.rank else "float32",
             world=self.world,
         )
 
     def best_share(
         self, result: TrainResult, before: Mapping[str, Tensor]
     ) -> tuple[float, float | None, float | None]:
-        """Load the best interpolation between the base's and the trained weights into the model.
+        """Load the best weights between the base's and the trained ones into the model.
 
-        Returns its position (0: the base, 1: trained), its bits per byte, and the base's.
+        Returns their position (0: the base, 1: trained), their bits per byte, and the base's.
+        `before` holds the base's weights; it is not used with an adapter, which is scaled instead.
         """
-        model, recipe = result.model, result.plan.recipe
-        if self.held_out is None or self.world.is_sharded:
+        model, recipe, held_out = result.model, result.plan.recipe, self.held_out
+        if held_out is None or self.world.is_sharded:
             return 1.0, result.outcome.bits_per_byte, None
-        model.float()
-        after = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
-        scores: dict[float, float] = {}
-        for share in _SHARES:
-            _load(model, interpolate(before, after, share))
-            scores[share] = self.bits_per_byte(model, recipe, self.held_out) or 0.0
-        best = min(scores, key=lambda share: scores[share])
-        _load(model, interpolate(before, after, best))
-        return best, scores[best], scores[0.0]
+        if not recipe.train.steps:
+            bits = self.bits_per_byte(model, recipe, held_out)
+            return 0.0, bits, bits
+        if result.adapter:
+            set_share = weight_mixing.scaling(result.adapter)
+        else:
+            set_share = weight_mixing.between(model.float(), before)
+        return weight_mixing.best_share(
+            set_share, lambda: self.bits_per_byte(model, recipe, held_out) or 0.0
+        )
 
     def save(
         self,
@@ -393,6 +427,7 @@ class TrainingSession:
         base: str = "",
         share: float = 1.0,
         before: float | None = None,
+        dtype: torch.dtype | None = None,
     ) -> TrainedModel:
         """Save the model directory, with a card that compares the forecast with the outcome."""
         request, plan, outcome = self.request, result.plan, result.outcome
@@ -439,6 +474,7 @@ class TrainingSession:
                     share=share if base else None,
                     before=before,
                 ),
+                dtype=dtype,
                 copy_guard=self._copy_guard(),
             )
         self.world.close()
@@ -451,6 +487,10 @@ class TrainingSession:
             return b""
         documents = (self.shards.document(i) for i in range(self.shards.documents))
         return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
+
+
+def _reason(plan: Plan, key: str) -> str:
+    return next(number.reason for number in plan.reasons if number.key == key)
 
 
 class SampleWriter:
@@ -467,12 +507,6 @@ class SampleWriter:
         text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
         self._seconds_left -= time.perf_counter() - began
         return (text,)
-
-
-def _load(model: CausalLM, weights: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
 
 
 def _repeatable(texts: Iterable[TrainingText]) -> Iterable[TrainingText]:

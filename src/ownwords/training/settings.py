@@ -79,7 +79,8 @@ class LoopConfig:
     """How long to train, in batches of which size, and how often to evaluate."""
 
     seed: Count = 1
-    steps: Positive = 1000
+    # 0: no training; the base stays as it is.
+    steps: Count = 1000
     # Rows of a batch, over all processes.
     batch_size: Positive = 16
     # Tokens of a row.
@@ -121,7 +122,8 @@ class ModelSizeConfig:
 class LoraSettings:
     """LoRA: a pair of low-rank matrices beside each layer, trained in place of all weights."""
 
-    rank: Positive = 16
+    # 0: no LoRA; all weights are trained.
+    rank: Count = 0
     alpha: Annotated[float, Meta(gt=0, le=1000)] = 32.0
 
 

@@ -23,6 +23,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import write_atomically
+from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fused import FAST_BF16
@@ -59,9 +60,10 @@ class StepTimeModel:
     flops_per_s: float
     origin: str = ASSUMED
 
-    def step_s(self, shape: ModelConfig, rows: int, context: int) -> float:
-        """Seconds of a step of `rows` rows of `context` tokens each."""
-        return shape.layers * self.layer_s + step_flops(shape, rows, context) / self.flops_per_s
+    def step_s(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
+        """Seconds of a step of `rows` rows of `context` tokens each; with `rank`, of a LoRA."""
+        computing_s = step_flops(shape, rows, context, rank) / self.flops_per_s
+        return shape.layers * self.layer_s + computing_s
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,22 @@ class DeviceSpeeds:
     step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
     fused: bool = False  # whether the C++ kernels are in use: they fuse what compiling would
 
-    def fastest(self, shape: ModelConfig, rows: int, context: int, excluded: str = "") -> Precision:
+    def fastest(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> Precision:
         """The fastest precision; a less exact one must be faster by a margin."""
-        allowed = [p for p in self.step_times if p != excluded] or list(self.step_times)
-        return pick_precision({p: self.step_times[p].step_s(shape, rows, context) for p in allowed})
+        # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
+        allowed = [p for p in self.step_times if not (rank and p == "bf16")]
+        allowed = allowed or list(self.step_times)
+        return pick_precision(
+            {p: self.step_times[p].step_s(shape, rows, context, rank) for p in allowed}
+        )
+
+
+@dataclass(frozen=True)
+class LoraToTime:
+    """A model in memory, and the rank of the LoRA that its steps are timed with."""
+
+    model: CausalLM
+    rank: int
 
 
 def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
@@ -112,6 +126,7 @@ def measure_speeds(
     context: int,
     seconds: float,
     optim: OptimConfig | None = None,
+    adapted: LoraToTime | None = None,
     constants: PlanConstants = PLAN_CONSTANTS,
 ) -> DeviceSpeeds:
     """Time a few steps of each shape in each precision, in at most `seconds` seconds.
@@ -119,29 +134,34 @@ def measure_speeds(
     Shapes are timed in order, so give the most important one first; one that takes too long is
     timed with fewer rows. Cached timings are not repeated, except one: the cached ones are scaled
     by its change since then, because a machine that is busy now will be busy in training too.
+    For a LoRA, give its model: only the likeliest precision is timed, as its steps are long.
     Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
     store = SpeedCache(device)
     optim = optim or OptimConfig()
+    rank = adapted.rank if adapted else 0
+    tried = precisions(device)
+    if adapted:
+        tried = tuple(each for each in tried if each != "bf16")[:1]
     guess = assumed_speeds(device, constants)
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
     timed: set[Precision] = set()
     busier = 0.0  # how many times as long a step takes now as when it was cached
     for shape in shapes:
-        for precision in precisions(device):
+        for precision in tried:
             step_time = step_times.get(precision) or next(iter(guess.step_times.values()))
             left = ends - time.perf_counter()
-            fitting = _rows_in(left / 6, shape, rows, context, step_time)
+            fitting = _rows_in(left / 6, shape, rows, context, step_time, rank)
             sample = None
             for count in dict.fromkeys((rows, fitting)):
-                key = sample_key(shape, count, context, precision, optim)
+                key = sample_key(shape, count, context, precision, optim, rank)
                 sample = sample or (store.get(key) if count else None)
             if fitting and (sample is None or not busier):
-                key = sample_key(shape, fitting, context, precision, optim)
+                key = sample_key(shape, fitting, context, precision, optim, rank)
                 known = store.get(key)
-                now = _timed(device, shape, fitting, context, precision, optim, left / 3)
+                now = _timed(device, shape, fitting, context, precision, optim, left / 3, adapted)
                 if now:
                     busier = busier or (now.seconds / known.seconds if known else 1.0)
                     if known is None or now.seconds < known.seconds:  # the machine was idle
@@ -170,9 +190,10 @@ def precisions(device: Device) -> tuple[Precision, ...]:
     return ("autocast", "bf16")
 
 
-def step_flops(shape: ModelConfig, rows: int, context: int) -> float:
+def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
     """FLOPs of a whole step, including the optimizer's."""
-    return rows * context * _per_token(shape, context) + optimizer_flops(shape)
+    optimizer = 0.0 if rank else optimizer_flops(shape)
+    return rows * context * _per_token(shape, context, rank) + optimizer
 
 
 def fit_step_time(
@@ -203,22 +224,31 @@ def fit_step_time(
 
 
 def sample_key(
-    shape: ModelConfig, rows: int, context: int, precision: Precision, optim: OptimConfig
+    shape: ModelConfig,
+    rows: int,
+    context: int,
+    precision: Precision,
+    optim: OptimConfig,
+    rank: int = 0,
 ) -> str:
     """The key of a timed step in the cache."""
-    return digest(shape.MODEL_TYPE, repr(shape), f"{rows} {context} {precision} {optim.kind}")
+    settings = f"{rows} {context} {precision} {optim.kind}" + (f" {rank}" if rank else "")
+    return digest(shape.MODEL_TYPE, repr(shape), settings)
 
 
 # --- timing ------------------------------------------------------------------------------------
 
 
 def _rows_in(
-    seconds: float, shape: ModelConfig, rows: int, context: int, step_time: StepTimeModel
+    seconds: float, shape: ModelConfig, rows: int, context: int, step_time: StepTimeModel, rank: int
 ) -> int:
-    """Halve `rows` until a step takes at most `seconds`; 0 if even one row takes longer."""
-    while rows and step_time.step_s(shape, rows, context) > seconds:
+    """Halve `rows` until a step takes at most `seconds`; 0 if even one row takes longer.
+
+    One row of a LoRA is always timed: nothing assumed of a large model is near enough.
+    """
+    while rows and step_time.step_s(shape, rows, context, rank) > seconds:
         rows //= 2
-    return rows
+    return max(rows, 1) if rank and seconds > 0 else rows
 
 
 def _timed(
@@ -229,12 +259,14 @@ def _timed(
     precision: Precision,
     optim: OptimConfig,
     seconds: float,
+    adapted: LoraToTime | None,
 ) -> StepTiming | None:
     """Time real steps (forward, backward, optimizer); None if they fail or do not fit."""
     # Ignore only errors of the device: out of memory, or a dtype that it does not support.
     with suppress(RuntimeError, MemoryError):
-        taken = _steps(device, shape, rows, context, precision, optim, seconds)
-        return StepTiming(shape.layers, step_flops(shape, rows, context), statistics.median(taken))
+        taken = _steps(device, shape, rows, context, precision, optim, seconds, adapted)
+        work = step_flops(shape, rows, context, adapted.rank if adapted else 0)
+        return StepTiming(shape.layers, work, statistics.median(taken))
     device.release_memory()
     return None
 
@@ -247,24 +279,39 @@ def _steps(
     precision: Precision,
     optim: OptimConfig,
     seconds: float,
+    adapted: LoraToTime | None,
 ) -> list[float]:
     master_weights = precision == "bf16"
-    model = build(shape, device=device.torch_device, dtype=_dtype(master_weights))
-    model.init_weights(1)
+    if adapted:
+        adapter = lora.attach(adapted.model, lora.AdapterConfig(adapted.rank), seed=1)
+        model = adapted.model.train()
+    else:
+        adapter = None
+        model = build(shape, device=device.torch_device, dtype=_dtype(master_weights))
+        model.init_weights(1)
     optimizer = Optimizer(model, optim, master_weights=master_weights)
     generator = torch.Generator().manual_seed(1)
     ids_BT = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
     # Two documents a row, so that attention needs a document mask, as in training.
     documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
     batch = [part.to(device.torch_device) for part in (ids_BT[:, :-1], ids_BT[:, 1:], documents_BT)]
-    _step(model, optimizer, device, precision, batch)  # warm-up: allocates memory, chooses kernels
     taken: list[float] = []
-    while not taken or (sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED):
-        if taken and sum(taken) > seconds:
-            break
+    try:
+        # The first step chooses kernels, too: it counts only if there is no time for another.
         began = time.perf_counter()
         _step(model, optimizer, device, precision, batch)
-        taken.append(time.perf_counter() - began)
+        first = time.perf_counter() - began
+        if adapted and first > seconds:
+            return [first]
+        while not taken or (sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED):
+            if taken and sum(taken) > seconds:
+                break
+            began = time.perf_counter()
+            _step(model, optimizer, device, precision, batch)
+            taken.append(time.perf_counter() - began)
+    finally:
+        if adapter:
+            adapter.detach()
     return taken
 
 
@@ -288,14 +335,14 @@ def _dtype(master_weights: bool) -> torch.dtype:
     return torch.bfloat16 if master_weights else torch.float32
 
 
-_known_costs: dict[tuple[str, int], float] = {}
+_known_costs: dict[tuple[str, int, int], float] = {}
 
 
-def _per_token(shape: ModelConfig, context: int) -> float:
-    """`flops.per_token`, cached by shape and context, because it builds a model to count."""
-    key = (repr(shape), context)
+def _per_token(shape: ModelConfig, context: int, rank: int) -> float:
+    """`flops.per_token`, cached by its arguments, because it builds a model to count."""
+    key = (repr(shape), context, rank)
     if key not in _known_costs:
-        _known_costs[key] = flops.per_token(shape, context)
+        _known_costs[key] = flops.per_token(shape, context, rank)
     return _known_costs[key]
 
 
