@@ -38,11 +38,9 @@ def served(place: Workspace, port: int = 0) -> Iterator[str]:
 def _main(port: int, arguments: list[str]) -> int:
     from ownwords.ask import endpoints
     from ownwords.cli.main import main
-    from ownwords.serve.api import train
-    from ownwords.serve.api.training_process import TrainingProcess
+    from ownwords.serve.jobs import manager
 
-    command = (sys.executable, str(MAKE), "as told")
-    setattr(train, "TrainingProcess", lambda place: TrainingProcess(place, command))  # noqa: B010
+    manager.PROGRAM = (sys.executable, str(MAKE), "as told")
     ports = {port: "llama.cpp"} if port else {}
     endpoints.discover = partial(endpoints.discover, ports)
     return main(arguments)

@@ -103,6 +103,7 @@ class ArchiveAnalysis:
         self._provenance, self._split = provenance, split
         self._headers = {header.id: header for header in archive.headers()}
         self._features = {id_: decode_features(data) for id_, data in archive.features()}
+        progress.begin("analyse")
         with progress.stage("Finding duplicates"):
             self._pairs = find_near_duplicates(
                 self._features,

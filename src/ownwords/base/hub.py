@@ -98,6 +98,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
         known = Manifest(f"{name} ({endpoint})", commit, sums)
         write_atomically(draft / manifest.FILE, known.to_bytes())
         shutil.rmtree(draft / _CACHE, ignore_errors=True)
+        progress.begin("open")
         with progress.stage(f"Opening {name}"):
             checks.check_usable(draft)
         draft.rename(folder)

@@ -130,6 +130,9 @@ def add(
     from ownwords.base import install
 
     with common.watched() as (progress, _), resumable(_RESUMES):
+        progress.expect("download")
+        progress.expect("open")
+        progress.begin("download")
         folder = install.add(source, name, progress=progress)
     _show_added(folder, common)
 

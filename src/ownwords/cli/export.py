@@ -45,6 +45,8 @@ def export(
     from ownwords.inference.export import export as export_model
 
     with common.watched() as (progress, _), progress.stage(f"Exporting {model.name}"):
+        progress.expect("export")
+        progress.begin("export")
         written = export_model(model, to, out=out, type=type)
     figures = asdict(written) | {"path": str(written.path), "notes": list(written.notes)}
     common.show(figures, lambda console: _print(written, console))

@@ -54,6 +54,9 @@ def look(
         workspace=common.workspace_for(paths).root,
     ).settings
     with common.watched() as (progress, ask):
+        progress.expect("read")
+        progress.expect("analyse")
+        progress.begin("read")
         report = build_archive(
             paths,
             workspace=common.workspace,

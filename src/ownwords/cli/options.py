@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from ownwords.cli.output import are_terminals, ask, print_json, stdout
 from ownwords.cli.parameters import described, flag
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.config import Resolved, resolve, settings_of
+from ownwords.core.job_log import logged_job
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
 
@@ -75,11 +76,10 @@ class CommonOptions:
     def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
         """Progress on stderr, and how to ask the user; None where nobody can be asked."""
         may_ask = are_terminals(sys.stdin, sys.stderr) and not (self.yes or self.json)
-        if self.quiet:
-            yield Progress(), (lambda question: ask(question, None)) if may_ask else None
-            return
-        with closing(ProgressBars()) as bars:
-            yield Progress(bars), (lambda question: ask(question, bars)) if may_ask else None
+        bars = None if self.quiet else ProgressBars()
+        progress = Progress(*([bars] if bars else []))
+        with closing(bars) if bars else nullcontext(), logged_job(progress, os.environ):
+            yield progress, (lambda question: ask(question, bars)) if may_ask else None
 
     def show(self, figures: Mapping[str, Any], print_text: Callable[["Console"], None]) -> None:
         """Print the result on stdout, as JSON or as text."""

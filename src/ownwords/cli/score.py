@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions
+from ownwords.cli.parameters import flag
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -35,6 +36,9 @@ def score(
             " compares with no base. [default: the one the model was fine-tuned from]"
         ),
     ] = None,
+    more: Annotated[
+        bool, flag("Write three times as many samples, for narrower intervals.")
+    ] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
@@ -60,6 +64,8 @@ def score(
         common.watched() as (progress, _),
         Archive(place.archive) as archive,
     ):
+        progress.expect("score")
+        progress.begin("score")
         texts = corpus.load_corpus(archive)
         card = write_scorecard(
             place.root,
@@ -69,7 +75,7 @@ def score(
             texts,
             _report(archive),
             spent=spent,
-            config=ScoreConfig(),
+            config=ScoreConfig().with_samples(3) if more else ScoreConfig(),
             progress=progress,
         )
     page = path_text(place.root / files.PAGE)

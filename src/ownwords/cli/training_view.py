@@ -67,6 +67,8 @@ class TrainingView:
         self._training = False
 
     def __call__(self, event: Event) -> None:
+        if event.kind in ("expect", "begin"):  # of a part of the job, which may have a stage's name
+            return
         with self._lock:
             if event.stage == STAGE:
                 self._train(event)

@@ -97,23 +97,25 @@ def tune(
     folder = base_of(base)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
-    with (
-        watching(common) as (progress, ask, _),
-        reading(
+    with watching(common) as (progress, ask, _):
+        progress.expect("read")
+        progress.expect("search", minutes * 60)
+        progress.begin("read")
+        with reading(
             paths, replay, workspace, resolved.settings, progress, ask, timeout_s=_READ_TIMEOUT_S
-        ) as (texts, base_text),
-    ):
-        train_request = TrainRequest(
-            workspace=workspace.root,
-            seconds=request.trial_s,
-            fixed=training_settings(resolved),
-            progress=progress,
-            device=device,
-            own_share=texts.own_share,
-            corpus=texts.key,
-            began=began,
-        )
-        tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)
+        ) as (texts, base_text):
+            progress.begin("search")
+            train_request = TrainRequest(
+                workspace=workspace.root,
+                seconds=request.trial_s,
+                fixed=training_settings(resolved),
+                progress=progress,
+                device=device,
+                own_share=texts.own_share,
+                corpus=texts.key,
+                began=began,
+            )
+            tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)
     common.show(figures(tuned), lambda console: print_tuned(tuned, console))
 
 

@@ -34,7 +34,10 @@ from ownwords.core.validation import decode, shown, unknown_name
 PREFIX = "OWNWORDS_"
 # Environment variables of ownwords that are not settings; the native library and the data folder
 # read them.
-_OTHERS = ("OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS")
+_OTHERS = (
+    *("OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS"),
+    *("OWNWORDS_JOB_LOG", "OWNWORDS_JOB_SPENT_S"),
+)
 NONE = "none"  # the word for None in optional settings, since TOML has no null
 
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)

@@ -3,16 +3,19 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from ownwords.core.errors import WorkspaceError
 
-EventKind = Literal["start", "advance", "done", "note", "metric"]
+# "expect" and "begin" are about the parts of a whole job, such as the reading, training and scoring
+# of `make`; "overall" is how far the job is with all of them. The others are about one stage.
+EventKind = Literal["start", "advance", "done", "note", "metric", "expect", "begin", "overall"]
 
+STAGE_KINDS: Final[Collection[EventKind]] = ("start", "done", "note", "metric")
 ADVANCE_INTERVAL_S = 0.1  # "advance" events are at least this far apart
 _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
 
@@ -98,6 +101,15 @@ class Progress:
         """Report a sentence."""
         self.tell(Event(time.time(), "", "note", message=message))
 
+    def expect(self, part: str, seconds: float | None = None) -> None:
+        """Announce a part of the job, and how long it will take if that is known."""
+        values = {} if seconds is None else {"seconds": seconds}
+        self.tell(Event(time.time(), part, "expect", values=values))
+
+    def begin(self, part: str) -> None:
+        """Report that a part of the job begins; the one before it has ended."""
+        self.tell(Event(time.time(), part, "begin"))
+
     def tell(self, event: Event) -> None:
         """Pass an event to every subscriber."""
         for subscriber in self.subscribers:
@@ -180,11 +192,11 @@ class RateEstimator:
 class JsonLines:
     """Appends events to a file, one JSON object a line, unbuffered.
 
-    "advance" events are left out. Raises WorkspaceError if the file cannot be written.
+    Only the `kinds` are written. Raises WorkspaceError if the file cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, kinds: Collection[EventKind] = STAGE_KINDS) -> None:
+        self._path, self._kinds = path, kinds
         try:
             self._file = path.open("a+b", buffering=0)
             # Begin a new line if a crash left an incomplete one.
@@ -196,7 +208,7 @@ class JsonLines:
             raise self._failed(error) from error
 
     def __call__(self, event: Event) -> None:
-        if event.kind == "advance":
+        if event.kind not in self._kinds:
             return
         record = {
             "time": round(event.time, 3),

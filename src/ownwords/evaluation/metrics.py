@@ -74,6 +74,18 @@ class ScoreConfig:
     # 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
     adapt_rate: float = 0.1
 
+    def with_samples(self, times: int) -> "ScoreConfig":
+        """The configuration with so many times the samples."""
+        return replace(self, seeds=times * self.seeds, prompts=times * self.prompts)
+
+    def sampled_tokens(self, *, has_base: bool) -> int:
+        """Tokens of all samples at most, which takes most of the time of a scoring.
+
+        A model of ours has a copy guard, so that it writes its samples with and without it.
+        """
+        texts = 2 * (self.seeds + self.prompts) + (2 * self.base_samples if has_base else 0)
+        return texts * self.max_tokens
+
 
 class Candidate:
     """A model directory and its role in the comparison."""

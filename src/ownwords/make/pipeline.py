@@ -10,6 +10,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
+from ownwords.make.parts import announce_parts, expect_ablation
 from ownwords.make.result import MakeResult
 from ownwords.make.stages import MakeStages
 from ownwords.training import corpus
@@ -33,14 +34,23 @@ def make(
     sentence that says what is saved.
     """
     request.check()
-    stages = MakeStages(request, progress or Progress(), callbacks or MakeCallbacks())
+    progress = progress or Progress()
+    stages = MakeStages(request, progress, callbacks or MakeCallbacks())
+    announce_parts(progress, request, stages.cache)
+    progress.begin("read")
     report = stages.read_texts(ask)
+    expect_ablation(progress, request, report)
     with stages.lock(), Archive(stages.workspace.archive) as archive:
+        progress.begin("plan")
         texts = corpus.load_corpus(archive)
         trained = stages.train(texts, report)
+        progress.begin("write")
         paragraph = stages.write_paragraph(trained, report)
+        progress.begin("compare")
         scratch = stages.train_from_scratch(texts, report)
+        progress.begin("weigh")
         ablated = stages.ablate_dominant_post(texts, report, trained)
+        progress.begin("score")
         card = stages.score(archive, texts, report, trained, scratch, ablated)
     return MakeResult(
         workspace=stages.workspace.root,

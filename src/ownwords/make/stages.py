@@ -32,6 +32,7 @@ from ownwords.make.paragraph import (
     prompt_of,
     title_for,
 )
+from ownwords.make.parts import expect_from_plan
 from ownwords.make.result import TrainingSummary
 from ownwords.make.scoring import ScorecardKey
 from ownwords.make.stage_cache import StageCache
@@ -133,6 +134,8 @@ class MakeStages:
             planned = self.plan(texts)
             base = self.request.base
             self.callbacks.on_planned(planned.plan, catalogue.called(base) if base else "")
+            expect_from_plan(self.progress, self.request, planned.plan, self.cache)
+            self.progress.begin("train")
             made = planned.train()
             trained = TrainingSummary.of(made, model_fingerprint(self.model), posts)
             seconds = time.perf_counter() - began
@@ -307,6 +310,7 @@ class MakeStages:
             out=out,
             began=began if out is None else time.perf_counter(),
             ends_in_time=ends_in_time,
+            is_comparison=out is not None,
         )
         if base is None:
             return recipes.plan_pretraining(texts.train, texts.validation, request)

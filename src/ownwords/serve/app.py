@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.serve import auth, metrics, static_files
-from ownwords.serve.api import ask, corpus, score, train, write
+from ownwords.serve.api import ask, corpus, jobs, score, train, write
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response
@@ -22,6 +22,7 @@ from ownwords.serve.middleware import SecurityMiddleware
 from ownwords.serve.openai import routes as openai
 
 _LOGIN_FORM = "login.html"
+_PARTS = (corpus, score, train, jobs, write, ask)
 _HEALTH = "/healthz"
 
 
@@ -36,7 +37,7 @@ def create_app(state: AppState) -> Starlette:
         *auth.routes(authenticator, form),
         *static_files.routes(files),
         *openai.routes(state),
-        *(route for part in (corpus, score, train, write, ask) for route in part.routes(state)),
+        *(route for part in _PARTS for route in part.routes(state)),
     ]
     middleware = Middleware(
         SecurityMiddleware,

@@ -1,8 +1,10 @@
 """The state that all routes share: one workspace and its models, opened on first use."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
@@ -21,10 +23,14 @@ from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_pool import ArchivePool
 from ownwords.serve.errors import ApiError
+from ownwords.serve.jobs.manager import JobManager
+from ownwords.serve.jobs.requests import ExportRequest, JobInputs, JobRequest
+from ownwords.serve.jobs.results import job_result
 from ownwords.serve.loaded_model import LoadedModel, cache_size, load
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import FairLock, ModelWorker
 from ownwords.serve.settings import ServeSettings
+from ownwords.serve.sources.source_list import SourceList
 from ownwords.serve.stream_decoder import DecodedStream
 from ownwords.serve.thread_pool import ThreadPool
 
@@ -51,7 +57,6 @@ class AppState:
     ) -> None:
         self.workspace = workspace
         self.settings = settings or ServeSettings()
-        self.sources = tuple(sources)
         self.metrics = Metrics()
         self._shutdown = asyncio.Event()
         self._extra_models = dict(models or {})
@@ -65,6 +70,8 @@ class AppState:
         self._long = ThreadPool("answers", _LONG_THREADS, _LONG_QUEUE)
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self._embedder: Embedder | None = None
+        self.sources = SourceList(workspace, sources, look_command=self._look_command)
+        self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=job_result)
 
     # --- work that would block the event loop ----------------------------------------------------
 
@@ -76,6 +83,11 @@ class AppState:
         """Run work of up to minutes, such as an answer, in other threads than those of `run`."""
         self._loop = asyncio.get_running_loop()
         return await self._long.run(work)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server shuts down."""
+        return self._shutdown.is_set()
 
     async def sleep(self, seconds: float) -> bool:
         """Sleep until the time is over or the server shuts down; return False at shutdown."""
@@ -155,11 +167,7 @@ class AppState:
     def _find(self, name: str) -> tuple[str, Path, Stamp]:
         models = self.models()
         if not models:
-            raise ApiError(
-                HTTPStatus.NOT_FOUND,
-                "there is no model yet",
-                hint="make one on the page under Train, or with `ownwords make PATH`",
-            )
+            raise no_model()
         name = name or next(iter(models))
         if name not in models:
             raise ApiError(
@@ -220,6 +228,32 @@ class AppState:
             return catalogue.SHIPPED, catalogue.shipped()
         return "", Path()
 
+    # --- jobs, for work in `run` ------------------------------------------------------------------
+
+    def _job_inputs(self, request: JobRequest) -> JobInputs:
+        """What the workspace adds to a job's request. Raises ApiError if something is missing."""
+        inputs = JobInputs(self.workspace.root)
+        if request.kind in ("look", "make", "tune"):
+            flags = self.sources.filter.flags()
+            return replace(inputs, sources=self.sources.paths(), flags=flags)
+        if isinstance(request, ExportRequest):
+            return replace(inputs, model=self._own_folder, out=self._export_path(request))
+        return inputs
+
+    def _export_path(self, request: ExportRequest) -> Path:
+        """Where an export goes: a name that says what it is, in the workspace's `exports`."""
+        if not self.own_model:
+            raise no_model()
+        exports = self.workspace.root / "exports"
+        exports.mkdir(exist_ok=True)
+        weights = f"-{request.type}" if request.type else ""
+        suffix = {"hf": "", "gguf": ".gguf", "ollama": "-ollama"}[request.to]
+        return exports / f"{self.own_model}{weights}{suffix}"
+
+    def _look_command(self) -> str:
+        report = json.loads(self.archive().get_meta("report") or "{}")
+        return str(report.get("command", ""))
+
     # --- the archive, for work in `run` ----------------------------------------------------------
 
     def archive(self) -> Archive:
@@ -252,6 +286,15 @@ class AppState:
 
 def _is_model(folder: Path) -> bool:
     return (atomic_dir.readable_dir(folder) / CONFIG).exists()
+
+
+def no_model() -> ApiError:
+    """Create the error for a workspace without a model."""
+    return ApiError(
+        HTTPStatus.NOT_FOUND,
+        "there is no model yet",
+        hint="make one on the page under Train, or with `ownwords make PATH`",
+    )
 
 
 async def _chunks(

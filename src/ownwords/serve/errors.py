@@ -1,6 +1,7 @@
 """API errors: an HTTP status, a message of one sentence, and a hint."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -61,6 +62,17 @@ def invalid(
 ) -> ApiError:
     """Create the error for an invalid request (status 400)."""
     return ApiError(HTTPStatus.BAD_REQUEST, message, hint, param=param, code=code)
+
+
+@contextmanager
+def as_conflict() -> Iterator[None]:
+    """Turn an error about the state of the workspace into status 409."""
+    try:
+        yield
+    except ApiError:
+        raise
+    except OwnwordsError as error:
+        raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
 
 
 def unsupported(name: str, reason: str) -> ApiError:

@@ -27,6 +27,7 @@ class TrainRequest:
     began: float | None = None  # time.perf_counter() at which the user began to wait
     # Whether a run whose steps the user set may be shortened to end in time.
     ends_in_time: bool = False
+    is_comparison: bool = False  # of a model that another one is only compared with
 
     @property
     def folder(self) -> Path:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ownwords.core.progress import Event, RateEstimator
 
+COMPARISON = "comparison"  # beginning of the name of a run that is only compared with
 STAGE = "train"  # the stage that reports training metrics
 SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
 MOST_POINTS = 300  # of the curve, about as many as a screen can show

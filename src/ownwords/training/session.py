@@ -51,6 +51,7 @@ from ownwords.training.prepare import CorpusStats, TextSample, count_corpus
 from ownwords.training.replan import FASTER, ReplanMonitor, ReplanRequested
 from ownwords.training.request import TrainedModel, TrainRequest
 from ownwords.training.run import Run
+from ownwords.training.run_history import COMPARISON
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.shards import Shards, TrainingText, build_shards
 
@@ -146,7 +147,8 @@ class TrainingSession:
             f"{self.request.seconds} {settings}",
         )
         with self.world.in_rank_order():
-            self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
+            name = COMPARISON if self.request.is_comparison else kind
+            self.run = Run.new(self.request.workspace / "runs", f"{name}-{key[:12]}")
 
     def write_replay_text(self, base: Path) -> None:
         """Use text that the base writes itself as replay text.

@@ -27,6 +27,7 @@ from ownwords.serve.api.report_cache import CachedReport, ReportCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_body import read_body
+from ownwords.serve.sources.source_list import command_here
 from ownwords.training.corpus import training_text
 
 _MAX_PASSAGES = 20
@@ -89,7 +90,11 @@ class _Corpus:
         }
 
     def report(self, _: Request) -> Any:  # noqa: ANN401 - JSON
-        return self._cache.derived("report", report_json)
+        return self._cache.derived("report", report_json) | {"command": self._command()}
+
+    def _command(self) -> str:
+        """The command that reads the posts again, for the workspace as it lies now."""
+        return fmt.plain(command_here(self._cache().report.command, self._state.workspace.root))
 
     def facets(self, _: Request) -> Any:  # noqa: ANN401 - JSON
         return self._cache.derived("facets", facets)
@@ -151,7 +156,8 @@ class _Corpus:
 
     def decisions(self, _: Request) -> dict[str, Any]:
         inputs = self._inputs(self._state.archive())
-        return decisions.overview(self._state.workspace, self._cache(), inputs)
+        overview = decisions.overview(self._state.workspace, self._cache(), inputs)
+        return overview | {"command": self._command()}
 
     def decide(self, request: DecisionRequest) -> dict[str, Any]:
         archive, cached = self._state.archive(), self._cache()

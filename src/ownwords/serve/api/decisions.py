@@ -102,7 +102,6 @@ def overview(workspace: Workspace, cached: CachedReport, inputs: SelectionInputs
         "pending": sum(row["pending"] for row in rows),
         "words_now": cached.report.totals.training_words,
         "words_then": sum(decision.training_words for decision in after.values()),
-        "command": fmt.plain(cached.report.command),
     }
 
 

@@ -73,7 +73,6 @@ def report_json(cached: CachedReport) -> dict[str, Any]:
             f"Read by ownwords {fmt.plain(report.version, 30)} on {fmt.day(report.created_on)}."
         ),
         "fingerprint": fmt.plain(report.fingerprint)[:12],
-        "command": fmt.plain(report.command),
     }
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ownwords.core.progress import Event, parse_event
+from ownwords.core.progress import Event
+from ownwords.serve.jobs.tail import EventTail
 from ownwords.training.run_history import RunHistory
 
 _MAX_RUNS = 30
@@ -20,40 +21,13 @@ _MAX_BYTES = 16 << 20  # read at most of samples.txt, plan.toml or config.toml
 _STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
 
 
-class MetricsTail:
-    """Reads the events of a `metrics.jsonl` incrementally."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._inode = -1
-
-    def read(self) -> tuple[bool, list[Event]]:
-        """Return whether the file was replaced, and the events since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                stat = os.fstat(file.fileno())
-                is_replaced = stat.st_ino != self._inode or stat.st_size < self._offset
-                if is_replaced:
-                    self._inode, self._offset = stat.st_ino, 0
-                file.seek(self._offset)
-                data = file.read()
-        except OSError:  # not there yet, or deleted
-            was_there, self._inode, self._offset = self._inode != -1, -1, 0
-            return was_there, []
-        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
-        self._offset += complete
-        events = map(parse_event, data[:complete].splitlines())
-        return is_replaced, [event for event in events if event is not None]
-
-
 class RunFiles:
     """Reads the trainings in a workspace's `runs`; not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._histories: dict[str, tuple[MetricsTail, RunHistory]] = {}
-        self._look = MetricsTail(folder / "look" / "metrics.jsonl")
+        self._histories: dict[str, tuple[EventTail, RunHistory]] = {}
+        self._look = EventTail(folder / "look" / "metrics.jsonl")
         self._look_events: list[Event] = []
         self._texts: dict[Path, tuple[tuple[int, int], str]] = {}
 
@@ -77,7 +51,7 @@ class RunFiles:
     def history(self, name: str) -> RunHistory:
         """The history of a training so far; `name` is one of `names()`."""
         if name not in self._histories:
-            tail = MetricsTail(self._folder / name / "metrics.jsonl")
+            tail = EventTail(self._folder / name / "metrics.jsonl")
             self._histories[name] = tail, RunHistory()
         tail, history = self._histories[name]
         is_replaced, events = tail.read()

@@ -1,14 +1,10 @@
 """The Train page: starts, shows and stops a training, reading all figures from its files."""
 
 import importlib.util
-import json
-import shlex
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Annotated, Any
 
 from starlette.requests import Request
@@ -20,9 +16,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta
 from ownwords.make.make_request import COMPARED_FROM, MINUTES, NOTHING
 from ownwords.serve.api.training_monitor import TrainingMonitor
-from ownwords.serve.api.training_process import MakeCommand, TrainingProcess
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, TooManyRequestsError, invalid
+from ownwords.serve.errors import ApiError, TooManyRequestsError, as_conflict, invalid
+from ownwords.serve.jobs.requests import MakeRequest, Minutes
 from ownwords.serve.json_body import read_body
 from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
 
@@ -30,9 +26,6 @@ _POLL_S = 1.0
 _KEEP_ALIVE_S = 15.0
 _OPTIONS_FRESH_S = 10.0
 _MAX_WATCHERS = 16
-_MAX_MINUTES = 10_000_000  # 19 years, as in `ownwords make`
-_START_WITH_PATH = "start the server with your blog: ownwords serve PATH"
-_SETTINGS_OF_FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +33,7 @@ class StartRequest:
     """The body of a POST to /api/train/start."""
 
     resume: bool = False
-    minutes: Annotated[float, Meta(gt=0, le=_MAX_MINUTES)] | None = None
+    minutes: Minutes | None = None
     base: Annotated[str, Meta(max_length=200)] = catalogue.SHIPPED
 
 
@@ -58,7 +51,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 class _Train:
     def __init__(self, state: AppState) -> None:
         self._state = state
-        self._monitor = TrainingMonitor(state.workspace.runs, TrainingProcess(state.workspace))
+        self._monitor = TrainingMonitor(state.workspace.runs, state.jobs)
         self._watchers = 0
         self._options: dict[str, Any] = {}
         self._options_at = -_OPTIONS_FRESH_S
@@ -76,13 +69,12 @@ class _Train:
     async def start(self, request: Request) -> Response:
         """Start a training, or resume the one that was stopped."""
         asked = await read_body(self._state, request, StartRequest)
-        command = self._stopped_command if asked.resume else partial(self._new_command, asked)
-        await self._state.run(partial(self._start, command))
+        await self._state.run(partial(self._start, asked))
         return JSONResponse(await self._snapshot(""))
 
     async def stop(self, _: Request) -> Response:
         """Ask the training that this page has started to save and end."""
-        await self._state.run(self._monitor.process.stop)
+        await self._state.run(self._stop)
         return JSONResponse(await self._snapshot(""))
 
     async def _snapshot(self, run: str) -> dict[str, Any]:
@@ -119,64 +111,42 @@ class _Train:
             self._options, self._options_at = self._read_options(), time.monotonic()
         return {**self._monitor.snapshot(run), "options": self._options}
 
-    def _start(self, command: Callable[[], MakeCommand]) -> None:
-        if importlib.util.find_spec("torch") is None:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                "training needs PyTorch, which is not installed",
-                hint='pip install "ownwords[train]", then start ownwords serve again',
-            )
-        try:
-            self._monitor.process.start(command())
-        except ApiError:
-            raise
-        except OwnwordsError as error:
-            raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
-        self._monitor.refresh()
-
-    def _stopped_command(self) -> MakeCommand:
-        status = self._monitor.process.status()
-        if status is None:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                "no training was started here that could be continued",
-                hint="continue one from a terminal there, with the same command",
-            )
-        return status.command
-
-    def _new_command(self, asked: StartRequest) -> MakeCommand:
-        if asked.base not in {name for name, *_ in _bases()}:
-            raise invalid(
-                f"there is no base called {asked.base}",
-                hint="choose one from the list",
-                param="base",
-            )
-        paths, flags = self._sources()
-        if not paths:
-            raise ApiError(HTTPStatus.CONFLICT, "no blog chosen yet", hint=_START_WITH_PATH)
-        for path in paths:
-            if not path.exists():
+    def _start(self, asked: StartRequest) -> None:
+        check_can_train()
+        jobs = self._state.jobs
+        if asked.resume:
+            stopped = next((job for job in jobs.jobs() if job.kind in ("make", "tune")), None)
+            if stopped is None:
                 raise ApiError(
                     HTTPStatus.CONFLICT,
-                    f"{path} does not exist, seen from {Path.cwd()}",
-                    hint=_START_WITH_PATH,
+                    "no training was started here that could be continued",
+                    hint="continue one from a terminal there, with the same command",
                 )
-        minutes = MINUTES if asked.minutes is None else asked.minutes
-        is_timed = asked.minutes is not None
-        return MakeCommand(minutes, asked.base, tuple(map(str, paths)), flags, is_timed)
+            with as_conflict():
+                jobs.resume(stopped.id)
+        else:
+            if asked.base not in {name for name, *_ in _bases()}:
+                raise invalid(
+                    f"there is no base called {asked.base}",
+                    hint="choose one from the list",
+                    param="base",
+                )
+            with as_conflict():
+                jobs.start(MakeRequest(asked.minutes, asked.base))
+        self._monitor.refresh()
 
-    def _sources(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-        """The paths that the server was started with, or the last look's; and the look's flags."""
-        try:
-            report = json.loads(self._state.archive().get_meta("report") or "{}")
-            paths, flags = parse_look_command(str(report.get("command", "")))
-        except (OwnwordsError, ValueError):  # no archive yet
-            paths, flags = (), ()
-        return self._state.sources or tuple(map(Path, paths)), flags
+    def _stop(self) -> None:
+        jobs = self._state.jobs
+        running = [job for job in jobs.jobs() if job.kind in ("make", "tune") and job.can.stop]
+        if not running:
+            raise invalid(
+                "no training that was started here is running",
+                hint="stop one that was started in a terminal there, with Ctrl-C",
+            )
+        jobs.stop(running[0].id)
 
     def _read_options(self) -> dict[str, Any]:
         """Read the options for starting a training."""
-        paths, _ = self._sources()
         return {
             "minutes": MINUTES,
             "compared_from": COMPARED_FROM,
@@ -184,26 +154,24 @@ class _Train:
                 {"name": name, "parameters": parameters, "bits": bits}
                 for name, parameters, bits in _bases()
             ],
-            "blog": [path.name or str(path) for path in paths],
+            "blog": [source.name for source in self._state.sources.sources()],
             "can_train": importlib.util.find_spec("torch") is not None,
         }
+
+
+def check_can_train() -> None:
+    """Raise ApiError if this installation cannot train."""
+    if importlib.util.find_spec("torch") is None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            "training needs PyTorch, which is not installed",
+            hint='pip install "ownwords[train]", then start ownwords serve again',
+        )
 
 
 def _run_of(request: Request) -> str:
     """The requested run's name; "" stands for the newest."""
     return request.query_params.get("run", "")[:200]
-
-
-def parse_look_command(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Parse an `ownwords look` command: its paths, and its flags as flags of `make`."""
-    words = shlex.split(command)[2:]
-    first_flag = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    flags = words[first_flag:]
-    settings = [
-        f"archive.{_SETTINGS_OF_FLAGS[flag]}=true" for flag in flags if flag in _SETTINGS_OF_FLAGS
-    ]
-    settings += ["archive.pages=false"] if "--no-pages" in flags else []
-    return tuple(words[:first_flag]), tuple(x for setting in settings for x in ("--set", setting))
 
 
 def _bases() -> list[tuple[str, int | None, float | None]]:

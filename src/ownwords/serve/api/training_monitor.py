@@ -8,13 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from ownwords.make.make_request import MINUTES
 from ownwords.serve.api.run_files import RunFiles
-from ownwords.serve.api.training_process import TrainingProcess, TrainingStatus
-from ownwords.training.run_history import CurvePoint, RunHistory
+from ownwords.serve.jobs.manager import JobAttempt, JobManager
+from ownwords.serve.jobs.process import is_held
+from ownwords.serve.jobs.requests import JobKind
+from ownwords.training.run_history import COMPARISON, CurvePoint, RunHistory
 
 _MAX_LOG = 200
 _CLOCK_SKEW_S = 1.0  # file times can lag some milliseconds behind the clock
+_MAX_SNAPSHOTS = 8
+_FRESH_S = 0.5  # for which what was read is told again, to any number of readers
 _CHECK_S = 2.0  # between two checks of the locks
+_TRAINING: tuple[JobKind, ...] = ("make", "tune")
 
 Status = Literal[
     "none", "reading", "planning", "training", "finishing", "stopped", "failed", "killed", "done"
@@ -24,37 +30,47 @@ Status = Literal[
 class TrainingMonitor:
     """Reads the state of the workspace's trainings. Thread-safe."""
 
-    def __init__(self, folder: Path, process: TrainingProcess) -> None:
-        self.process = process
+    def __init__(self, folder: Path, jobs: JobManager) -> None:
+        self._jobs = jobs
         self._folder = folder
         self._runs = RunFiles(folder)
         self._mutex = threading.Lock()
         self._checked_at = -_CHECK_S
+        self._snapshots: dict[str, tuple[float, dict[str, Any]]] = {}
         self._worker = ""
         self._in_training: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
         """Make the next call check the locks again, after a training was started."""
         self._checked_at = -_CHECK_S
+        self._snapshots = {}
 
     def snapshot(self, chosen: str) -> dict[str, Any]:
-        """The full state of the chosen run, or of the newest one."""
+        """The full state of the chosen run, or of the newest one; read once for all readers."""
         with self._mutex:
-            return self._snapshot(chosen)
+            read_at, state = self._snapshots.get(chosen, (-_FRESH_S, {}))
+            if time.monotonic() - read_at >= _FRESH_S:
+                state = self._snapshot(chosen)
+                if len(self._snapshots) >= _MAX_SNAPSHOTS:
+                    self._snapshots.clear()
+                self._snapshots[chosen] = time.monotonic(), state
+            return state
 
     def _snapshot(self, chosen: str) -> dict[str, Any]:
         names = self._runs.names()
-        process = self.process.status()
+        process = self._jobs.attempt(*_TRAINING)
         self._check_locks(names)
-        name = chosen if chosen in names else self._current(names, process)
+        current = self._current(names, process)
+        name = chosen if chosen in names else current
+        is_current = name == current
         history = self._runs.history(name) if name else RunHistory()
-        state = self._state(name, history, process, is_current=chosen in ("", *names[:1]))
+        state = self._state(name, history, process, is_current=is_current)
         state["outcome"] = _outcome(_read_finished(self._folder), name)
         return {
             "state": state,
             "curve": _curve(history),
             "samples": self._runs.samples(name) if name else [],
-            "log": self._log(name, history, names),
+            "log": self._log(history, with_look=is_current),
             "plan": self._runs.plan(name) if name else None,
             "settings": self._runs.settings(name) if name else "",
             "runs": [self._summary(run) for run in names],
@@ -65,20 +81,22 @@ class TrainingMonitor:
         if time.monotonic() - self._checked_at < _CHECK_S:
             return
         self._checked_at = time.monotonic()
-        self._worker = self.process.find_worker()
-        self._in_training = frozenset(n for n in names[:3] if self.process.is_training(n))
+        self._worker = self._jobs.find_worker()
+        locks = {name: self._folder / name / ".lock" for name in names[:3]}
+        self._in_training = frozenset(name for name, path in locks.items() if is_held(path))
 
-    def _current(self, names: list[str], process: TrainingStatus | None) -> str:
-        """The name of the newest run; "" if the running process has not started one yet."""
-        if not names:
-            return ""
-        newest = names[0]
-        if newest in self._in_training or not (process and process.is_alive):
+    def _current(self, names: list[str], process: JobAttempt | None) -> str:
+        """The name of the newest run of a model that is not only compared with.
+
+        "" if the running process has not started one yet.
+        """
+        newest = next((name for name in names if not name.startswith(COMPARISON)), "")
+        if not newest or newest in self._in_training or not (process and process.is_alive):
             return newest
-        return newest if self._runs.history(newest).time >= process.started_at else ""
+        return newest if self._runs.history(newest).time >= process.record.attempt_began else ""
 
     def _state(
-        self, name: str, history: RunHistory, process: TrainingStatus | None, *, is_current: bool
+        self, name: str, history: RunHistory, process: JobAttempt | None, *, is_current: bool
     ) -> dict[str, Any]:
         is_ours = bool(process and process.is_alive)
         is_busy = (is_ours or bool(self._worker)) and is_current
@@ -87,7 +105,7 @@ class TrainingMonitor:
         output: tuple[str, ...] = ()
         if is_busy:
             status = self._stage(name, history, process if is_ours else None)
-            message = self.process.last_line() if is_ours else ""
+            message = process.last_line if is_ours and process else ""
         else:
             status = _final_status(name, history)
             outcome = process.outcome if process else None
@@ -112,8 +130,8 @@ class TrainingMonitor:
             "message": message,
             "hint": hint,
             "output": output,
-            "stop_requests": process.stop_requests if is_ours and process else 0,
-            "command": asdict(process.command) if process else None,
+            "stop_requests": process.record.stop_requests if is_ours and process else 0,
+            "command": _command(process) if process else None,
             "can": {
                 "start": can_start,
                 "stop": is_ours,
@@ -121,18 +139,18 @@ class TrainingMonitor:
             },
         }
 
-    def _stage(self, name: str, history: RunHistory, process: TrainingStatus | None) -> Status:
+    def _stage(self, name: str, history: RunHistory, process: JobAttempt | None) -> Status:
         if name in self._in_training:
             return "training"
         notes = self._runs.look_notes()
-        began = process.started_at if process else (notes[0][0] if notes else 0.0)
+        began = process.record.attempt_began if process else (notes[0][0] if notes else 0.0)
         if history.time >= began and history.is_ended:
             return "finishing"
         return "planning" if notes and notes[0][0] >= began else "reading"
 
-    def _log(self, name: str, history: RunHistory, names: list[str]) -> list[dict[str, Any]]:
+    def _log(self, history: RunHistory, *, with_look: bool) -> list[dict[str, Any]]:
         notes = list(history.notes)
-        if not name or name == names[0]:
+        if with_look:
             notes += self._runs.look_notes()
         return [{"time": time, "text": text} for time, text in sorted(notes)[-_MAX_LOG:]]
 
@@ -148,6 +166,17 @@ class TrainingMonitor:
             "best": best.best if best else None,
             "status": "training" if is_training else _final_status(name, history),
         }
+
+
+def _command(process: JobAttempt) -> dict[str, Any]:
+    """What the training was asked, for the page."""
+    request = process.record.request
+    minutes = request.get("minutes")
+    return {
+        "minutes": MINUTES if minutes is None else minutes,
+        "base": request.get("base", ""),
+        "is_timed": minutes is not None,
+    }
 
 
 def _final_status(name: str, history: RunHistory) -> Status:

@@ -1,0 +1,54 @@
+"""The parts of `ownwords make`, and how long each will take, for an estimate over all of them."""
+
+from typing import TYPE_CHECKING
+
+from ownwords.archive.report import Report
+from ownwords.core.progress import Progress
+from ownwords.make.dominant_post_ablation import MOST_S, dominant_post
+from ownwords.make.make_request import MakeRequest
+from ownwords.make.stage_cache import StageCache
+
+if TYPE_CHECKING:
+    from ownwords.training.plan import Plan
+
+PARTS = ("read", "plan", "train", "write", "compare", "weigh", "score")
+_WRITE_S = 4.0
+# Seconds of scoring for each token that is sampled, in seconds of training on a token: writing is
+# bound by memory, where training is bound by arithmetic. The median of the runs in docs/log.md.
+_SAMPLED_TOKEN = 3.0
+
+
+def announce_parts(progress: Progress, request: MakeRequest, cache: StageCache) -> None:
+    """Announce the parts that the request has; what the last run took is expected again.
+
+    A part of 0 seconds is left out, unless more is found to do.
+    """
+    seconds = {
+        "train": request.training_s,
+        "write": cache.seconds("write") or _WRITE_S,
+        "compare": request.comparison_s,
+        "weigh": 0.0,
+        "score": cache.seconds("score") or None,
+    }
+    for part in PARTS:
+        progress.expect(part, seconds.get(part))
+
+
+def expect_ablation(progress: Progress, request: MakeRequest, report: Report) -> None:
+    """Announce the training on all of the dominant post, if there is one."""
+    if (
+        request.has_time_to_compare
+        and request.training_s <= MOST_S
+        and dominant_post(report) is not None
+    ):
+        progress.expect("weigh", request.training_s)
+
+
+def expect_from_plan(
+    progress: Progress, request: MakeRequest, plan: "Plan", cache: StageCache
+) -> None:
+    """Expect the training to take what its plan says, and the scoring what its speed suggests."""
+    progress.expect("train", plan.expected.seconds)
+    if not cache.seconds("score"):
+        tokens = request.score_config.sampled_tokens(has_base=request.base is not None)
+        progress.expect("score", _SAMPLED_TOKEN * tokens / max(plan.expected.tokens_per_s, 1.0))

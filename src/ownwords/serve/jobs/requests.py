@@ -1,0 +1,210 @@
+"""What each kind of job is asked, the command that does it, and its stages in words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Protocol, get_args
+
+from ownwords.base import catalogue
+from ownwords.core.validation import Meta, decode
+from ownwords.serve.errors import invalid
+
+JobKind = Literal["look", "make", "score", "export", "base", "tune"]
+MAX_MINUTES = 10_000_000  # 19 years, as in `ownwords make`
+Minutes = Annotated[float, Meta(gt=0, le=MAX_MINUTES)]
+Name = Annotated[str, Meta(max_length=200)]
+
+
+@dataclass(frozen=True)
+class JobInputs:
+    """What the workspace adds to a request: its paths, and how its posts are read."""
+
+    root: Path
+    sources: Sequence[Path] = ()
+    flags: Sequence[str] = ()  # settings of the archive, as `--set` takes them
+    model: Path = Path()
+    out: Path = Path()
+
+
+class JobRequest(Protocol):
+    """The interface of every request."""
+
+    kind: ClassVar[JobKind]
+    module: ClassVar[str]  # that runs the command; "" is ownwords itself
+    is_exclusive: ClassVar[bool]  # writes the archive or the model, so that it runs alone
+    labels: ClassVar[Mapping[str, str]]  # of the stages, in order
+
+    @property
+    def title(self) -> str: ...
+
+    def arguments(self, inputs: JobInputs) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class LookRequest:
+    """Read the sources of this workspace again."""
+
+    kind: ClassVar[JobKind] = "look"
+    module: ClassVar[str] = ""
+    is_exclusive: ClassVar[bool] = True
+    labels: ClassVar[Mapping[str, str]] = {
+        "read": "Reading your posts",
+        "analyse": "Comparing them",
+    }
+
+    @property
+    def title(self) -> str:
+        return "Reading your blog"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        return ["look", *_paths(inputs), *inputs.flags, "--json"]
+
+
+@dataclass(frozen=True)
+class MakeRequest:
+    """Read the sources, train a model, let it write, compare and score it.
+
+    Without `minutes`, `ownwords make` takes its own default, and keeps a model that `ownwords
+    tune` has found.
+    """
+
+    minutes: Minutes | None = None
+    base: Name = catalogue.SHIPPED
+    kind: ClassVar[JobKind] = "make"
+    module: ClassVar[str] = ""
+    is_exclusive: ClassVar[bool] = True
+    labels: ClassVar[Mapping[str, str]] = {
+        "read": "Reading your posts",
+        "plan": "Planning",
+        "train": "Training",
+        "write": "Writing a first paragraph",
+        "compare": "Training from your posts only, to compare",
+        "weigh": "Training on all of the longest post, to compare",
+        "score": "Scoring",
+    }
+
+    @property
+    def title(self) -> str:
+        return "Making a model"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        minutes = [] if self.minutes is None else ["--minutes", f"{self.minutes:g}"]
+        base = ["--base", self.base] if self.base else []
+        return ["make", *_paths(inputs), *minutes, *inputs.flags, "--json", *base]
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Score the current model again; `more` writes three times as many samples."""
+
+    more: bool = False
+
+    kind: ClassVar[JobKind] = "score"
+    module: ClassVar[str] = ""
+    is_exclusive: ClassVar[bool] = True
+    labels: ClassVar[Mapping[str, str]] = {"score": "Scoring"}
+
+    @property
+    def title(self) -> str:
+        return "Scoring the model"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        more = ["--more"] if self.more else []
+        return ["score", "--workspace", str(inputs.root), *more, "--json"]
+
+
+ExportForm = Literal["hf", "gguf", "ollama"]
+WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """Write a model in another format; "" is the current one, and the format's usual type."""
+
+    to: ExportForm
+    type: WeightType | None = None
+    model: Name = ""
+
+    kind: ClassVar[JobKind] = "export"
+    module: ClassVar[str] = ""
+    is_exclusive: ClassVar[bool] = False
+    labels: ClassVar[Mapping[str, str]] = {"export": "Writing the files"}
+
+    @property
+    def title(self) -> str:
+        names = {"hf": "a folder", "gguf": "GGUF", "ollama": "a folder for Ollama"}
+        return f"Exporting as {names[self.to]}"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        weights = ["--type", self.type] if self.type else []
+        where = ["--out", str(inputs.out)]
+        return ["export", str(inputs.model), "--to", self.to, *weights, *where, "--json"]
+
+
+@dataclass(frozen=True)
+class BaseRequest:
+    """Install a base: ORG/NAME on a hub, or a name of the catalogue.
+
+    `accepted` says that the user has accepted its terms.
+    """
+
+    source: Annotated[str, Meta(min_length=1, max_length=200)]
+    name: Name = ""
+    accepted: bool = False
+
+    kind: ClassVar[JobKind] = "base"
+    module: ClassVar[str] = ""
+    is_exclusive: ClassVar[bool] = False
+    labels: ClassVar[Mapping[str, str]] = {"download": "Downloading", "open": "Checking"}
+
+    @property
+    def title(self) -> str:
+        return f"Installing {self.name or self.source}"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        name = ["--name", self.name] if self.name else []
+        return ["base", "add", self.source, *name, "--json"]
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """Search for better settings than the plan's."""
+
+    minutes: Minutes = 30.0
+    base: Name = catalogue.SHIPPED
+
+    kind: ClassVar[JobKind] = "tune"
+    module: ClassVar[str] = ""
+    is_exclusive: ClassVar[bool] = True
+    labels: ClassVar[Mapping[str, str]] = {"read": "Reading your posts", "search": "Searching"}
+
+    @property
+    def title(self) -> str:
+        return "Searching for better settings"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        base = ["--base", self.base] if self.base else []
+        minutes = ["--minutes", f"{self.minutes:g}"]
+        return ["tune", *_paths(inputs), *minutes, *inputs.flags, "--json", *base]
+
+
+REQUESTS: Mapping[str, type[JobRequest]] = {
+    request.kind: request
+    for request in (
+        *(LookRequest, MakeRequest, ScoreRequest, ExportRequest),
+        *(BaseRequest, TuneRequest),
+    )
+}
+
+
+def parse_request(kind: object, fields: Mapping[str, object]) -> JobRequest:
+    """The request of a kind from its fields. Raises ApiError for a kind that does not exist."""
+    if not isinstance(kind, str) or kind not in REQUESTS:
+        kinds = ", ".join(get_args(JobKind))
+        raise invalid("there is no such kind of job", hint=f"the kinds are: {kinds}", param="kind")
+    rest = {name: value for name, value in fields.items() if name != "kind"}
+    return decode(REQUESTS[kind], rest, unknown="ignore", null_is_missing=True)
+
+
+def _paths(inputs: JobInputs) -> list[str]:
+    return [*map(str, inputs.sources), "--workspace", str(inputs.root)]

@@ -1,0 +1,22 @@
+"""What the page shows of a job's result, out of what its command has printed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ownwords.serve.jobs.requests import JobKind
+
+
+def job_result(kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The few fields of a command's JSON that tell how it went."""
+    if kind in ("make", "score"):
+        card = printed.get("scorecard") if kind == "make" else printed
+        verdict = card.get("verdict", {}) if isinstance(card, Mapping) else {}
+        return {"sentence": str(verdict.get("sentence", ""))}
+    if kind == "tune":
+        sentences = printed.get("sentences") or [""]
+        return {"sentence": str(sentences[0])}
+    if kind == "export":
+        return {key: printed[key] for key in ("path", "bytes", "form", "type")}
+    if kind == "base":
+        return {"name": str(printed["name"])}
+    return {}

@@ -1,0 +1,1 @@
+"""The sources that a workspace is made from: typed, dropped or fetched."""

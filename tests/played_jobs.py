@@ -1,0 +1,54 @@
+"""Jobs for tests: a manager whose `ownwords make` is the played one, and no process outlives it."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ownwords.core.workspace import Workspace
+from ownwords.serve.jobs.manager import JobManager
+from ownwords.serve.jobs.requests import JobInputs
+
+PLAYED = Path(__file__).resolve().parent / "played_make.py"
+FLAGS = ("--set", "archive.drafts=true")
+
+
+def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: ANN401
+    """What is found in the end."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if value := found():
+            return value
+        time.sleep(0.01)
+    raise AssertionError("that never came")
+
+
+@contextmanager
+def playing(place: Workspace) -> Iterator[Callable[[str], JobManager]]:
+    """Makes the jobs of a workspace that behave in a certain manner; none outlives the block."""
+    made: list[JobManager] = []
+
+    def played(how: str) -> JobManager:
+        jobs = JobManager(
+            place,
+            inputs_of=lambda _: JobInputs(place.root, (Path("blog"),), FLAGS),
+            program=(sys.executable, str(PLAYED), how),
+        )
+        made.append(jobs)
+        return jobs
+
+    try:
+        yield played
+    finally:
+        for record in (place.runs / "jobs").glob("*/job.json"):
+            with suppress(OSError, ValueError):
+                pid = json.loads(record.read_text())["pid"]
+                if pid and pid != os.getpid():  # which a test writes there
+                    os.killpg(pid, signal.SIGKILL)
+        for jobs in made:
+            until(lambda jobs=jobs: not jobs.find_worker())  # type: ignore[misc]

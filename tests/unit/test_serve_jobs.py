@@ -1,0 +1,430 @@
+"""The jobs of a workspace: their processes, what is told of them, and their API."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from ownwords.core.errors import InUseError, OwnwordsError
+from ownwords.core.job_log import logged_job
+from ownwords.core.progress import Event, JsonLines, Progress
+from ownwords.core.workspace import Workspace, try_lock, write_atomically
+from ownwords.serve import watcher
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+from ownwords.serve.jobs.job import Job
+from ownwords.serve.jobs.manager import JobManager
+from ownwords.serve.jobs.process import clean_environment
+from ownwords.serve.jobs.requests import REQUESTS, JobInputs, MakeRequest, parse_request
+from ownwords.serve.settings import ServeSettings
+from ownwords.serve.watcher import Change, ChangeReader, Watcher
+from played_jobs import FLAGS, playing, until
+
+ASKED = MakeRequest(4.0, "shipped")
+HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1"}
+Begin = Callable[[str], JobManager]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / ".lock").touch()
+    return Workspace(tmp_path / "w")
+
+
+@pytest.fixture
+def begin(place: Workspace) -> Iterator[Begin]:
+    """Makes jobs that behave in a certain manner; none outlives the test."""
+    with playing(place) as of:
+        yield of
+
+
+def ended(jobs: JobManager, id_: str) -> Job:
+    until(lambda: jobs.job(id_).ended is not None)
+    return jobs.job(id_)
+
+
+def begun(place: Workspace) -> bool:
+    return (place.root / "begun").exists()
+
+
+# --- the process ---------------------------------------------------------------------------------
+
+
+def test_it_gets_a_clean_environment_and_what_was_asked(
+    place: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("OWNWORDS_HOME", "/somewhere")
+    jobs = begin("ends")
+    job = ended(jobs, jobs.start(ASKED).id)
+    assert (job.status, job.share) == ("done", 1.0)
+    said = json.loads((place.root / "given.json").read_text())
+    assert said["arguments"] == [
+        *("make", "blog", "--workspace", str(place.root), "--minutes", "4"),
+        *(*FLAGS, "--json", "--base", "shipped"),
+    ]
+    assert "secret" not in said["env"].values()
+    assert said["env"]["OWNWORDS_HOME"] == "/somewhere"
+    ended(jobs, jobs.start(MakeRequest()).id)
+    assert "--minutes" not in json.loads((place.root / "given.json").read_text())["arguments"]
+
+
+@settings(max_examples=30)
+@given(st.dictionaries(st.text(max_size=8), st.text(max_size=3), max_size=5))
+def test_what_is_no_secret_is_handed_on(given_: dict[str, str]) -> None:
+    harmless = {f"OWNWORDS_X{name}": value for name, value in given_.items()}
+    kept = clean_environment(harmless)
+    for name, value in harmless.items():
+        is_secret = any(
+            word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+        )
+        assert is_secret or kept[name] == value
+
+
+def test_stopped_it_has_saved_and_goes_on_under_the_same_name(
+    place: Workspace, begin: Begin
+) -> None:
+    jobs = begin("waits")
+    job = jobs.start(ASKED)
+    until(lambda: begun(place))
+    assert job.can.stop
+    with pytest.raises(InUseError):
+        jobs.start(ASKED)
+    jobs.stop(job.id)
+    job = ended(jobs, job.id)
+    assert job.status == "stopped"
+    assert job.line == "stopped after step 10 of 40; everything is saved"
+    assert job.can.resume
+    assert not jobs.find_worker()
+    with pytest.raises(OwnwordsError):
+        jobs.stop(job.id)
+    (place.root / "begun").unlink()
+    again = jobs.resume(job.id)
+    assert (again.id, again.began) == (job.id, job.began)
+    assert again.seconds >= job.seconds
+    until(lambda: begun(place))
+    assert json.loads((place.root / "given.json").read_text())["arguments"][5] == "4"
+    jobs.stop(job.id)
+    assert [each.id for each in jobs.jobs()] == [job.id]
+
+
+def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
+    place: Workspace, begin: Begin
+) -> None:
+    id_ = begin("waits").start(ASKED).id
+    until(lambda: begun(place))
+    another = begin("waits")
+    job = another.job(id_)
+    assert job.ended is None
+    assert job.request == {"kind": "make", "minutes": 4.0, "base": "shipped"}
+    assert another.find_worker()
+    another.stop(id_)
+    assert ended(begin("waits"), id_).status == "stopped"
+
+
+def test_in_an_empty_folder_the_first_job_makes_the_workspace(
+    tmp_path: Path, begin: Begin, place: Workspace
+) -> None:
+    (place.root / ".lock").unlink()
+    place.root.rmdir()
+    jobs = begin("ends")
+    ended(jobs, jobs.start(ASKED).id)
+    with place.opened():  # as `ownwords make` and `look` do, which refuse any other folder
+        pass
+
+
+def test_one_that_does_not_listen_is_ended_in_the_end(place: Workspace, begin: Begin) -> None:
+    jobs = begin("is deaf")
+    id_ = jobs.start(ASKED).id
+    until(lambda: begun(place))
+    for count in (1, 2):
+        jobs.stop(id_)
+        until(lambda count=count: (place.root / "interrupts").stat().st_size == count)  # type: ignore[misc]
+    assert jobs.job(id_).status == "stopping"
+    jobs.stop(id_)
+    ended(jobs, id_)
+
+
+def test_what_went_wrong_is_its_one_sentence(begin: Begin) -> None:
+    jobs = begin("fails")
+    job = ended(jobs, jobs.start(ASKED).id)
+    assert job.status == "failed"
+    assert job.error is not None
+    assert (job.error.message, job.error.hint) == ("the blog holds no text", "write some")
+    assert job.can.resume
+
+
+def test_one_that_was_killed_is_told_with_its_last_words(begin: Begin) -> None:
+    jobs = begin("falls")
+    job = ended(jobs, jobs.start(ASKED).id)
+    assert job.status == "killed"
+    assert jobs.lines(job.id)[-1] == (None, "about to fall")
+    assert job.can.resume
+
+
+@pytest.mark.parametrize("held", ["runs/make/.lock", ".lock", "runs/finetune-x/.lock"])
+def test_there_are_never_two(place: Workspace, begin: Begin, held: str) -> None:
+    (place.runs / "jobs").mkdir(parents=True)
+    path = place.root / held
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:  # as a process in a terminal holds it
+        assert try_lock(file.fileno())
+        jobs = begin("ends")
+        with pytest.raises(InUseError):
+            jobs.start(ASKED)
+        assert not jobs.jobs()
+    assert not jobs.find_worker()
+
+
+def test_another_process_is_never_taken_for_it(place: Workspace, begin: Begin) -> None:
+    folder = place.runs / "jobs" / "make-1"
+    folder.mkdir(parents=True)
+    record = {"id": "make-1", "kind": "make", "request": {}, "command": [], "began": 1.0}
+    # This very process, which is alive and was not started here.
+    record |= {"attempt_began": 1.0, "pid": os.getpid()}
+    (folder / "job.json").write_text(json.dumps(record))
+    (folder / ".lock").touch()
+    jobs = begin("ends")
+    assert jobs.job("make-1").ended is not None
+    with pytest.raises(OwnwordsError):
+        jobs.stop("make-1")
+
+
+# --- how far it is -------------------------------------------------------------------------------
+
+
+def logged(path: Path, *events: Event) -> None:
+    lines = JsonLines(path, ("note", "expect", "begin", "overall"))
+    for event in events:
+        lines(event)
+    lines.close()
+
+
+def test_the_stages_are_told_as_they_come(place: Workspace, begin: Begin) -> None:
+    jobs = begin("waits")
+    id_ = jobs.start(ASKED).id
+    until(lambda: begun(place))
+    log = place.runs / "jobs" / id_ / "events.jsonl"
+    expected = {"read": None, "plan": None, "train": 100.0, "write": 4.0, "compare": 0.0}
+    logged(
+        log,
+        *(
+            Event(1.0, part, "expect", values={} if s is None else {"seconds": s})
+            for part, s in expected.items()
+        ),
+        Event(1.0, "score", "expect", values={"seconds": 50.0}),
+        Event(2.0, "read", "begin"),
+        Event(5.0, "plan", "begin"),
+        Event(5.0, "", "note", message="The plan is ready."),
+        Event(6.0, "train", "begin"),
+        Event(6.5, "train", "overall", values={"share": 0.25, "remaining_s": 1e9}),
+    )
+    job = jobs.job(id_)
+    assert [(stage.name, stage.status) for stage in job.stages] == [
+        *(("read", "done"), ("plan", "done"), ("train", "running")),
+        *(("write", "waiting"), ("weigh", "waiting"), ("score", "waiting")),
+    ]
+    assert job.stages[0].seconds == 3.0
+    assert (job.stage, job.share, job.line) == ("train", 0.25, "The plan is ready.")
+    assert job.remaining_s is not None
+    logged(log, Event(7.0, "train", "overall", values={"share": 0.2, "remaining_s": 9.0}))
+    assert jobs.job(id_).share == 0.25
+    jobs.stop(id_)
+    assert ended(jobs, id_).share == 0.25
+    jobs.resume(id_)
+    assert jobs.job(id_).share == 0.25
+
+
+def test_a_damaged_log_is_no_more_than_a_log(place: Workspace, begin: Begin) -> None:
+    jobs = begin("waits")
+    id_ = jobs.start(ASKED).id
+    until(lambda: begun(place))
+    log = place.runs / "jobs" / id_ / "events.jsonl"
+    log.write_bytes(
+        b'{"kind": "begin"}\n\xff\xfe[]\n{"time": 1, "kind": "overall", "values": 3}\n{'
+    )
+    assert jobs.job(id_).ended is None
+    assert jobs.job(id_).share is None
+
+
+def test_a_command_that_is_a_job_logs_its_parts(tmp_path: Path) -> None:
+    progress = Progress()
+    path = tmp_path / "events.jsonl"
+    with logged_job(progress, {"OWNWORDS_JOB_LOG": str(path), "OWNWORDS_JOB_SPENT_S": "9.5"}):
+        progress.expect("read")
+        progress.expect("train", 10.0)
+        progress.begin("read")
+        with progress.stage("Reading", 10) as stage:
+            stage.advance(10)
+        progress.begin("train")
+        with progress.stage("train", 10) as stage:
+            stage.advance(5)
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds[:3] == ["expect", "expect", "begin"]
+    assert kinds.count("overall") >= 2
+    assert "start" not in kinds
+
+
+def test_elsewhere_nothing_is_logged() -> None:
+    progress = Progress()
+    with logged_job(progress, {}):
+        assert not progress.subscribers
+
+
+# --- the API -------------------------------------------------------------------------------------
+
+
+def client(place: Workspace, jobs: JobManager | None = None) -> TestClient:
+    state = AppState(place, ServeSettings(key=""), sources=(place.root,))
+    if jobs:
+        state.jobs = jobs
+    return TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=HEADERS)
+
+
+def test_a_job_from_start_to_end(place: Workspace, begin: Begin) -> None:
+    api = client(place, begin("waits"))
+    assert api.get("/api/jobs").json() == {"jobs": []}
+    answer = api.post("/api/jobs", json={"kind": "make", "minutes": 2, "base": "none"})
+    assert answer.status_code == 201
+    id_ = answer.json()["id"]
+    until(lambda: begun(place))
+    refused = api.post("/api/jobs", json={"kind": "look"})
+    assert refused.status_code == 409
+    assert refused.json()["error"]["message"] == "making a model is still running"
+    # Another server, as after a restart, tells just the same.
+    another = client(place, begin("waits"))
+    assert another.get(f"/api/jobs/{id_}").json()["status"] == "running"
+    assert another.delete(f"/api/jobs/{id_}").status_code == 415
+    headers = {"Content-Type": "application/json"}
+    assert another.delete(f"/api/jobs/{id_}", headers=headers).status_code == 409
+    assert another.post(f"/api/jobs/{id_}/stop", json={}).json()["status"] == "stopping"
+    job = until(lambda: (j := api.get(f"/api/jobs/{id_}").json())["status"] == "stopped" and j)
+    assert job["can"] == {"stop": False, "resume": True, "remove": True}
+    assert api.post(f"/api/jobs/{id_}/stop", json={}).status_code == 409
+    log = api.get(f"/api/jobs/{id_}/log").json()["lines"]
+    assert {"time": None, "text": "Measuring"} in log
+    assert api.delete(f"/api/jobs/{id_}", headers=headers).status_code == 204
+    assert api.get("/api/jobs").json() == {"jobs": []}
+    assert api.get(f"/api/jobs/{id_}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "no such kind"),
+        ({"kind": "rm"}, "no such kind"),
+        ({"kind": ["make"]}, "no such kind"),
+        ({"kind": "make", "minutes": 0}, "above 0"),
+        ({"kind": "make", "minutes": 10**400}, "of at most"),
+        ({"kind": "make", "minutes": "4"}, "a number"),
+        ({"kind": "make", "base": 4}, "text"),
+        ({"kind": "export", "to": "exe"}, "to"),
+        ({"kind": "export"}, "missing"),
+        ([], "a JSON object"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    place: Workspace, begin: Begin, asked: object, said: str
+) -> None:
+    answer = client(place, begin("ends")).post("/api/jobs", json=asked)
+    assert answer.status_code in (400, 409)
+    assert said in answer.json()["error"]["message"]
+    assert not (place.runs / "jobs").exists()
+
+
+@pytest.mark.parametrize("id_", ["..", "%2e%2e%2fw", "nobody", "x" * 300, ".make-1"])
+def test_no_name_of_a_job_reaches_the_disk(place: Workspace, begin: Begin, id_: str) -> None:
+    (place.runs / "jobs").mkdir(parents=True)
+    (place.runs / "job.json").write_text("{}")
+    answer = client(place, begin("ends")).get(f"/api/jobs/{id_}")
+    assert answer.status_code == 404
+
+
+@given(st.sampled_from(sorted(REQUESTS)), st.dictionaries(st.text(max_size=6), st.integers()))
+def test_a_request_is_stored_and_read_back(kind: str, fields: dict[str, Any]) -> None:
+    needed = {"to": "gguf", "source": "org/name", "url": "https://a.b/", "host": "a.b"}
+    request = parse_request(kind, {**fields, **needed, "kind": kind})
+    assert parse_request(kind, json.loads(json.dumps(vars(request)))) == request
+    arguments = request.arguments(JobInputs(Path("w"), [Path("blog")]))
+    assert all(isinstance(word, str) for word in arguments)
+
+
+# --- one stream for every page -------------------------------------------------------------------
+
+
+def test_one_poller_tells_every_reader_what_changes(
+    place: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many pages are open, the files are read once."""
+    monkeypatch.setattr(watcher, "_POLL_S", 0.01)
+
+    async def read() -> None:
+        state = AppState(place, ServeSettings(key=""), sources=(place.root,))
+        state.jobs = begin("waits")
+        reads = 0
+        jobs_of = state.jobs.jobs
+
+        def counted() -> list[Job]:
+            nonlocal reads
+            reads += 1
+            return jobs_of()
+
+        monkeypatch.setattr(state.jobs, "jobs", counted)
+        shared = Watcher(state)
+        polls = 0
+        pause = state.sleep
+
+        async def counted_sleep(seconds: float) -> bool:
+            nonlocal polls
+            polls += 1
+            return await pause(seconds)
+
+        monkeypatch.setattr(state, "sleep", counted_sleep)
+        with shared.reading() as one, shared.reading() as two:
+            job = await state.run(lambda: state.jobs.start(ASKED))
+            reads = polls = 0
+            seen = [await wait_for(reader, "job") for reader in (one, two)]
+            assert {change.value["id"] for change in seen} == {job.id}
+            write_atomically(place.root / "sources.json", "{}")
+            for reader in (one, two):
+                change = await wait_for(reader, "changed")
+                assert "sources" in change.value["what"]
+            assert reads <= polls + 1
+            await state.run(lambda: state.jobs.stop(job.id))
+            await state.run(lambda: ended(state.jobs, job.id))
+            await state.run(lambda: state.jobs.remove(job.id))
+            assert (await wait_for(one, "removed")).value == {"id": job.id}
+        assert shared.readers == 0
+        await state.close()
+
+    async def wait_for(reader: ChangeReader, event: str) -> Any:  # noqa: ANN401
+        while True:
+            for change in await reader.changes():
+                if change.event == event:
+                    return change
+
+    asyncio.run(read())
+
+
+def test_what_is_not_read_in_time_is_told_once(place: Workspace) -> None:
+    async def read() -> None:
+        reader = ChangeReader()
+        for share in (1, 2, 3):
+            reader.add("job a", Change("job", {"share": share}))
+        reader.add_parts({"blog"})
+        reader.add_parts({"model"})
+        assert [change.value for change in await reader.changes()] == [
+            {"share": 3},
+            {"what": ["blog", "model"]},
+        ]
+
+    asyncio.run(read())

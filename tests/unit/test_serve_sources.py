@@ -1,0 +1,99 @@
+"""The sources of a workspace: what is kept of them, and what becomes of it elsewhere."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ownwords.core.workspace import Workspace
+from ownwords.serve.errors import ApiError
+from ownwords.serve.sources.source_list import (
+    PostFilter,
+    SourceList,
+    command_here,
+    parse_look_command,
+)
+
+
+def listed(place: Path, *given: Path, command: str = "") -> SourceList:
+    return SourceList(Workspace(place), given, look_command=lambda: command)
+
+
+def test_without_a_source_there_is_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(ApiError, match="no blog chosen yet"):
+        listed(tmp_path / "w").paths()
+
+
+def test_the_servers_own_paths_come_before_the_last_looks(tmp_path: Path) -> None:
+    for name in ("a", "b c"):
+        (tmp_path / name).mkdir()
+    command = f"ownwords look '{tmp_path}/b c' --drafts --no-pages --workspace w"
+    assert listed(tmp_path / "w", command=command).paths() == [tmp_path / "b c"]
+    assert listed(tmp_path / "w", tmp_path / "a", command=command).paths() == [tmp_path / "a"]
+    assert listed(tmp_path / "w", command=command).filter == PostFilter(drafts=True, pages=False)
+
+
+def test_the_flags_are_those_that_differ() -> None:
+    assert PostFilter().flags() == []
+    flags = ["--set", "archive.drafts=true", "--set", "archive.pages=false"]
+    assert PostFilter(drafts=True, pages=False).flags() == flags
+    assert parse_look_command("") == ((), PostFilter())
+    assert parse_look_command("ownwords look 'no end") == ((), PostFilter())
+
+
+def test_what_is_added_stays_and_what_is_removed_is_deleted_only_if_it_was_uploaded(
+    tmp_path: Path,
+) -> None:
+    place, own = tmp_path / "w", tmp_path / "mine.xml"
+    own.write_text("<rss/>")
+    first = listed(place)
+    upload = first.uploads / "u1" / "db.sqlite"
+    kept = first.add(own, "path", "a feed")
+    assert first.add(own, "path", "a feed") == kept
+    upload.parent.mkdir(parents=True)
+    upload.write_bytes(b"x")
+    dropped = first.add(upload, "upload", "a Publii site", "my blog")
+    again = listed(place)  # as after a restart
+    assert [source.id for source in again.sources()] == [kept.id, dropped.id]
+    assert (dropped.name, dropped.bytes) == ("my blog", 1)
+    again.remove(dropped.id)
+    again.remove(kept.id)
+    assert not upload.parent.exists()
+    assert own.exists()
+    with pytest.raises(ApiError):
+        again.remove(kept.id)
+
+
+def test_a_copied_workspace_knows_its_own_copy_of_an_upload(tmp_path: Path) -> None:
+    place = tmp_path / "w"
+    upload = listed(place).uploads / "u1" / "posts.zip"
+    listed(place).add(tmp_path / "none", "path", "")
+    upload.parent.mkdir(parents=True)
+    upload.write_bytes(b"x")
+    listed(place).add(upload, "upload", "")
+    shutil.copytree(place, tmp_path / "copy")
+    shutil.rmtree(place)
+    copied = listed(tmp_path / "copy").sources()
+    assert copied[1].path == str(tmp_path / "copy" / "uploads" / "u1" / "posts.zip")
+    assert copied[1].problem == ""
+    assert copied[0].problem.endswith("No such file or directory")
+    with pytest.raises(ApiError, match="does not exist"):
+        listed(tmp_path / "copy").paths()
+
+
+def test_a_copied_workspace_is_named_in_its_own_command(tmp_path: Path) -> None:
+    command = "ownwords look /blogs/mine --drafts --workspace /old/mine.ownwords"
+    here = command_here(command, tmp_path / "copy.ownwords", tmp_path)
+    assert here == f"ownwords look /blogs/mine --drafts --workspace {tmp_path}/copy.ownwords"
+    by_default = command_here(command, tmp_path / "mine.ownwords", tmp_path)
+    assert by_default == "ownwords look /blogs/mine --drafts"
+
+
+def test_a_damaged_file_is_what_it_was_before(tmp_path: Path) -> None:
+    place = tmp_path / "w"
+    sources = listed(place, tmp_path)
+    sources.set_filter({"drafts": True})
+    assert listed(place, tmp_path).filter.drafts
+    for content in (b"", b"[", b"[]", b'{"sources": 3}', b"\xff"):
+        (place / "sources.json").write_bytes(content)
+        assert listed(place, tmp_path).paths() == [tmp_path]

@@ -1,0 +1,95 @@
+"""The share done and the time left over all parts of a job."""
+
+import pytest
+
+from ownwords.core.progress import Event
+from ownwords.core.timeline import Timeline
+
+
+class Played:
+    """A timeline whose clock the test sets."""
+
+    def __init__(self, spent_s: float = 0.0) -> None:
+        self.now = 0.0
+        self.told: list[Event] = []
+        self.timeline = Timeline(self.told.append, spent_s=spent_s, clock=lambda: self.now)
+
+    def expect(self, **parts: float | None) -> None:
+        for part, s in parts.items():
+            self.timeline(Event(0, part, "expect", values={} if s is None else {"seconds": s}))
+
+    def begin(self, part: str) -> None:
+        self.timeline(Event(0, part, "begin"))
+
+    def advance(self, seconds: float, remaining_s: float | None = None, stage: str = "x") -> None:
+        self.now += seconds
+        self.timeline(Event(0, stage, "advance", remaining_s=remaining_s))
+
+    @property
+    def left(self) -> float:
+        return self.timeline.remaining_s()
+
+
+def test_the_parts_that_follow_count_from_the_beginning() -> None:
+    job = Played()
+    job.expect(read=10.0, train=60.0, score=30.0)
+    job.begin("read")
+    assert job.left == 100.0
+    job.advance(5.0)
+    assert job.left == 95.0
+    job.begin("train")  # reading was quicker than expected
+    assert job.left == 90.0
+    assert job.told[-1].values == {"share": round(5 / 95, 4), "remaining_s": 90.0}
+
+
+def test_after_its_last_step_a_training_still_has_the_time_that_saving_takes() -> None:
+    job = Played()
+    job.expect(train=60.0, score=30.0)
+    job.begin("train")
+    job.advance(50.0, remaining_s=0.0, stage="train")
+    assert job.left == 40.0
+
+
+def test_a_part_whose_work_is_counted_takes_as_long_as_its_work() -> None:
+    job = Played()
+    job.expect(score=30.0)
+    job.begin("score")
+    job.advance(10.0, remaining_s=200.0, stage="Scoring")
+    assert job.left == 200.0
+    job.now += 20.0  # nothing is reported, and the time goes on
+    assert job.left == 180.0
+
+
+def test_one_that_is_overdue_never_says_that_nothing_is_left() -> None:
+    job = Played()
+    job.expect(read=None, write=4.0)
+    job.begin("read")
+    job.advance(100.0)
+    assert job.left == pytest.approx(14.0)
+
+
+def test_parts_that_were_skipped_do_not_count() -> None:
+    job = Played()
+    job.expect(read=1.0, train=60.0, write=4.0)
+    job.begin("read")
+    job.begin("write")
+    assert job.left == 4.0
+
+
+def test_the_share_never_goes_back_and_begins_with_what_was_spent() -> None:
+    job = Played(spent_s=50.0)
+    job.expect(train=60.0, score=10.0)
+    job.begin("train")
+    job.advance(10.0, remaining_s=20.0, stage="train")
+    assert job.timeline.share == pytest.approx(60 / 90)
+    job.advance(10.0, remaining_s=500.0, stage="train")
+    assert job.timeline.share == pytest.approx(60 / 90)
+
+
+def test_a_long_job_is_told_more_rarely() -> None:
+    job = Played()
+    job.expect(train=1e6)
+    job.begin("train")
+    for _ in range(20_000):
+        job.advance(1.0)
+    assert len(job.told) < 5_000
