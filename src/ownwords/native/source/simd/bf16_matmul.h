@@ -4,7 +4,10 @@
 // tile at a time. Without AMX vectors multiply the same tiles.
 #pragma once
 
+#include <algorithm>
+
 #include "simd/amx.h"
+#include "simd/scratch.h"
 #include "simd/vec.h"
 
 namespace ownwords {
@@ -48,18 +51,25 @@ inline void add_dot_pairs(VecF32 &sum, uint32_t pair, VecU32 pairs) {
 #endif
 }
 
-// c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B. With AMX
-// interleave() is called after each step, while the tiles are busy.
-template <typename Interleave>
+// c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
+// that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
+template <bool accumulate = false, typename Interleave>
 inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps, float *c,
                         const Interleave &interleave) {
 #if defined(__AMX_BF16__)
     const i64 width = a.stride * i64(sizeof(Bf16)), floats = PANEL * i64(sizeof(float));
     const Bf16 *upper = a.at, *lower = two_rows ? a.at + a.row_stride : a.at;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    if (accumulate) {
+        _tile_loadd(0, c, floats);
+        _tile_loadd(1, c + TILE_ROWS, floats);
+        _tile_loadd(2, c + TILE_ROWS * PANEL, floats);
+        _tile_loadd(3, c + TILE_ROWS * PANEL + TILE_ROWS, floats);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
     for (i64 s = 0; s < steps; ++s, upper += a.k_stride, lower += a.k_stride, b += TILE_PAIR) {
         _tile_loadd(6, b, 64);
         _tile_loadd(7, b + TILE_SIZE, 64);
@@ -85,6 +95,11 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
     for (i64 begin = 0; begin < (two_rows ? PANEL : TILE_ROWS); begin += ROWS)
         for (i64 half = 0; half < 2; half += HALVES) {
             VecF32 sum[ROWS][HALVES * VECS] = {};
+            float *to = c + begin * PANEL + half * TILE_ROWS;
+            if (accumulate)
+                for (int i = 0; i < ROWS; ++i)
+                    for (int j = 0; j < HALVES * VECS; ++j)
+                        sum[i][j] = load(to + i * PANEL + j * LANES);
             const Bf16 *rows =
                 a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
             const Bf16 *tile = b + half * TILE_SIZE;
@@ -104,7 +119,7 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
                 }
             for (int i = 0; i < ROWS; ++i)
                 for (int j = 0; j < HALVES * VECS; ++j)
-                    store(c + (begin + i) * PANEL + half * TILE_ROWS + j * LANES, sum[i][j]);
+                    store(to + i * PANEL + j * LANES, sum[i][j]);
         }
 #endif
 }
@@ -131,6 +146,43 @@ inline void matmul(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i
             row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;
         }
     flush_until(count);
+}
+
+// The same for many steps: the sums of a block of C stay in the second-level cache, and K_BLOCK
+// steps of A and B are read at a time. Equal to matmul bit for bit.
+#if defined(__AMX_BF16__)
+constexpr i64 K_BLOCK = 32;  // fewer, and loading and storing sums would take too long
+#else
+constexpr i64 K_BLOCK = 12;  // so many of a panel of B fit the first-level cache beside A
+#endif
+constexpr i64 BLOCK_ROWS = 4 * PANEL, BLOCK_PANELS = 8;
+
+template <typename Epilogue>
+inline void matmul_deep(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i64 panels,
+                        i64 steps, const Epilogue &epilogue) {
+    ScratchBuffer<float> sums(BLOCK_ROWS * BLOCK_PANELS * PANEL);
+    const auto multiply = [&](i64 row, i64 row_count, i64 panel, i64 panel_count, i64 step) {
+        const i64 count = std::min(K_BLOCK, steps - step);
+        for (i64 j = 0; j < panel_count; ++j)
+            for (i64 i = 0; i < row_count; i += PANEL) {
+                const TilesA tiles = a.from((row + i) / TILE_ROWS, step);
+                const Bf16 *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
+                const bool two_rows = row_count - i > TILE_ROWS;
+                float *c = sums + (j * BLOCK_ROWS + i) * PANEL;
+                if (step == 0)
+                    matmul_tile(tiles, two_rows, columns, count, c, [] {});
+                else
+                    matmul_tile<true>(tiles, two_rows, columns, count, c, [] {});
+                if (step + count < steps) continue;
+                for (i64 k = 0; k < std::min(PANEL, row_count - i); ++k)
+                    epilogue(row + i + k, panel + j, c + k * PANEL);
+            }
+    };
+    for (i64 row = 0; row < rows; row += BLOCK_ROWS)
+        for (i64 panel = 0; panel < panels; panel += BLOCK_PANELS)
+            for (i64 step = 0; step < steps; step += K_BLOCK)
+                multiply(row, std::min(BLOCK_ROWS, rows - row), panel,
+                         std::min(BLOCK_PANELS, panels - panel), step);
 }
 
 // --- packing ---

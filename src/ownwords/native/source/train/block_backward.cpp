@@ -216,10 +216,8 @@ class BlockBackward {
         pack_inputs(normed, b.width, tile, count, scratch.qkv_inputs);
     }
 
-    // The gradients of all matrices, some rows at a time, so that a panel of inputs is read once
-    // for them.
+    // The gradients of all matrices, a block of rows at a time.
     void weight_grads() const {
-        constexpr i64 MAX_ROWS = 4 * PANEL;
         const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim,
                   gate_width = b.is_gated() ? b.hidden : 0;
         struct WeightGrad {
@@ -228,7 +226,7 @@ class BlockBackward {
             const Bf16 *grads, *inputs;
             i64 first;  // row of `grads`
 
-            i64 units() const { return (rows + MAX_ROWS - 1) / MAX_ROWS * (columns / PANEL); }
+            i64 units() const { return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * (columns / PANEL); }
         };
         const BackwardScratch &s = scratch;
         const WeightGrad weights[] = {
@@ -244,16 +242,17 @@ class BlockBackward {
             const AmxTileConfig tiles;
             const i64 columns = weight.columns, panels = columns / PANEL;
             while (at < end) {
-                const i64 row = at / panels * MAX_ROWS, panel = at % panels;
+                const i64 row = at / panels * BLOCK_ROWS, panel = at % panels;
                 const i64 panels_here = std::min(panels - panel, end - at);
                 T *to = static_cast<T *>(b.grads[weight.role]) + row * columns + panel * PANEL;
-                matmul(tiled(weight.grads, steps).from((weight.first + row) / TILE_ROWS, 0),
-                       weight.inputs + panel * steps * TILE_PAIR, steps * TILE_PAIR,
-                       std::min(MAX_ROWS, weight.rows - row), panels_here,
-                       tiles_of(b) * (TILE_TOKENS / TILE_K), [=](i64 i, i64 j, const float *line) {
-                           for (i64 c = 0; c < PANEL; c += LANES)
-                               store(to + i * columns + j * PANEL + c, load(line + c));
-                       });
+                matmul_deep(tiled(weight.grads, steps).from((weight.first + row) / TILE_ROWS, 0),
+                            weight.inputs + panel * steps * TILE_PAIR, steps * TILE_PAIR,
+                            std::min(BLOCK_ROWS, weight.rows - row), panels_here,
+                            tiles_of(b) * (TILE_TOKENS / TILE_K),
+                            [=](i64 i, i64 j, const float *line) {
+                                for (i64 c = 0; c < PANEL; c += LANES)
+                                    store(to + i * columns + j * PANEL + c, load(line + c));
+                            });
                 at += panels_here;
             }
         });

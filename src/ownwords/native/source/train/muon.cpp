@@ -1,5 +1,5 @@
 // Muon (Jordan et al. 2024): Newton-Schulz iterations in bfloat16, X <- A X + (B S + C S S) X with
-// S = X X'. A thread takes one matrix through all iterations.
+// S = X X', of which half is computed. A thread takes one matrix through all iterations.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -29,21 +29,42 @@ float update_momentum(const MuonMatrix &m, float factor, float momentum) {
     return std::sqrt(reduce_add(squares));
 }
 
-// [rows, columns] -> [columns, rows]
+// [rows, columns] -> [columns, rows], each with its stride
 template <typename From, typename To, typename Map>
-void transpose(const From *from, i64 rows, i64 columns, To *to, const Map &update_matrix) {
+void transpose(const From *from, i64 stride, i64 rows, i64 columns, To *to, i64 to_stride,
+               const Map &map) {
     for (i64 i = 0; i < rows; i += TILE_ROWS)
         for (i64 j = 0; j < columns; j += TILE_ROWS) {
             alignas(64) float block[TILE_ROWS * TILE_ROWS];
             for (i64 k = 0; k < TILE_ROWS; ++k)
                 for (i64 c = 0; c < TILE_ROWS; c += LANES)
-                    store(block + k * TILE_ROWS + c, load(from + (i + k) * columns + j + c));
+                    store(block + k * TILE_ROWS + c, load(from + (i + k) * stride + j + c));
             transpose16(reinterpret_cast<Bf16 *>(block));  // 16 x 16 numbers of 32 bits
             for (i64 k = 0; k < TILE_ROWS; ++k)
                 for (i64 c = 0; c < TILE_ROWS; c += LANES)
-                    store(to + (j + k) * rows + i + c,
-                          update_matrix(load(block + k * TILE_ROWS + c)));
+                    store(to + (j + k) * to_stride + i + c, map(load(block + k * TILE_ROWS + c)));
         }
+}
+
+constexpr auto SAME = [](VecF32 x) { return x; };
+
+// C [rows, rows] = A B for a product that is symmetric: its lower half is computed and mirrored.
+// map(place in C, numbers of the product) is what C gets.
+template <typename Map>
+void matmul_symmetric(const Bf16 *a, const Bf16 *packed, i64 rows, i64 depth, Bf16 *c,
+                      const Map &map) {
+    const i64 steps = depth / TILE_K;
+    for (i64 first = 0; first < rows; first += PANEL) {
+        matmul(row_major(a + first * depth, depth), packed + first / PANEL * steps * TILE_PAIR, 0,
+               rows - first, 1, steps, [&](i64 row, i64, const float *line) {
+                   const i64 at = (first + row) * rows + first;
+                   for (i64 k = 0; k < PANEL; k += LANES)
+                       store(c + at + k, map(at + k, load(line + k)));
+               });
+        const i64 below = first + PANEL;
+        transpose(c + below * rows + first, rows, rows - below, PANEL, c + first * rows + below,
+                  rows, SAME);
+    }
 }
 
 // [rows, columns] as tiles of B.
@@ -69,18 +90,12 @@ Bf16 *newton_schulz(Bf16 *x, Bf16 *other, i64 rows, i64 columns, i64 rounds) {
     ScratchBuffer<Bf16> packed_gram(rows * rows);
     for (i64 round = 0; round < rounds; ++round) {
         pack_b_t_panels(x, rows, columns, packed);
-        matmul(row_major(x, columns), packed, columns / TILE_K * TILE_PAIR, rows, rows / PANEL,
-               columns / TILE_K, [&](i64 row, i64 panel, const float *line) {
-                   Bf16 *to = gram + row * rows + panel * PANEL;
-                   for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
-               });
+        matmul_symmetric(x, packed, rows, columns, gram,
+                         [](i64, VecF32 product) { return product; });
         pack_b_panels(gram, rows, rows, packed_gram);
-        matmul(row_major(gram, rows), packed_gram, rows / TILE_K * TILE_PAIR, rows, rows / PANEL,
-               rows / TILE_K, [&](i64 row, i64 panel, const float *line) {
-                   const i64 at = row * rows + panel * PANEL;
-                   for (i64 c = 0; c < PANEL; c += LANES)
-                       store(factor + at + c, B * load(gram + at + c) + C * load(line + c));
-               });
+        matmul_symmetric(gram, packed_gram, rows, rows, factor, [&](i64 at, VecF32 product) {
+            return B * load(gram + at) + C * product;
+        });
         pack_b_panels(x, rows, columns, packed);
         matmul(row_major(factor, rows), packed, rows / TILE_K * TILE_PAIR, rows, columns / PANEL,
                rows / TILE_K, [&](i64 row, i64 panel, const float *line) {
@@ -101,13 +116,13 @@ void update_matrix(const MuonMatrix &m, float factor, float momentum, i64 rounds
     const bool is_tall = m.rows > m.columns;
     const auto scaled = [=](VecF32 x) { return x * scale; };
     if (is_tall)
-        transpose(m.update, m.rows, m.columns, (Bf16 *)x, scaled);
+        transpose(m.update, m.columns, m.rows, m.columns, (Bf16 *)x, m.rows, scaled);
     else
         for (i64 at = 0; at < size; at += LANES) store(x + at, scaled(load(m.update + at)));
     const i64 rows = std::min(m.rows, m.columns), columns = std::max(m.rows, m.columns);
     const Bf16 *result = newton_schulz(x, other, rows, columns, rounds);
     if (is_tall)
-        transpose(result, rows, columns, m.update, [](VecF32 x) { return x; });
+        transpose(result, columns, rows, columns, m.update, rows, SAME);
     else
         for (i64 at = 0; at < size; at += LANES) store(m.update + at, load(result + at));
 }
