@@ -199,8 +199,8 @@ def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     for source, said in (
         (tmp_path / "empty", "has no config.json"),
-        (tmp_path / "m.gguf", "GGUF"),
-        (tmp_path / "nowhere", "neither a folder nor the name"),
+        (tmp_path / "m.gguf", "ends in the middle of its header"),
+        (tmp_path / "nowhere", "no folder, no GGUF file, no known base"),
     ):
         with pytest.raises(OwnwordsError, match=said):
             install.add(str(source), "x", home)

@@ -287,11 +287,12 @@ def test_which_model_is_meant(folder: Path, tmp_path: Path) -> None:
             assert resolve_model(None, tmp_path) == place
     with pytest.raises(OwnwordsError, match=r"2 models here: one\.ownwords, two\.ownwords"):
         resolve_model(None, tmp_path)
-    file = tmp_path / "model.gguf"
-    file.touch()
+    (tmp_path / "model.gguf").touch()
+    assert resolve_model(tmp_path / "model.gguf", tmp_path) == tmp_path / "model.gguf"
+    (tmp_path / "model.bin").touch()
     with pytest.raises(OwnwordsError, match="is a file") as told:
-        resolve_model(file, tmp_path)
-    assert "export" in told.value.hint
+        resolve_model(tmp_path / "model.bin", tmp_path)
+    assert "or a GGUF file" in told.value.hint
 
 
 def test_a_terminal_obeys_nothing_of_the_text(

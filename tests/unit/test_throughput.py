@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import families  # noqa: F401 - one thread
+from ownwords.core.workspace import cache_folder
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.training import flops, throughput
 from ownwords.training.device import choose
@@ -119,7 +120,7 @@ def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.Mon
     "content", ["", "[]", "{", '{"m": 3}', '{"m": {"k": [1, 2]}}', '{"m": {"k": [1, 2, NaN]}}']
 )
 def test_a_damaged_cache_is_no_error(content: str) -> None:
-    folder = throughput.cache_folder()
+    folder = cache_folder()
     folder.mkdir(parents=True)
     (folder / "speed.json").write_text(content)
     store = throughput.SpeedCache(choose("cpu"))

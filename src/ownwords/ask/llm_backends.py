@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Smaller models imitate the form of an answer, not its content.
 LEAST_PARAMETERS: Final = 200_000_000
-_GGUF = ".gguf"
 _MOST_TRIED = 3  # models of an endpoint to try until one can chat
 _NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
 _MOST_NAMED = 6  # models listed in an error
@@ -214,7 +213,7 @@ class LocalBackend:
         """Locate the model; OwnwordsError if there is none at the path."""
         from ownwords.core.resolve import resolve_model  # noqa: PLC0415
 
-        self._path = path if path.suffix.lower() == _GGUF else resolve_model(path, path)
+        self._path = resolve_model(path, path)
         self.used: TokenUsage | None = None
         self.ended: FinishReason | None = None
         self._context = 0
@@ -241,8 +240,6 @@ class LocalBackend:
     def _model(self) -> "Model":
         if self._loaded is not None:
             return self._loaded
-        if self._path.suffix.lower() == _GGUF:
-            return _from_gguf(self._path)
         from ownwords.inference.model import Model  # noqa: PLC0415
 
         return Model.load(self._path)
@@ -296,28 +293,6 @@ def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:
         return chat.encode(
             model.tokenizer, [{"role": "user", "content": text}], add_generation_prompt=True
         )
-
-
-def _from_gguf(path: Path) -> "Model":
-    try:
-        from ownwords.inference.torch_engine import TorchEngine  # noqa: PLC0415 - a second
-        from ownwords.models import gguf  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise OwnwordsError(
-            "reading a GGUF file needs PyTorch, which is not installed",
-            hint='pip install "ownwords[train]"',
-        ) from error
-    from ownwords.inference.model import Model  # noqa: PLC0415
-    from ownwords.inference.text_generation import eos_token_ids  # noqa: PLC0415
-    from ownwords.tokenizers import tokenizer  # noqa: PLC0415
-
-    bundle = gguf.load(path)
-    loaded_tokenizer = tokenizer.from_files(bundle.tokenizer_files)
-    bundle.check_tokenizer(loaded_tokenizer)
-    engine = TorchEngine(bundle.model, frozen=True)
-    return Model(engine, loaded_tokenizer, stop_ids=eos_token_ids(bundle.generation))
 
 
 def estimate_tokens(text: str) -> int:

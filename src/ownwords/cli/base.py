@@ -1,19 +1,23 @@
 """`ownwords base`."""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
+from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
 from ownwords.base import catalogue
+from ownwords.base.known_bases import KNOWN_BASES, find_known
 from ownwords.cli.line_chart import LOUD, QUIET
 from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
+from ownwords.cli.output import are_terminals, stderr
 from ownwords.cli.parameters import SourcePath
 from ownwords.cli.training import TRAINING, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError, resumable
@@ -25,10 +29,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.base.catalogue import Entry
+    from ownwords.base.known_bases import KnownBase
 
 _HEADINGS = ("name", "parameters", "family", "size", "bits per byte", "from")
 _RESUMES = "what was downloaded is saved; the same command resumes"
-_FIGURES = frozenset({"parameters", "size", "bits per byte"})
+_KNOWN_HEADINGS = ("name", "parameters", "download", "license", "languages")
+_FIGURES = frozenset({"parameters", "size", "bits per byte", "download"})
 
 app = App(
     name="base",
@@ -60,6 +66,7 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
     found = catalogue.entries()
     figures = {
         "bases": [_figures(entry) for entry in found],
+        "known": [_known_figures(known) for known in _not_added(found)],
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
     }
@@ -116,25 +123,50 @@ def add(
         str,
         Parameter(
             name="SOURCE",
-            help="A model directory, which is copied, or ORG/NAME of a model on huggingface.co:"
-            " GPT-2, Llama, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT names another hub,"
-            " HF_TOKEN gives access to gated models.",
+            help="A name from `ownwords base list`, a model directory, which is copied, a GGUF"
+            " file, which is converted, or ORG/NAME of a model on huggingface.co: GPT-2, Llama,"
+            " Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT names another hub, HF_TOKEN gives"
+            " access to gated models.",
         ),
     ],
     /,
     *,
     name: Name = "",
+    accept_terms: Annotated[
+        str,
+        Parameter(
+            help="Accept the terms of use of the base of this name; --yes does not. [default: ask]",
+            show_default=False,
+        ),
+    ] = "",
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
 
+    known = find_known(source)
+    if known and known.terms and not accept_terms and _accepts(known, common):
+        accept_terms = known.name
     with common.watched() as (progress, _), resumable(_RESUMES):
         progress.expect("download")
         progress.expect("open")
         progress.begin("download")
-        folder = install.add(source, name, progress=progress)
+        folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     _show_added(folder, common)
+
+
+def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
+    """Show the terms of a base, and ask; False where nobody can be asked."""
+    if known.terms is None or common.json or not are_terminals(sys.stdin, sys.stderr):
+        return False
+    console = stderr()
+    console.print(Text(f"{known.name} comes under the {known.terms.title}", style=LOUD))
+    console.print(Text(known.terms.url))
+    console.print(Text(known.terms.gist))
+    try:
+        return Confirm.ask("Do you accept these terms?", console=console, default=False)
+    except EOFError:
+        return False
 
 
 @app.command(
@@ -194,6 +226,25 @@ def _figures(entry: "Entry") -> dict[str, Any]:
     return asdict(entry) | {"folder": str(entry.folder)}
 
 
+def _not_added(found: Sequence["Entry"]) -> list["KnownBase"]:
+    """The known bases that are not among those found here."""
+    here = {entry.name for entry in found}
+    return [known for known in KNOWN_BASES if known.name not in here]
+
+
+def _known_figures(known: "KnownBase") -> dict[str, Any]:
+    return {
+        "name": known.name,
+        "repository": known.repository,
+        "parameters": known.parameters,
+        "download_bytes": known.download_bytes,
+        "license": known.license,
+        "languages": known.languages,
+        "terms": known.terms.url if known.terms else None,
+        "has_package": known.package is not None and known.package.is_installed,
+    }
+
+
 def _show_added(folder: Path, common: CommonOptions) -> None:
     found = catalogue.entry(folder.name, folder, "added")
     common.show(_figures(found), lambda console: _print_added(found, console))
@@ -228,6 +279,11 @@ def _print_list(found: Sequence["Entry"], console: "Console") -> None:
     if usable:
         text = f"To start from one: ownwords make PATH --base {usable[-1]}"
         console.print(Text(text, style=QUIET), soft_wrap=True)
+    if more := _not_added(found):
+        console.print()
+        console.print(Text("You can add", style=LOUD))
+        console.print(_known_table(more))
+        console.print(Text("To add one: ownwords base add " + more[0].name, style=QUIET))
     if any(entry.bits_per_byte is not None for entry in found):
         text = "Bits per byte: on the held-out texts of each base, so not comparable between bases."
         console.print(Text(text, style=QUIET))
@@ -251,6 +307,22 @@ def _table(found: Sequence["Entry"]) -> Table:
             Text(size(entry.bytes)),
             Text(f"{bits:.3f}" if bits is not None else "-"),
             Text(printable(entry.source)),
+        )
+    return table
+
+
+def _known_table(bases: Sequence["KnownBase"]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for heading in _KNOWN_HEADINGS:
+        table.add_column(justify="right" if heading in _FIGURES else "left", no_wrap=True)
+    table.add_row(*(Text(heading, style=QUIET) for heading in _KNOWN_HEADINGS))
+    for known in bases:
+        table.add_row(
+            Text(known.name, style=LOUD),
+            Text(number(known.parameters)),
+            Text(size(known.download_bytes)),
+            Text(known.license),
+            Text(known.languages),
         )
     return table
 

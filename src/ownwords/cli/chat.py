@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 
+from ownwords.cli.model_path import resolve_model_directory
 from ownwords.cli.output import are_terminals
 from ownwords.cli.sampling_options import NO_OPTIONS, MaxTokens, WritingOptions, check_positive
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.resolve import resolve_model
 from ownwords.inference.model import Model
 
 MAX_TOKENS = 200
@@ -29,7 +28,7 @@ Type the beginning of a text; the model continues it. An empty line starts a new
 def chat(*, max_tokens: MaxTokens = MAX_TOKENS, options: WritingOptions = NO_OPTIONS) -> None:
     """Continue each line you type."""
     check_positive("--max-tokens", max_tokens)
-    model = Model.load(resolve_model(options.model, Path.cwd()), device=options.device)
+    model = Model.load(resolve_model_directory(options.model), device=options.device)
     on_terminal = are_terminals(sys.stdin, sys.stdout)
     if on_terminal:
         print(HELP, file=sys.stderr)

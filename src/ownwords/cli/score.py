@@ -43,14 +43,14 @@ def score(
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
     from ownwords.archive.store import Archive
-    from ownwords.core.resolve import resolve_model
+    from ownwords.cli.model_path import resolve_model_directory
     from ownwords.evaluation.card import files
     from ownwords.evaluation.card.terminal import print_card
     from ownwords.evaluation.scoring import ScoreConfig
     from ownwords.make.scoring import write_scorecard
     from ownwords.training import corpus
 
-    folder = resolve_model(model or common.workspace, Path.cwd())
+    folder = resolve_model_directory(model or common.workspace)
     place = Workspace(common.workspace or folder.parent)
     if not place.archive.exists():
         raise OwnwordsError(

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ownwords.cli.model_path import resolve_model_directory
 from ownwords.cli.parameters import Json, described, flag, text_of
 from ownwords.cli.sampling_options import (
     NO_OPTIONS,
@@ -19,7 +19,6 @@ from ownwords.cli.sampling_options import (
     WritingOptions,
     check_positive,
 )
-from ownwords.core.resolve import resolve_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
@@ -77,7 +76,7 @@ def write(
         repetition_penalty=repetition_penalty,
     )
     beginning = text_of(prompt, "ownwords write")
-    folder = resolve_model(options.model, Path.cwd())
+    folder = resolve_model_directory(options.model)
     model = Model.load(folder, device=options.device, weights=weights, threads=threads)
     is_guarded = model.guard is not None and not options.quote
     first = secrets.randbelow(_SEEDS) if options.seed is None else options.seed

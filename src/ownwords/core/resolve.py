@@ -6,7 +6,7 @@ from pathlib import Path
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace, source_name
 
-_CONFIG, _MODEL = "config.json", "model"
+_CONFIG, _MODEL, _GGUF = "config.json", "model", ".gguf"
 _LOOK = "read your posts first: ownwords look PATH"
 
 
@@ -34,7 +34,7 @@ def resolve_workspace(given: Path | None, here: Path) -> Workspace:
 
 
 def resolve_model(given: Path | None, here: Path) -> Path:
-    """The model directory given, or that of the workspace given or of the only one in `here`.
+    """The model given, a directory or a GGUF file, or that of a workspace, given or in `here`.
 
     Raises OwnwordsError if there is none or more than one.
     """
@@ -43,11 +43,13 @@ def resolve_model(given: Path | None, here: Path) -> Path:
         return (
             _only(here, lambda path: _has_model(path / _MODEL), "model", "--model", make) / _MODEL
         )
+    if given.is_file() and given.suffix.lower() == _GGUF:
+        return given
     if given.is_file():
-        hint = "give the folder that holds config.json"
-        if given.suffix.lower() == ".gguf":
-            hint = f"convert it first: ownwords export {given} --to hf"
-        raise OwnwordsError(f"{given} is a file, not a model directory", hint=hint)
+        raise OwnwordsError(
+            f"{given} is a file, not a model directory",
+            hint="give the folder that holds config.json, or a GGUF file",
+        )
     if not given.exists():
         raise OwnwordsError(f"{given} does not exist", hint="give the folder of a model")
     if not _has_model(given) and _has_model(given / _MODEL):

@@ -129,6 +129,22 @@ def data_folder() -> Path:
     return home / ".local" / "share" / "ownwords"
 
 
+def cache_folder() -> Path:
+    """The folder for this program's cached files on this system."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "ownwords"
+    try:
+        home = Path.home()
+    except RuntimeError:  # some services have no home folder
+        return Path(os.devnull) / "ownwords"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "ownwords"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else home / "AppData" / "Local") / "ownwords" / "Cache"
+    return home / ".cache" / "ownwords"
+
+
 def source_name(source: Path) -> str:
     """A short name for a source; for `SITE/input/db.sqlite`, the name of the site."""
     path = source.resolve()

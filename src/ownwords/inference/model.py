@@ -22,6 +22,7 @@ from ownwords.inference.text_generation import (
 )
 from ownwords.models import directory
 from ownwords.models.directory import COPY_GUARD
+from ownwords.models.gguf_cache import model_directory
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -50,10 +51,11 @@ class Model:
         weights: WeightFormat = "stored",
         threads: int | None = None,
     ) -> "Model":
-        """Load a model directory with the tokenizer saved in it.
+        """Load a model directory or GGUF file with the tokenizer saved in it.
 
         Its copy guard, if it has one, applies to everything the model writes.
         """
+        folder = model_directory(folder)
         files, engine = load_directory_and_engine(
             folder, device=device, weights=weights, threads=threads
         )

@@ -1,7 +1,6 @@
 """Reads and writes tensors in safetensors files block by block, without a second copy in memory."""
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import IO
 
 import torch
 
-from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo, encode_header
+from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo, write_file
 
 FLOATS: Mapping[str, torch.dtype] = {
     "F32": torch.float32,
@@ -46,11 +45,12 @@ class TensorToWrite:
 def write_tensors(path: Path, tensors: Iterable[TensorToWrite]) -> None:
     """Write a new file and flush it to the disk; raises OSError."""
     tensors = list(tensors)
-    entries = [(tensor.name, CODES[tensor.dtype], tensor.shape) for tensor in tensors]
-    with path.open("xb") as file:
-        file.write(encode_header(entries, {}))
-        for tensor in tensors:
-            for block in tensor.blocks:
-                file.write(block.contiguous().view(-1).view(torch.uint8).numpy().data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_file(
+        path,
+        [(tensor.name, CODES[tensor.dtype], tensor.shape) for tensor in tensors],
+        (
+            block.contiguous().view(-1).view(torch.uint8).numpy().data
+            for tensor in tensors
+            for block in tensor.blocks
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Reads and writes the header of a safetensors file; does not import torch.
+"""Reads the header of a safetensors file, and writes whole files; does not import torch.
 
 The format: the header's length in 8 bytes, a JSON header, the tensors' bytes without gaps. The
 whole header is checked before any tensor is read. See https://github.com/huggingface/safetensors.
@@ -7,7 +7,7 @@ whole header is checked before any tensor is read. See https://github.com/huggin
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -159,3 +159,18 @@ def encode_header(
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)  # so that the tensors are aligned in a mapped file
     return len(encoded).to_bytes(8, "little") + encoded
+
+
+def write_file(
+    path: Path, tensors: Sequence[tuple[str, str, tuple[int, ...]]], blocks: Iterable[memoryview]
+) -> None:
+    """Write a new file and flush it to the disk; raises OSError.
+
+    `tensors` are names, types and shapes, `blocks` the bytes of all of them in that order.
+    """
+    with path.open("xb") as file:
+        file.write(encode_header(tensors, {}))
+        for block in blocks:
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())

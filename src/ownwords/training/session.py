@@ -15,7 +15,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.speed import torch_product
-from ownwords.core.workspace import write_atomically
+from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import (
@@ -163,7 +163,7 @@ class TrainingSession:
                     base,
                     round(PLAN_CONSTANTS.replay_tokens),
                     PLAN_CONSTANTS.replay_time_share * self.request.seconds,
-                    throughput.cache_folder(),
+                    cache_folder(),
                     self.progress,
                 )
                 write_atomically(path, cached.read_bytes())
@@ -320,7 +320,7 @@ class TrainingSession:
             ),
             memorised=lambda model: extraction_rate(model, shards, prefix=passage, length=passage),
             peak_flops=self._peak_flops(recipe.train.precision),
-            row_limits=throughput.cache_folder() / "rows.json",
+            row_limits=cache_folder() / "rows.json",
             seconds=self._seconds_left(),
         )
         return run_training_loop(job)

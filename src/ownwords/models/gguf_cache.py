@@ -1,0 +1,69 @@
+"""Opens GGUF files as model directories, converted once into the user's cache.
+
+A hit reads a few blocks of the file and imports neither torch nor the converter.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import cache_folder, translate_os_errors
+from ownwords.models import atomic_dir
+from ownwords.models.untrusted_files import open_file
+from ownwords.models.weight_mapping import SINGLE
+
+_SUFFIX = ".gguf"
+_KEPT = 3  # conversions; the one not used for the longest time goes first
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether this is a file with the suffix of GGUF."""
+    return path.suffix.lower() == _SUFFIX and path.is_file()
+
+
+def model_directory(path: Path, progress: Progress | None = None) -> Path:
+    """The path itself, or for a GGUF file the directory that it is converted to.
+
+    A killed conversion starts again with the next call. Raises ModelError or ConfigError for a
+    file that cannot be used, WorkspaceError for a full disk.
+    """
+    if not is_gguf(path):
+        return path
+    conversions = cache_folder() / "gguf"
+    folder = conversions / _key(path)
+    if not (folder / SINGLE).exists():
+        try:
+            from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+        except ModuleNotFoundError as error:
+            raise OwnwordsError(
+                f"opening a GGUF file needs the package {error.name}, which is not installed",
+                hint='pip install "ownwords[train]"',
+            ) from error
+        with atomic_dir.replace_dir(folder) as draft:
+            convert(path, draft, progress=progress)
+        _delete_oldest(conversions, folder)
+    with translate_os_errors(folder):
+        os.utime(folder)
+    return folder
+
+
+def _key(path: Path) -> str:
+    """A digest of a file's size, time and some of its blocks, all of it if it is small."""
+    with open_file(Path(os.path.realpath(path))) as file:
+        stat = os.fstat(file.fileno())
+        hasher = hashlib.blake2b(f"{stat.st_size} {stat.st_mtime_ns}".encode(), digest_size=16)
+        for sample in range(_SAMPLES):
+            file.seek(sample * max(0, stat.st_size - _SAMPLE_BYTES) // (_SAMPLES - 1))
+            hasher.update(file.read(_SAMPLE_BYTES))
+    return f"{path.stem[:40]}-{hasher.hexdigest()}"
+
+
+def _delete_oldest(conversions: Path, newest: Path) -> None:
+    """Delete the conversions beyond `_KEPT` that were not used for the longest time."""
+    folders = [each for each in conversions.iterdir() if not each.name.startswith(".")]
+    folders.sort(key=lambda each: (each == newest, each.stat().st_mtime), reverse=True)
+    for folder in folders[_KEPT:]:
+        atomic_dir.delete_dir(folder)

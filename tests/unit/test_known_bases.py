@@ -1,0 +1,129 @@
+"""Known bases: their terms, the package that carries one, and what is wrong with it."""
+
+import hashlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import small_bases
+from ownwords.base import catalogue, install, known_bases
+from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase, find_known
+from ownwords.cli.main import main
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import bundle, gguf
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+
+MODULE = "tiny_gguf_package"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with a tiny model in two parts, known as `tiny`; returns its folder."""
+    data = gguf.save(
+        tmp_path / "m.gguf", small_bases.model(), ByteTokenizer().files(), type="q8_0"
+    ).path.read_bytes()
+    folder = tmp_path / "packages" / MODULE
+    folder.mkdir(parents=True)
+    (folder / "a").write_bytes(data[:1000])
+    (folder / "b").write_bytes(data[1000:])
+    (folder / "terms.html").write_text("<p>Be kind.</p>")
+    (folder / "__init__.py").write_text(
+        "from pathlib import Path\n"
+        "def chunk_paths():\n    return [Path(__file__).parent / name for name in 'ab']\n"
+    )
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    gemma = KNOWN_BASES[0]
+    tiny = replace(
+        gemma,
+        name="tiny",
+        repository="org/tiny",
+        package=GGUFPackage("tiny", MODULE, hashlib.sha256(data).hexdigest(), "terms.html"),
+    )
+    monkeypatch.setattr(known_bases, "KNOWN_BASES", (tiny,))
+    return folder
+
+
+def test_a_base_from_a_package_is_a_model_directory_with_its_terms(
+    home: Path, package: Path
+) -> None:
+    folder = install.add("tiny", accepted_terms="tiny")
+    assert folder == catalogue.find("tiny") == home / "bases" / "tiny"
+    assert bundle.load(folder).config.to_hf() == small_bases.model().config.to_hf()
+    assert (folder / "LICENSE.html").read_text() == "<p>Be kind.</p>"
+    assert "Gemma Terms of Use" in (folder / "NOTICE").read_text()
+    assert "base_model: org/tiny" in (folder / "README.md").read_text()
+    assert not list(folder.glob("*.gguf"))
+    assert catalogue.entries()[-1].source.startswith("org/tiny")
+
+
+@pytest.mark.parametrize("accepted", ["", "other", "yes"])
+def test_terms_that_were_not_accepted_stop_before_anything_is_written(
+    accepted: str, home: Path, package: Path
+) -> None:
+    with pytest.raises(install.TermsError, match="Gemma Terms of Use") as told:
+        install.add("tiny", accepted_terms=accepted)
+    assert "--accept-terms tiny" in told.value.hint
+    assert not (home / "bases").exists()
+
+
+def test_yes_accepts_no_terms(
+    home: Path, package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["base", "add", "tiny", "--yes"]) == 2
+    assert "--accept-terms tiny" in capsys.readouterr().err
+    assert main(["base", "add", "tiny", "--accept-terms", "tiny", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("part", ["a", "b"])
+def test_a_package_that_has_changed_is_refused(part: str, home: Path, package: Path) -> None:
+    data = bytearray((package / part).read_bytes())
+    data[500] ^= 1
+    (package / part).write_bytes(data)
+    with pytest.raises(OwnwordsError, match="checksum") as told:
+        install.add("tiny", accepted_terms="tiny")
+    assert "force-reinstall" in told.value.hint
+    assert [each.name for each in (home / "bases").iterdir()] == [".tiny.lock"]
+
+
+def test_a_package_without_a_part_is_refused(home: Path, package: Path) -> None:
+    (package / "b").unlink()
+    with pytest.raises(OwnwordsError, match="b is missing"):
+        install.add("tiny", accepted_terms="tiny")
+
+
+def test_a_package_that_is_not_installed_is_named(
+    home: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = find_known("tiny")
+    assert known and known.package
+    missing = replace(known, package=replace(known.package, module="no_such_package"))
+    monkeypatch.setattr(known_bases, "KNOWN_BASES", (missing,))
+    with pytest.raises(OwnwordsError, match="not installed") as told:
+        install.add("tiny", accepted_terms="tiny")
+    assert "ownwords[tiny]" in told.value.hint and "org/tiny" in told.value.hint
+
+
+def test_the_catalogue_names_every_base_once() -> None:
+    names: list[str] = [*(base.name for base in KNOWN_BASES), *(b.repository for b in KNOWN_BASES)]
+    assert len(set(names)) == len(names)
+    for base in KNOWN_BASES:
+        catalogue.check_name(base.name)
+        assert catalogue.is_hub_name(base.repository)
+        found: KnownBase | None = find_known(base.repository)
+        assert found is base
+
+
+def test_the_list_shows_what_can_be_added(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["base"]) == 0
+    out = capsys.readouterr().out
+    for base in KNOWN_BASES:
+        assert f"{base.name} " in out and base.license in out
