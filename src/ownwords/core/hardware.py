@@ -125,7 +125,7 @@ def inspect_machine(workspace: Path) -> Machine:
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         cpu=cpu,
         memory=read_memory(),
-        disk=_disk(workspace),
+        disk=disk_capacity(workspace),
         sqlite=sqlite3.sqlite_version,
         full_text_search=has_full_text_search(),
         threads=threads(cpu),
@@ -288,7 +288,8 @@ def _windows_memory() -> Capacity:
     return Capacity(0, 0)
 
 
-def _disk(workspace: Path) -> Capacity:
+def disk_capacity(workspace: Path) -> Capacity:
+    """The size of the disk that holds the workspace, or will hold it."""
     folder = workspace.absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.serve import auth, metrics, static_files
-from ownwords.serve.api import ask, corpus, jobs, score, train, write
+from ownwords.serve.api import ask, corpus, jobs, machine, score, texts, train, write
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response
@@ -22,7 +22,7 @@ from ownwords.serve.middleware import SecurityMiddleware
 from ownwords.serve.openai import routes as openai
 
 _LOGIN_FORM = "login.html"
-_PARTS = (corpus, score, train, jobs, write, ask)
+_PARTS = (corpus, score, train, jobs, write, ask, texts, machine)
 _HEALTH = "/healthz"
 
 

@@ -58,6 +58,7 @@ class AppState:
         self.workspace = workspace
         self.settings = settings or ServeSettings()
         self.metrics = Metrics()
+        self.stop_server: Callable[[], None] | None = None  # set by the server that runs
         self._shutdown = asyncio.Event()
         self._extra_models = dict(models or {})
         self._loaded: dict[str, LoadedModel] = {}  # the most recently used last

@@ -54,7 +54,7 @@ def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
 
 
 def serve(app: "Starlette", state: "AppState", sockets: Sequence[socket.socket]) -> None:
-    """Serve until interrupted, then close all streams and raise KeyboardInterrupt."""
+    """Serve until stopped, then close all streams; if by Ctrl-C, raise KeyboardInterrupt."""
     http_server(app, state).run(list(sockets))
 
 
@@ -91,6 +91,10 @@ class HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: "AppState") -> None:
         super().__init__(config)
         self._state = state
+        state.stop_server = self._stop
+
+    def _stop(self) -> None:
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -1,0 +1,184 @@
+"""Saved texts and conversations: one JSON file each, in the workspace's folder `texts`."""
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import Meta, decode
+from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
+from ownwords.serve.errors import ApiError
+
+_ID = re.compile(r"[0-9a-f]{16}")
+_TITLE_WORDS, _TITLE_CHARACTERS = 9, 80
+_EXCERPT = 160  # characters
+_UNTITLED = "Untitled"
+
+TextKind = Literal["text", "conversation"]
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SavedMessage:
+    """One message of a conversation; `citations` as the answer gave them."""
+
+    role: Literal["user", "assistant"]
+    text: str = ""
+    model: str = ""
+    citations: tuple[Fields, ...] = ()
+
+
+@dataclass(frozen=True)
+class SavedText:
+    """A text, or a conversation, with what it was made with."""
+
+    kind: TextKind = "text"
+    title: Annotated[str, Meta(max_length=200)] = ""
+    model: Annotated[str, Meta(max_length=300)] = ""
+    text: Annotated[str, Meta(max_length=2_000_000)] = ""
+    messages: tuple[SavedMessage, ...] = ()
+    prompt: Annotated[str, Meta(max_length=2_000_000)] = ""
+    settings: Fields = field(default_factory=dict)
+    id: str = ""
+    created: float = 0.0
+    changed: float = 0.0
+
+    @property
+    def content(self) -> str:
+        """All words of it, to be counted and searched."""
+        return "\n\n".join([self.text, *(message.text for message in self.messages)]).strip()
+
+
+@dataclass(frozen=True)
+class SavedTextRow:
+    """A saved text in a list."""
+
+    id: str
+    kind: TextKind
+    title: str
+    model: str
+    created: float
+    changed: float
+    words: int
+    excerpt: str
+
+
+class SavedTexts:
+    """The saved texts of a workspace. Every file is replaced whole, so a crash loses none."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._folder = workspace.root / "texts"
+
+    def create(self, text: SavedText) -> SavedText:
+        """Save a new text."""
+        now = time.time()
+        return self._write(replace(text, id=secrets.token_hex(8), created=now, changed=now))
+
+    def change(self, id_: str, text: SavedText, fields: Mapping[str, object]) -> SavedText:
+        """Replace the given fields of a text; raises ApiError if there is no such text."""
+        before = self.get(id_)
+        names = fields.keys() - {"id", "kind", "created", "changed"}
+        values = {name: value for name, value in vars(text).items() if name in names}
+        return self._write(replace(before, **values, changed=time.time()))
+
+    def get(self, id_: str) -> SavedText:
+        """The text with this id. Raises ApiError if there is none."""
+        if _ID.fullmatch(id_) and (text := _read(self._path(id_))) is not None:
+            return text
+        raise ApiError(HTTPStatus.NOT_FOUND, "this text is not there any more")
+
+    def delete(self, id_: str) -> None:
+        """Delete a text. Raises ApiError if there is none."""
+        self.get(id_)
+        with translate_os_errors(self._folder):
+            self._path(id_).unlink(missing_ok=True)
+
+    def find(self, query: str = "", kind: str = "") -> list[SavedText]:
+        """The texts that hold every word of the query, the last changed first."""
+        words = query.casefold().split()
+        found = [
+            text
+            for text in self._all()
+            if kind in ("", text.kind)
+            and all(word in f"{text.title}\n{text.content}".casefold() for word in words)
+        ]
+        return sorted(found, key=lambda text: text.changed, reverse=True)
+
+    def _all(self) -> Iterator[SavedText]:
+        for path in sorted(self._folder.glob("*.json")):
+            if (text := _read(path)) is not None:
+                yield text
+
+    def _write(self, text: SavedText) -> SavedText:
+        text = replace(text, title=text.title.strip() or _title(text.content))
+        root = self._workspace.root
+        if not root.is_dir() or not any(root.iterdir()):
+            with self._workspace.opened():  # makes the folder a workspace
+                pass
+        with translate_os_errors(self._folder):
+            self._folder.mkdir(exist_ok=True)
+        write_atomically(self._path(text.id), json.dumps(asdict(text), ensure_ascii=False) + "\n")
+        return text
+
+    def _path(self, id_: str) -> Path:
+        return self._folder / f"{id_}.json"
+
+
+def row(text: SavedText) -> SavedTextRow:
+    """The text as a row of a list."""
+    words = text.content.split()
+    excerpt = " ".join(words[: _EXCERPT // 4])[:_EXCERPT]
+    return SavedTextRow(
+        id=text.id,
+        kind=text.kind,
+        title=text.title,
+        model=text.model,
+        created=text.created,
+        changed=text.changed,
+        words=len(words),
+        excerpt=excerpt,
+    )
+
+
+def markdown(texts: Sequence[SavedText]) -> str:
+    """The texts as one Markdown document."""
+    return "\n".join(f"# {text.title}\n\n{_body(text)}\n" for text in texts)
+
+
+def file_name(text: SavedText) -> str:
+    """The name under which a text is downloaded."""
+    return (re.sub(r"[^\w]+", "-", text.title).strip("-")[:60] or "text") + ".md"
+
+
+def _body(text: SavedText) -> str:
+    if text.kind == "text":
+        return text.text.strip()
+    parts = []
+    for message in text.messages:
+        if message.role == "user":
+            parts.append(f"## {message.text}")
+            continue
+        parts.append(message.text)
+        for cited in message.citations:
+            about = ", ".join(str(cited[key]) for key in ("title", "date") if cited.get(key))
+            quote = " ".join(str(cited.get("quote", "")).split())
+            parts.append(f"> {quote}\n>\n> [{cited.get('number', '')}] {about}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _title(content: str) -> str:
+    return " ".join(content.split()[:_TITLE_WORDS])[:_TITLE_CHARACTERS] or _UNTITLED
+
+
+def _read(path: Path) -> SavedText | None:
+    try:
+        return decode(SavedText, json.loads(path.read_bytes()), unknown="ignore")
+    except (OSError, ValueError, OwnwordsError):
+        return None

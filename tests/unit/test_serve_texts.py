@@ -1,0 +1,139 @@
+"""Saved texts, the machine, and how other programs connect: asked by their addresses."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ownwords.core.version import __version__
+from ownwords.core.workspace import Workspace
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+from ownwords.serve.settings import ServeSettings
+
+HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1", "Content-Type": "application/json"}
+TALK = [
+    {"role": "user", "text": "What is the gauge made of?"},
+    {
+        "role": "assistant",
+        "text": "Copper [1].",
+        "citations": [{"number": 1, "quote": "five inches\nof copper", "title": "Rain"}],
+    },
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "blog.ownwords")
+
+
+@pytest.fixture
+def client(place: Workspace) -> Iterator[TestClient]:
+    state = AppState(place, ServeSettings(key="a-key-of-its-own"))
+    headers = HEADERS | {"Authorization": "Bearer a-key-of-its-own"}
+    with TestClient(create_app(state), base_url="http://127.0.0.1", headers=headers) as client:
+        yield client
+
+
+def saved(client: TestClient, **fields: Any) -> Any:  # noqa: ANN401 - JSON
+    answer = client.post("/api/texts", json=fields)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def test_a_text_is_saved_changed_and_deleted(client: TestClient, place: Workspace) -> None:
+    text = saved(client, text="It rained “all day”. " * 9, model="blog", settings={"seed": 3})
+    assert text["title"] == " ".join(text["text"].split()[:9])
+    one = f"/api/texts/{text['id']}"
+    changed = client.put(one, json={"text": "It stopped.", "id": "0" * 16}).json()
+    assert changed["text"] == "It stopped."
+    assert (changed["id"], changed["model"]) == (text["id"], "blog")
+    assert changed["created"] == text["created"] <= changed["changed"]
+    assert client.get(one).json() == changed
+    with place.opened():  # a job can still begin in this folder
+        pass
+    assert client.delete(one).status_code == 204
+    assert client.get(one).status_code == 404
+    assert client.get("/api/texts").json() == {"total": 0, "first": 0, "rows": []}
+
+
+def test_every_word_must_occur_and_the_last_changed_comes_first(client: TestClient) -> None:
+    rain = saved(client, text="Rain on the roof")
+    talk = saved(client, kind="conversation", messages=TALK)
+    snow = saved(client, text="Snow on the roof")
+    client.put(f"/api/texts/{rain['id']}", json={"title": "Weather"})
+
+    def ids(**query: str) -> list[str]:
+        rows = client.get("/api/texts", params=query).json()["rows"]
+        return [row["id"] for row in rows]
+
+    assert ids() == [rain["id"], snow["id"], talk["id"]]
+    assert ids(q="ROOF the") == [rain["id"], snow["id"]]
+    assert ids(q="weather roof") == [rain["id"]]
+    assert ids(q="copper") == [talk["id"]]
+    assert ids(kind="conversation") == [talk["id"]]
+    assert ids(first="1", most="1") == [snow["id"]]
+
+
+def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> None:
+    talk = saved(client, kind="conversation", title="A/gauge: “x”", messages=TALK)
+    answer = client.get(f"/api/texts/{talk['id']}/markdown")
+    assert "A-gauge-x.md" in answer.headers["content-disposition"]
+    assert answer.text == (
+        "# A/gauge: “x”\n\n## What is the gauge made of?\n\nCopper [1].\n\n"
+        "> five inches of copper\n>\n> [1] Rain\n"
+    )
+    saved(client, text="A text\n\nof two paragraphs")
+    assert "of two paragraphs" in client.get("/api/texts/markdown").text
+
+
+@pytest.mark.parametrize("name", ["../choices", "0" * 15, "0" * 16, "%2e%2e%2fx", "A" * 16])
+def test_nothing_but_saved_texts_is_read_or_deleted(
+    client: TestClient, place: Workspace, name: str
+) -> None:
+    saved(client, text="x")
+    (place.root / "choices.json").write_text("{}")
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/api/texts/{name}").status_code in (404, 405)
+    assert (place.root / "choices.json").exists()
+
+
+def test_a_damaged_file_hides_no_other(client: TestClient, place: Workspace) -> None:
+    text = saved(client, text="whole")
+    for name, content in (("0" * 16, "{"), ("1" * 16, "[]"), ("2" * 16, '{"kind": "x"}')):
+        (place.root / "texts" / f"{name}.json").write_text(content)
+    assert [row["id"] for row in client.get("/api/texts").json()["rows"]] == [text["id"]]
+
+
+@pytest.mark.parametrize(
+    "body", [{"kind": "poem"}, {"text": 3}, {"messages": [{"role": "x"}]}, {"title": "x" * 201}]
+)
+def test_what_is_no_text_is_refused(client: TestClient, body: dict[str, Any]) -> None:
+    assert client.post("/api/texts", json=body).status_code == 400
+    assert client.get("/api/texts").json()["total"] == 0
+
+
+def test_the_machine_is_described(client: TestClient, place: Workspace) -> None:
+    saved(client, text="x" * 5000)
+    told = client.get("/api/machine").json()
+    assert told["version"] == __version__
+    assert told["cores"] >= 1
+    assert told["memory_free_bytes"] <= told["memory_bytes"]
+    assert told["workspace"] == str(place.root.resolve())
+    assert told["workspace_bytes"] > 5000
+    assert told["can_stop"] is False  # no server runs this app
+    assert client.post("/api/machine/stop").status_code == 409
+
+
+def test_the_lines_to_copy_are_whole(client: TestClient) -> None:
+    told = client.get("/api/connect").json()
+    words = shlex.split(told["curl"])
+    assert words[1] == f"{told['address']}/completions"
+    assert json.loads(words[-1])["model"] == told["model"]
+    assert "Authorization: Bearer a-key-of-its-own" in words
+    compile(told["python"], "openai", "exec")
+    assert repr(told["address"]) in told["python"]
