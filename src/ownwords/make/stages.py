@@ -23,6 +23,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import dominant_post_ablation, language, scoring
 from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.learned_posts import write_learned
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import (
     MOST_TOKENS,
@@ -122,7 +123,7 @@ class MakeStages:
         if not changes and (before or not self.request.is_timed):
             tuned = find_tuned_model(self.model, depends_on, posts)
             if tuned:
-                return self._adopt(tuned, depends_on, before)
+                return self._adopt(tuned, depends_on, before, report)
         if changes:
             self.callbacks.on_changed(self._describe(changes, before, posts))
         if language.is_new_to(self.request.base, texts.train):
@@ -140,6 +141,7 @@ class MakeStages:
             trained = TrainingSummary.of(made, model_fingerprint(self.model), posts)
             seconds = time.perf_counter() - began
             self.cache.put("train", depends_on, trained, seconds)
+            write_learned(self.folder, report)
         self._forget_replaced(before, trained)
         self.is_new = True
         self.callbacks.on_trained(trained, seconds)
@@ -349,11 +351,16 @@ class MakeStages:
         return trained
 
     def _adopt(
-        self, tuned: TunedModel, depends_on: Mapping[str, str], before: TrainingSummary | None
+        self,
+        tuned: TunedModel,
+        depends_on: Mapping[str, str],
+        before: TrainingSummary | None,
+        report: Report,
     ) -> TrainingSummary:
         """Use the tuned model as the result; the search has compared it with the model before."""
         self.callbacks.on_changed(tuned.sentence)
         self.cache.put("train", depends_on, tuned.trained, tuned.seconds)
+        write_learned(self.folder, report)
         self._forget_replaced(before, tuned.trained)
         self.callbacks.on_trained(tuned.trained, None)
         return tuned.trained

@@ -14,7 +14,18 @@ from starlette.routing import BaseRoute, Route
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.serve import auth, metrics, static_files
-from ownwords.serve.api import ask, corpus, jobs, machine, score, texts, train, write
+from ownwords.serve.api import (
+    ask,
+    blog,
+    corpus,
+    jobs,
+    machine,
+    score,
+    sources,
+    texts,
+    train,
+    write,
+)
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response
@@ -22,7 +33,7 @@ from ownwords.serve.middleware import SecurityMiddleware
 from ownwords.serve.openai import routes as openai
 
 _LOGIN_FORM = "login.html"
-_PARTS = (corpus, score, train, jobs, write, ask, texts, machine)
+_PARTS = (blog, sources, corpus, score, train, jobs, write, ask, texts, machine)
 _HEALTH = "/healthz"
 
 
@@ -47,6 +58,7 @@ def create_app(state: AppState) -> Starlette:
         # The page's files are public: they contain no data of the workspace.
         public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
         pages={static_files.FRONT, LOGIN},
+        uploads={sources.UPLOADS},
     )
 
     @asynccontextmanager

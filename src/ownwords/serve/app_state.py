@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ownwords.archive.store import Archive
 from ownwords.ask.embedders import Embedder
@@ -24,7 +24,7 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_pool import ArchivePool
 from ownwords.serve.errors import ApiError
 from ownwords.serve.jobs.manager import JobManager
-from ownwords.serve.jobs.requests import ExportRequest, JobInputs, JobRequest
+from ownwords.serve.jobs.requests import ExportRequest, FetchRequest, JobInputs, JobKind, JobRequest
 from ownwords.serve.jobs.results import job_result
 from ownwords.serve.loaded_model import LoadedModel, cache_size, load
 from ownwords.serve.metrics import Metrics
@@ -72,7 +72,7 @@ class AppState:
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self._embedder: Embedder | None = None
         self.sources = SourceList(workspace, sources, look_command=self._look_command)
-        self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=job_result)
+        self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=self._job_result)
 
     # --- work that would block the event loop ----------------------------------------------------
 
@@ -101,7 +101,7 @@ class AppState:
     @property
     def own_model(self) -> str:
         """The name of the workspace's own model; "" if there is none."""
-        return self._own_name if _is_model(self._own_folder) else ""
+        return self.own_name if _is_model(self._own_folder) else ""
 
     def models(self) -> dict[str, Path]:
         """The folders of all models by name; the first is the default."""
@@ -206,7 +206,8 @@ class AppState:
         task.add_done_callback(self._retiring.discard)
 
     @property
-    def _own_name(self) -> str:
+    def own_name(self) -> str:
+        """The name of the workspace, and of its own model."""
         return self.workspace.root.name.removesuffix(SUFFIX) or "own"
 
     @property
@@ -237,9 +238,20 @@ class AppState:
         if request.kind in ("look", "make", "tune"):
             flags = self.sources.filter.flags()
             return replace(inputs, sources=self.sources.paths(), flags=flags)
+        if isinstance(request, FetchRequest):
+            return replace(inputs, out=self.sources.new_folder(request.host))
         if isinstance(request, ExportRequest):
             return replace(inputs, model=self._own_folder, out=self._export_path(request))
         return inputs
+
+    def _job_result(self, kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the page shows of a job that is done; what was fetched becomes a source."""
+        result = job_result(kind, printed)
+        if kind == "fetch" and (path := Path(str(result["path"]))).exists():
+            name, label = str(result["name"]), str(result["label"])
+            source = self.sources.add(path, "feed", label, name)
+            return {"source": source.id, "posts": result["posts"]}
+        return result
 
     def _export_path(self, request: ExportRequest) -> Path:
         """Where an export goes: a name that says what it is, in the workspace's `exports`."""

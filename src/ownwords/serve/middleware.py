@@ -25,6 +25,7 @@ _log = logging.getLogger("ownwords.serve")
 _READS = ("GET", "HEAD")
 _METHODS = (*_READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _CSRF_HEADER = "x-ownwords"  # an HTML form of another site cannot send it
+_JSON, _FILE = "application/json", "application/octet-stream"
 _RETRY_AFTER_S = 1
 _CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that closed the connection
 
@@ -45,7 +46,8 @@ HEADERS: Mapping[str, str] = {
 class SecurityMiddleware:
     """ASGI middleware that checks each request before the app.
 
-    `public` paths need no key and show no private data; links on other sites may open `pages`.
+    `public` paths need no key and show no private data; links on other sites may open `pages`. The
+    bodies of `uploads` are files, which the app reads as they arrive.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class SecurityMiddleware:
         metrics: Metrics,
         public: Collection[str],
         pages: Collection[str],
+        uploads: Collection[str] = (),
     ) -> None:
         self._app = app
         self._settings, self._authenticator, self._metrics = settings, authenticator, metrics
         self._public, self._pages = frozenset(public), frozenset(pages)
+        self._uploads = frozenset(uploads)
         self._hosts = AllowedHosts(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +137,8 @@ class SecurityMiddleware:
                 hint="send it as: Authorization: Bearer KEY",
             )
         if not reads and path != LOGIN:
-            _check_json(headers, needs_header=not path.startswith("/v1/"))
+            media_type = _FILE if path in self._uploads else _JSON
+            _check_media_type(headers, media_type, needs_header=not path.startswith("/v1/"))
         return None
 
     def _log_in_by_link(self, scope: Scope, key: str) -> Response:
@@ -146,17 +151,15 @@ class SecurityMiddleware:
     # --- how much, and how long ------------------------------------------------------------------
 
     async def _pass_on(self, scope: Scope, receive: Receive, response: "_ResponseSender") -> None:
-        body = await self._read_body(Headers(scope=scope), receive)
-        if body is None:
-            response.status = _CLIENT_CLOSED_REQUEST
-            return
-        unread = [body]
-
-        async def receive_body() -> Message:
-            if unread:
-                return {"type": "http.request", "body": unread.pop(), "more_body": False}
-            return await receive()
-
+        receive_body: Receive
+        if scope["path"] in self._uploads:
+            receive_body = self._bounded(Headers(scope=scope), receive)
+        else:
+            body = await self._read_body(Headers(scope=scope), receive)
+            if body is None:
+                response.status = _CLIENT_CLOSED_REQUEST
+                return
+            receive_body = _replayed(body, receive)
         async with asyncio.timeout(self._settings.answer_s) as timeout:
             response.timeout = timeout
             try:
@@ -189,12 +192,49 @@ class SecurityMiddleware:
                 f"the request did not arrive within {self._settings.body_s:g} s",
             ) from None
 
-    def _too_large(self) -> ApiError:
+    def _bounded(self, headers: Headers, receive: Receive) -> Receive:
+        """Pass on an upload as it arrives; ApiError if it is too large or stands still."""
+        limit, length = self._settings.upload_bytes, headers.get("content-length", "")
+        if length and (not length.isdecimal() or int(length) > limit):
+            raise self._too_large(limit)
+        received = 0
+
+        async def receive_part() -> Message:
+            nonlocal received
+            try:
+                async with asyncio.timeout(self._settings.body_s):
+                    message = await receive()
+            except TimeoutError:
+                raise ApiError(
+                    HTTPStatus.REQUEST_TIMEOUT,
+                    f"nothing of the upload arrived for {self._settings.body_s:g} s",
+                ) from None
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise self._too_large(limit)
+            return message
+
+        return receive_part
+
+    def _too_large(self, limit: int | None = None) -> ApiError:
+        most = limit or self._settings.body_bytes
         return ApiError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the request is too large: at most {self._settings.body_bytes:,} bytes are allowed",
+            f"the request is too large: at most {most:,} bytes are allowed",
             hint="send less at once",
         )
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Pass on a body that has been read, then what follows it."""
+    unread = [body]
+
+    async def receive_body() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return receive_body
 
 
 class _ResponseSender:
@@ -237,17 +277,18 @@ def _check_origin(headers: Headers, *, is_visit: bool) -> None:
     raise ApiError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
 
 
-def _check_json(headers: Headers, *, needs_header: bool) -> None:
-    """Raise ApiError unless the request is JSON, with our own header where `needs_header`.
+def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) -> None:
+    """Raise ApiError unless the request is of that type, with our own header where `needs_header`.
 
     Forms and images of other sites' pages can send neither.
     """
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    if media_type != expected:
+        what = "JSON" if expected == _JSON else "the bytes of a file"
         raise ApiError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"the request must be JSON, not {media_type[:80] or 'without a Content-Type'}",
-            hint="send it with the header Content-Type: application/json",
+            f"the request must be {what}, not {media_type[:80] or 'without a Content-Type'}",
+            hint=f"send it with the header Content-Type: {expected}",
         )
     if needs_header and headers.get(_CSRF_HEADER) != "1":
         raise ApiError(

@@ -41,9 +41,10 @@ class ServeSettings:
 
     requests: int = 256  # open at once, streams included
     body_bytes: int = 4 << 20
+    upload_bytes: int = 4 << 30  # of a file with posts
     header_bytes: int = 32 << 10
     header_s: float = 10.0  # for a request's head to arrive
-    body_s: float = 30.0  # for its body
+    body_s: float = 30.0  # for its body, or between two parts of an upload
     answer_s: float = 600.0  # until a response starts
     stalled_s: float = 60.0  # that a reader may read nothing
     idle_s: int = 30  # that a connection stays open between requests

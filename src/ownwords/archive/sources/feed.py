@@ -1,4 +1,7 @@
-"""Source: a saved RSS or Atom feed, which often holds only the latest posts and their excerpts."""
+"""Source: a saved RSS or Atom feed, which often holds only the latest posts and their excerpts.
+
+A folder holds the pages of one feed, from the newest, as `feed-001.xml` and so on.
+"""
 
 import html
 import io
@@ -47,12 +50,15 @@ _CHROME = (
 _CHROME_NAMES = re.compile(
     r"sharedaddy|jp-related|feedflare|addtoany|yarpp|jetpack-subscr|subscription-widget"
 )
+_PAGE = re.compile(r"feed-\d{3}\.xml")
 _FEW_ENTRIES = 20
 _LOOK_BYTES = 64 << 10
 
 
 def detect(path: Path) -> str | None:
-    """Recognise a file by its first element, whatever its name."""
+    """Recognise a file by its first element, whatever its name, and a folder of pages."""
+    if pages := _pages_in(path):
+        path = pages[0]
     text = _NOT_ELEMENTS.sub("", untrusted_files.decode_text(folders.read_head(path, _LOOK_BYTES)))
     first = _FIRST_ELEMENT.search(text[:4096])
     if first is None or first[1].casefold() not in _ROOTS or not text.lstrip().startswith("<"):
@@ -62,13 +68,24 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the entries in the order of the feed; comments are only counted."""
-    feed = _parsed(path)
+    pages = _pages_in(path) or [path]
+    feed = _parsed(pages[0])
     name, home = _title(feed["feed"]), readability.web_url(_text(feed["feed"], "link"))
     yield SiteInfo(name or home, home, whole=False)
     if isinstance(feed.get("bozo_exception"), SAXException):
         yield SourceNote(f"{path.name} is damaged; what could be read of it was read.")
-    yield ExpectedCount(len(feed["entries"]))
-    yield from _entries(feed["entries"], bool(_COMMENT_FEED.match(name)), home)
+    entries = [*feed["entries"], *(x for page in pages[1:] for x in _parsed(page)["entries"])]
+    yield ExpectedCount(len(entries))
+    yield from _entries(entries, bool(_COMMENT_FEED.match(name)), home)
+
+
+def _pages_in(path: Path) -> list[Path]:
+    """The pages of a feed in a folder that holds nothing else."""
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else []
+    except OSError:
+        return []
+    return files if files and all(_PAGE.fullmatch(file.name) for file in files) else []
 
 
 def _parsed(path: Path) -> dict[str, Any]:

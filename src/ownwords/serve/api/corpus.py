@@ -21,7 +21,7 @@ from ownwords.core.workspace import SUFFIX, path_text
 from ownwords.evaluation.card import files as card
 from ownwords.serve.api import decisions
 from ownwords.serve.api.decisions import DecisionRequest, SelectionInputs, no_such_post
-from ownwords.serve.api.posts import facets, find_posts, parse_query, row
+from ownwords.serve.api.posts import facets, find_posts, parse_query, row, word_counts
 from ownwords.serve.api.report import report_json
 from ownwords.serve.api.report_cache import CachedReport, ReportCache
 from ownwords.serve.app_state import AppState
@@ -111,7 +111,7 @@ class _Corpus:
         post = cached.report.posts[cached.positions[id_]]
         return {
             "post": row(post, cached.tags) | {"author": document.author, "url": document.url},
-            "segments": _segments(document, post.training_words, post.decision),
+            "segments": _segments(document, word_counts([post]).learned_words, post.decision),
             "findings": _findings(cached, id_),
             "around": _neighbours(cached, id_),
             "decision": self._decision(cached, archive, id_),
@@ -191,7 +191,7 @@ def _matching_words(text: str, wanted: set[str]) -> list[str]:
 
 
 def _segments(document: Document, words: int, decision: str) -> list[dict[str, Any]]:
-    learned = "" if decision == "leave out" else training_text(document, words)
+    learned = training_text(document, words) if words and decision != "leave out" else ""
     rows, position = [], 0
     for segment in document.segments:
         is_learned, position = _is_learned(segment, learned, position)

@@ -1,7 +1,7 @@
 """The posts of an archive as table rows: filtered, sorted, and in pages."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,7 @@ PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
 _MAX_TAGS = 200
 _UNDATED = "none"
+HELD_OUT = ("validation", "test")
 
 _SORT_KEYS: Mapping[Sort, Callable[[PostSummary], tuple[Any, ...]]] = {
     "date": lambda post: (post.day,),
@@ -81,15 +82,36 @@ def find_posts(cached: CachedReport, query: PostQuery) -> dict[str, Any]:
         "total": len(posts),
         "own_words": sum(post.own_words for post in posts),
         "training_words": sum(post.training_words for post in posts),
+        **asdict(word_counts(posts)),
         "first": query.first,
         "rows": [row(post, cached.tags) for post in rows[query.first : query.first + query.most]],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class WordCounts:
+    """What becomes of the author's own words: the three add up to all of them."""
+
+    learned_words: int  # a model is trained on
+    held_out_words: int  # held back, to choose and to judge the model by
+    left_out_words: int
+
+
+def word_counts(posts: Iterable[PostSummary]) -> WordCounts:
+    """Count what becomes of the words of some posts."""
+    learned = held_out = own = 0
+    for post in posts:
+        own += post.own_words
+        learned += post.training_words if post.split == "train" else 0
+        held_out += post.training_words if post.split in HELD_OUT else 0
+    return WordCounts(learned, held_out, own - learned - held_out)
 
 
 def row(post: PostSummary, tags: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """One post as JSON, with its decision in words."""
     return asdict(post) | {
         "title": say.title_of(post.title),
+        **asdict(word_counts([post])),
         "tags": list(tags.get(post.id, ())),
         "decided": summary.decision(post),
         "flagged": summary.flags(post),

@@ -9,9 +9,10 @@ from ownwords.base import catalogue
 from ownwords.core.validation import Meta, decode
 from ownwords.serve.errors import invalid
 
-JobKind = Literal["look", "make", "score", "export", "base", "tune"]
+JobKind = Literal["look", "make", "score", "export", "base", "fetch", "tune"]
 MAX_MINUTES = 10_000_000  # 19 years, as in `ownwords make`
 Minutes = Annotated[float, Meta(gt=0, le=MAX_MINUTES)]
+_FETCH = "ownwords.serve.sources.fetch_feed"
 Name = Annotated[str, Meta(max_length=200)]
 
 
@@ -167,6 +168,26 @@ class BaseRequest:
 
 
 @dataclass(frozen=True)
+class FetchRequest:
+    """Fetch a feed, or the feed of a site, from the host that the user has named."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=2000)]
+    host: Annotated[str, Meta(min_length=1, max_length=253)]
+
+    kind: ClassVar[JobKind] = "fetch"
+    module: ClassVar[str] = _FETCH
+    is_exclusive: ClassVar[bool] = False
+    labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
+
+    @property
+    def title(self) -> str:
+        return f"Fetching posts from {self.host}"
+
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        return [self.url, "--host", self.host, "--out", str(inputs.out)]
+
+
+@dataclass(frozen=True)
 class TuneRequest:
     """Search for better settings than the plan's."""
 
@@ -192,7 +213,7 @@ REQUESTS: Mapping[str, type[JobRequest]] = {
     request.kind: request
     for request in (
         *(LookRequest, MakeRequest, ScoreRequest, ExportRequest),
-        *(BaseRequest, TuneRequest),
+        *(BaseRequest, FetchRequest, TuneRequest),
     )
 }
 

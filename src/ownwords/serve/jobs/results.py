@@ -19,4 +19,6 @@ def job_result(kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
         return {key: printed[key] for key in ("path", "bytes", "form", "type")}
     if kind == "base":
         return {"name": str(printed["name"])}
+    if kind == "fetch":
+        return {key: printed[key] for key in ("path", "name", "label", "posts")}
     return {}

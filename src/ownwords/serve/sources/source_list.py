@@ -1,6 +1,7 @@
 """`sources.json`: the paths that a workspace is made from, and which posts are taken in."""
 
 import json
+import re
 import secrets
 import shlex
 import shutil
@@ -22,6 +23,9 @@ from ownwords.serve.errors import ApiError
 UPLOADS = "uploads"
 _FILE = "sources.json"
 _MAX_SOURCES = 100
+_MAX_NAME = 100
+_ABANDONED_S = 24 * 3600
+_UNSAFE = re.compile(r"[^\w. -]+")
 _FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
 How = Literal["path", "upload", "feed"]
 
@@ -154,6 +158,29 @@ class SourceList:
             )
             self._write(replace(contents, sources=(*contents.sources, record)))
             return self._shown(record)
+
+    def new_folder(self, name: str) -> Path:
+        """The path for an uploaded or fetched source, in a folder of its own; not made yet.
+
+        The last part names the source, as a site's folder does.
+        """
+        self._forget_abandoned()
+        safe = _UNSAFE.sub("-", name).strip("-.")[:_MAX_NAME] or "posts"
+        return self.uploads.absolute() / secrets.token_hex(4) / safe
+
+    def _forget_abandoned(self) -> None:
+        """Delete what an upload left that was killed long ago."""
+        with self._mutex:
+            paths = [self._path(record) for record in self._read().sources]
+            try:
+                folders = list(self.uploads.iterdir())
+            except OSError:
+                return
+            for folder in folders:
+                is_used = any(path.is_relative_to(folder.absolute()) for path in paths)
+                with suppress(OSError):
+                    if not is_used and time.time() - folder.stat().st_mtime > _ABANDONED_S:
+                        shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self, id_: str) -> None:
         """Remove a source; an uploaded or fetched file is deleted, the user's own never is."""

@@ -1,0 +1,156 @@
+"""What is in the blog, in three lines, and whether there is something new in it."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from starlette.routing import BaseRoute
+
+from ownwords.archive.report import Report, summary
+from ownwords.archive.report import formatting as fmt
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import encode
+from ownwords.make.learned_posts import read_learned
+from ownwords.serve.api.posts import word_counts
+from ownwords.serve.api.report_cache import ReportCache
+from ownwords.serve.api_route import ApiCall, NoBody, json_route
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import ApiError
+from ownwords.serve.sources.source_list import PostFilter
+
+
+@dataclass(frozen=True)
+class BlogOverview:
+    """What `look` has read, and what has changed since."""
+
+    is_read: bool
+    name: str
+    lines: tuple[str, ...]
+    decisions: int  # posts that stand out, about which the author may decide
+    posts: int
+    words: int
+    learned_words: int
+    held_out_words: int  # held back, to judge the model by
+    left_out_words: int
+    read_at: float | None
+    new_posts: int  # read, and not yet learned
+    new_sentence: str
+    is_stale: bool  # a source was changed after it was read
+    problem: str
+    flags: PostFilter
+
+
+@dataclass(frozen=True)
+class FilterRequest:
+    """Which posts are taken in from now on; what is missing stays as it is."""
+
+    drafts: bool | None = None
+    hidden: bool | None = None
+    private: bool | None = None
+    pages: bool | None = None
+
+
+def routes(state: AppState) -> list[BaseRoute]:
+    """Create the routes of /api/blog."""
+    api = BlogReader(state)
+    return [
+        json_route(state, "GET", "/api/blog", api.show, result=BlogOverview),
+        json_route(
+            state, "PATCH", "/api/blog", api.change, body=FilterRequest, result=BlogOverview
+        ),
+    ]
+
+
+class BlogReader:
+    """Reads the overview of the blog out of the archive and the sources."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+        self._cache = ReportCache(state)
+
+    def show(self, _: ApiCall[NoBody]) -> BlogOverview:
+        """Show what is in the blog, and whether there is something new."""
+        return self.overview()
+
+    def change(self, call: ApiCall[FilterRequest]) -> BlogOverview:
+        """Change which posts the next look takes in."""
+        changes = {name: value for name, value in encode(call.body).items() if value is not None}
+        self._state.sources.set_filter(changes)
+        return self.overview()
+
+    def overview(self) -> BlogOverview:
+        """The overview; one without posts if nothing has been read yet."""
+        state, problem = self._state, ""
+        try:
+            report: Report | None = self._cache().report
+        except ApiError:
+            report = None
+        except OwnwordsError as error:  # a damaged archive
+            report, problem = None, str(error)
+        read_at = _changed(state.workspace.archive) if report else None
+        new = self._new_posts(report) if report else 0
+        return BlogOverview(
+            is_read=report is not None,
+            name=summary.name(report) if report else state.own_name,
+            lines=tuple(plain_lines(report)) if report else (),
+            decisions=len(summary.notable_posts(report)) if report else 0,
+            posts=len(report.posts) if report else 0,
+            words=sum(post.own_words for post in report.posts) if report else 0,
+            **asdict(word_counts(report.posts if report else ())),
+            read_at=read_at,
+            new_posts=new,
+            new_sentence=f"{fmt.count(new, 'new post')}, not yet learned" if new else "",
+            is_stale=read_at is not None and self._is_stale(read_at),
+            problem=problem,
+            flags=state.sources.filter,
+        )
+
+    def _new_posts(self, report: Report) -> int:
+        if not self._state.own_model:
+            return 0
+        learned = read_learned(self._state.workspace.runs / "make")
+        if learned is None:  # the model was not made by `make`
+            return 0
+        return sum(post.id not in learned and post.decision != "leave out" for post in report.posts)
+
+    def _is_stale(self, read_at: float) -> bool:
+        paths = [Path(source.path) for source in self._state.sources.sources()]
+        files = [path / "input" / "db.sqlite" if path.is_dir() else path for path in paths]
+        return any((changed := _changed(path)) and changed > read_at for path in [*paths, *files])
+
+
+def plain_lines(report: Report) -> list[str]:
+    """Three lines: how much there is, what becomes of it, and what stands out."""
+    totals, counts = report.totals, word_counts(report.posts)
+    texts = " and ".join(
+        fmt.count(number, noun)
+        for number, noun in ((totals.posts, "post"), (totals.pages, "page"))
+        if number
+    )
+    own = sum(post.own_words for post in report.posts)
+    years = summary.years_spanned(report)
+    rest = [
+        f"{fmt.count(number)} {what}"
+        for number, what in (
+            (counts.held_out_words, "are held back to judge it by"),
+            (counts.left_out_words, "are left out"),
+        )
+        if number
+    ]
+    learned = f"A model learns from {fmt.count(counts.learned_words, 'word')}"
+    notable = len(summary.notable_posts(report))
+    verb = "stands" if notable == 1 else "stand"
+    return [
+        f"{texts or 'No posts'}, {fmt.count(own, 'word')} of your own{years and f', {years}'}.",
+        "; ".join([learned, *rest]) + ".",
+        f"{fmt.count(notable, 'post')} {verb} out: please look at what becomes of"
+        f" {'it' if notable == 1 else 'them'}."
+        if notable
+        else "Nothing stands out.",
+    ]
+
+
+def _changed(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,165 @@
+"""Your blog: the sources of a workspace, and files that are dropped on the page."""
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from ownwords.archive import sources
+from ownwords.core.errors import SourceError
+from ownwords.core.validation import Meta
+from ownwords.core.workspace import path_text, translate_os_errors
+from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_response, json_route
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import ApiError, invalid
+from ownwords.serve.sources.inspect_source import inspect_upload
+from ownwords.serve.sources.publii_sites import FoundSite, find_publii_sites
+from ownwords.serve.sources.source_list import Source
+
+UPLOADS: Final = "/api/uploads"
+_BLOCK_BYTES = 4 << 20
+_SPARE_BYTES = 256 << 20  # of the disk, which an upload leaves free
+
+
+@dataclass(frozen=True)
+class SourceOverview:
+    """The sources of this workspace, and Publii sites of this user that are not among them."""
+
+    sources: tuple[Source, ...]
+    found: tuple[FoundSite, ...]
+
+
+@dataclass(frozen=True)
+class PathRequest:
+    """A path that the user has typed or chosen."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+def routes(state: AppState) -> list[BaseRoute]:
+    """Create the routes under /api/sources, and /api/uploads."""
+    api = _Sources(state)
+    return [
+        json_route(state, "GET", "/api/sources", api.list, result=SourceOverview),
+        json_route(
+            state,
+            "POST",
+            "/api/sources",
+            api.add,
+            body=PathRequest,
+            result=Source,
+            status=HTTPStatus.CREATED,
+        ),
+        json_route(state, "DELETE", "/api/sources/{id}", api.remove),
+        ApiRoute(
+            "POST",
+            UPLOADS,
+            api.upload,
+            summary=str(api.upload.__doc__),
+            query={"name": "the file's name"},
+            result=Source,
+            accepts="application/octet-stream",
+        ),
+    ]
+
+
+class _Sources:
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+
+    def list(self, _: ApiCall[NoBody]) -> SourceOverview:
+        """List the sources, and Publii sites in the usual folders that are not among them."""
+        known = tuple(self._state.sources.sources())
+        paths = {Path(source.path) for source in known}
+        found: tuple[FoundSite, ...] = ()
+        with contextlib.suppress(RuntimeError):  # a user without a home folder
+            found = tuple(site for site in find_publii_sites() if Path(site.path) not in paths)
+        return SourceOverview(known, found)
+
+    def add(self, call: ApiCall[PathRequest]) -> Source:
+        """Add a path that the user has typed; only where nobody else reaches the server."""
+        if not self._state.settings.is_loopback:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "paths can be chosen only where the server is not reached from elsewhere",
+                hint="drop the file here, or start the server with the path",
+            )
+        try:
+            path = Path(call.body.path).expanduser()
+        except RuntimeError as error:
+            raise invalid(str(error), param="path") from None
+        if not path.is_absolute() or "\0" in call.body.path:
+            raise invalid(
+                f"{call.body.path!r:.200} is not a whole path",
+                hint="give it from the root, or beginning with ~",
+                param="path",
+            )
+        _, label = sources.detect_source(path)
+        return self._state.sources.add(path, "path", label)
+
+    def remove(self, call: ApiCall[NoBody]) -> None:
+        """Remove a source; a file that was dropped or fetched is deleted, your own never is."""
+        self._state.sources.remove(call.path["id"])
+
+    async def upload(self, request: Request) -> Response:
+        """Take in a file with posts as it arrives, and look at it in a process of its own."""
+        state, name = self._state, Path(request.query_params.get("name", "")).name[:200]
+        path = await state.run(partial(self._new_file, name, _length_of(request)))
+        try:
+            await self._store(request, path)
+            found = await state.run_long(partial(inspect_upload, path))
+            stored, label = Path(found["path"]), str(found["label"])
+            source = await state.run(partial(state.sources.add, stored, "upload", label, name))
+        except BaseException:
+            shutil.rmtree(path.parents[1], ignore_errors=True)
+            raise
+        return json_response(source, HTTPStatus.CREATED)
+
+    async def _store(self, request: Request, path: Path) -> None:
+        """Write the file in blocks, outside of the event loop."""
+        waiting = bytearray()
+        with translate_os_errors(path), path.open("xb") as file:
+            try:
+                async for part in request.stream():
+                    waiting += part
+                    if len(waiting) >= _BLOCK_BYTES:
+                        await self._state.run(partial(file.write, bytes(waiting)))
+                        waiting.clear()
+            except ClientDisconnect as error:
+                raise SourceError("the upload was broken off") from error
+            await self._state.run(partial(file.write, bytes(waiting)))
+            size = file.tell()
+        if not size:
+            raise SourceError("the file is empty")
+
+    def _new_file(self, name: str, length: int) -> Path:
+        """The path of a new upload; ApiError if the disk cannot hold it."""
+        state = self._state
+        folder = state.sources.new_folder(state.own_name)
+        if not state.workspace.root.is_dir():
+            with state.workspace.opened():  # makes the folder a workspace
+                pass
+        with translate_os_errors(folder):
+            folder.mkdir(parents=True)
+        free = shutil.disk_usage(folder).free
+        if length > free - _SPARE_BYTES:
+            folder.rmdir()
+            raise ApiError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the disk has no room for it: {free >> 20:,} MiB are free",
+                hint=f"free some space in {path_text(state.workspace.root)}",
+            )
+        safe = state.sources.new_folder(name or "upload").name
+        return folder / safe
+
+
+def _length_of(request: Request) -> int:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0

@@ -1,0 +1,256 @@
+"""What is dropped on the page: read in a process of its own, or refused with a sentence."""
+
+import importlib
+import io
+import json
+import os
+import random
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import damage
+from ownwords.archive import sources as archive_sources
+from ownwords.archive.files import untrusted_files
+from ownwords.archive.look import look
+from ownwords.core.workspace import Workspace
+from ownwords.serve.api import sources
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+from ownwords.serve.settings import ServeSettings
+from ownwords.serve.sources import inspect_source
+
+HEADERS = {"X-Ownwords": "1", "Content-Type": "application/octet-stream"}
+MUTATIONS = 12
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "here" / "mine.ownwords"
+
+
+@pytest.fixture
+def api(place: Path) -> TestClient:
+    state = AppState(Workspace(place), ServeSettings(key="", upload_bytes=32 << 20))
+    return TestClient(create_app(state), base_url="http://127.0.0.1:8377")
+
+
+@pytest.fixture
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at in this process, for the sake of speed."""
+
+    def inspect(path: Path) -> dict[str, Any]:
+        return inspect_source.inspect_path(path)
+
+    monkeypatch.setattr(sources, "inspect_upload", inspect)
+
+
+def drop(api: TestClient, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
+    answer = api.post("/api/uploads", params={"name": name}, content=data, headers=HEADERS)
+    return answer.status_code, answer.json()
+
+
+def file_of(name: str, folder: Path) -> Path:
+    """An export as one file: what is a folder is zipped."""
+    folder.mkdir(parents=True)
+    path: Path = importlib.import_module(f"exports.{name}").write(folder)
+    if path.is_file():
+        return path
+    return Path(shutil.make_archive(str(folder / "packed"), "zip", path))
+
+
+def left_over(place: Path) -> list[Path]:
+    return [path for path in (place / "uploads").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
+def test_every_kind_of_export_is_read_as_it_is_dropped(
+    name: str, api: TestClient, place: Path, tmp_path: Path
+) -> None:
+    path = file_of(name, tmp_path / "mine")
+    status, source = drop(api, path.name, path.read_bytes())
+    assert status == 201, source
+    assert source["how"] == "upload"
+    assert Path(source["path"]).is_relative_to(place)
+    assert source["problem"] == ""
+    listed = api.get("/api/sources").json()["sources"]
+    assert [each["id"] for each in listed] == [source["id"]]
+    assert look([Path(source["path"])], workspace=place).posts
+    headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
+    assert api.delete(f"/api/sources/{source['id']}", headers=headers).status_code == 204
+    assert not left_over(place)
+    assert path.exists()
+
+
+@pytest.mark.usefixtures("_here")
+@pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
+def test_a_damaged_file_is_taken_in_or_refused_with_a_sentence(
+    name: str, api: TestClient, place: Path, tmp_path: Path
+) -> None:
+    path = file_of(name, tmp_path / "mine")
+    whole = path.read_bytes()
+    for n in range(MUTATIONS):
+        data = damage.of_bytes(whole, random.Random(f"{name} {n}"))
+        status, answer = drop(api, path.name, data)
+        assert status in (201, 400), answer
+        if status == 201:
+            shutil.rmtree(place / "uploads")
+            (place / "sources.json").unlink()
+        else:
+            assert "\n" not in answer["error"]["message"]
+            assert not left_over(place)
+    outside = [each for each in place.parent.rglob("*") if not each.is_relative_to(place)]
+    assert outside == []
+
+
+def zipped(**members: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def tarred(name: str, content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.zip", zipped(**{"../../out.md": b"# x"}), "points outside"),
+        ("a.zip", zipped(**{"/etc/out.md": b"# x"}), "points outside"),
+        ("a.zip", zipped(**{"a\\..\\..\\out.md": b"# x"}), "points outside"),
+        ("a.tar", tarred("../out.md", b"# x"), "points outside"),
+        ("a.zip", zipped(**{"bomb.md": b"a" * (64 << 20)}), "zip bomb"),
+        ("a.zip", zipped(**{"a.exe": b"MZ"}), "none of the kinds"),
+        ("a.pdf", b"%PDF-1.4", "none of the kinds"),
+        ("a.md", b"", "is empty"),
+        ("a.md", b"x" * (33 << 20), "at most 33,554,432"),
+    ],
+)
+def test_what_must_not_be_read_is_refused_and_leaves_nothing(
+    name: str, data: bytes, said: str, api: TestClient, place: Path
+) -> None:
+    status, answer = drop(api, name, data)
+    assert status in (400, 413)
+    assert said in answer["error"]["message"]
+    assert str(place) not in answer["error"]["message"]
+    assert not left_over(place)
+    assert not list(place.parent.rglob("out.md"))
+
+
+def test_what_unpacks_to_too_much_is_refused(
+    api: TestClient, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "inspect_upload", inspect_source.inspect_path)
+    monkeypatch.setattr(inspect_source, "_MAX_UNPACKED_BYTES", 1000)
+    status, answer = drop(api, "a.zip", zipped(**{"a.md": b"# A\n" * 200, "b.md": b"# B\n" * 200}))
+    assert (status, "unpacks to more than" in answer["error"]["message"]) == (400, True)
+    monkeypatch.setattr(untrusted_files, "MAX_MEMBERS", 1)
+    status, answer = drop(api, "a.zip", zipped(**{"a.md": b"# A", "b.md": b"# B"}))
+    assert status == 400
+    assert not left_over(place)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x.md", "..", "/etc/x.md", "", "a\0b.md", ".lock", "x" * 300]
+)
+@pytest.mark.usefixtures("_here")
+def test_no_name_leads_out_of_the_workspace(name: str, api: TestClient, place: Path) -> None:
+    status, source = drop(api, name, b"# A post\n\nWith some words in it.\n")
+    if status == 201:
+        path = Path(source["path"])
+        assert path.is_relative_to(place / "uploads")
+        assert path.exists()
+    else:
+        assert not left_over(place)
+
+
+def test_a_file_that_ends_the_process_is_refused(
+    api: TestClient, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that fills the memory does: the server goes on."""
+    program = tmp_path / "falls"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+    status, answer = drop(api, "a.md", b"# A")
+    assert (status, "too much memory or time" in answer["error"]["message"]) == (400, True)
+    assert not left_over(place)
+
+
+def test_a_page_of_another_site_can_send_nothing(api: TestClient, place: Path) -> None:
+    url = "/api/uploads?name=a.md"
+    for headers in (
+        {"Content-Type": "application/octet-stream"},
+        {"X-Ownwords": "1", "Content-Type": "multipart/form-data; boundary=x"},
+        {**HEADERS, "Origin": "https://evil.example"},
+        {**HEADERS, "Sec-Fetch-Site": "cross-site"},
+        {**HEADERS, "Host": "evil.example"},
+    ):
+        assert api.post(url, content=b"# A", headers=headers).status_code in (403, 415, 421)
+    assert not place.exists()
+
+
+def test_an_upload_that_is_broken_off_leaves_nothing(api: TestClient, place: Path) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"# A"
+        raise OSError("the wire was cut")
+
+    answer = api.post("/api/uploads?name=a.md", content=parts(), headers=HEADERS)
+    assert answer.status_code == 500
+    assert not left_over(place)
+
+
+def test_one_killed_in_the_middle_is_forgotten_a_day_later(api: TestClient, place: Path) -> None:
+    half = place / "uploads" / "abcd" / "posts" / "half.zip"
+    status, source = drop(api, "a.md", b"# A\n\nWords of mine.\n")
+    assert status == 201
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"PK")
+    assert drop(api, "b.md", b"# B\n\nMore words.\n")[0] == 201
+    assert half.exists()
+    for folder in (half.parents[1], Path(source["path"]).parents[1]):
+        os.utime(folder, (0, 0))
+    assert drop(api, "c.md", b"# C\n\nMore words.\n")[0] == 201
+    assert not half.exists()
+    assert Path(source["path"]).exists()
+
+
+def test_a_path_is_taken_only_from_this_machine(place: Path, tmp_path: Path) -> None:
+    blog = tmp_path / "blog"
+    blog.mkdir()
+    (blog / "a.md").write_text("# A\n\nWords.\n")
+    headers = {"X-Ownwords": "1"}
+    for host, status in (("127.0.0.1", 201), ("0.0.0.0", 403)):
+        settings = ServeSettings(key="k" * 16, host=host)
+        app = create_app(AppState(Workspace(place), settings))
+        client = TestClient(app, base_url="http://127.0.0.1:8377", headers=headers)
+        client.headers["Authorization"] = "Bearer " + "k" * 16
+        answer = client.post("/api/sources", json={"path": str(blog)})
+        assert answer.status_code == status, answer.text
+    for path in ("a.md", "~nobody-here/x", str(tmp_path / "none"), "/\0", "/dev/null", ""):
+        assert client_at(place).post("/api/sources", json={"path": path}).status_code == 400
+
+
+def client_at(place: Path) -> TestClient:
+    app = create_app(AppState(Workspace(place), ServeSettings(key="")))
+    return TestClient(app, base_url="http://127.0.0.1:8377", headers={"X-Ownwords": "1"})
+
+
+def test_json_stays_bounded(api: TestClient) -> None:
+    headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
+    big = json.dumps({"path": "x" * (5 << 20)})
+    assert api.post("/api/sources", content=big, headers=headers).status_code == 413

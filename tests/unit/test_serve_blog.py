@@ -1,0 +1,117 @@
+"""What is in the blog, in three lines whose sums agree, and what is new in it."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ownwords.archive.look import look
+from ownwords.core.workspace import Workspace
+from ownwords.make.learned_posts import read_learned, write_learned
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+from ownwords.serve.settings import ServeSettings
+from ownwords.serve.sources.publii_sites import find_publii_sites
+
+
+def api_of(place: Path, *given: Path) -> TestClient:
+    app = create_app(AppState(Workspace(place), ServeSettings(key=""), sources=given))
+    return TestClient(app, base_url="http://127.0.0.1:8377", headers={"X-Ownwords": "1"})
+
+
+@pytest.fixture
+def blog(tmp_path: Path) -> Path:
+    folder = tmp_path / "blog"
+    folder.mkdir()
+    for n in range(40):
+        words = " ".join(f"word{n}x{i}" for i in range(60 + n))
+        (folder / f"{n}.md").write_text(f"# Post {n}\n\n{words}.\n")
+    return folder
+
+
+def test_before_anything_is_read_there_is_nothing(tmp_path: Path, blog: Path) -> None:
+    told = api_of(tmp_path / "mine.ownwords", blog).get("/api/blog").json()
+    assert (told["is_read"], told["posts"], told["lines"]) == (False, 0, [])
+    assert told["name"] == "mine"
+    assert not (tmp_path / "mine.ownwords").exists()
+
+
+def test_all_sums_agree(tmp_path: Path, blog: Path) -> None:
+    place = tmp_path / "mine.ownwords"
+    look([blog], workspace=place)
+    api = api_of(place, blog)
+    told = api.get("/api/blog").json()
+    parts = ("learned_words", "held_out_words", "left_out_words")
+    assert told["is_read"]
+    assert told["held_out_words"] > 0
+    assert sum(told[part] for part in parts) == told["words"]
+    posts = api.get("/api/corpus/posts", params={"most": "200"}).json()
+    for part in parts:
+        assert posts[part] == told[part] == sum(row[part] for row in posts["rows"])
+    assert posts["own_words"] == told["words"]
+    for row in posts["rows"]:
+        assert sum(row[part] for part in parts) == row["own_words"]
+        is_held_out = row["split"] in ("validation", "test")
+        segments = api.get("/api/corpus/post", params={"id": row["id"]}).json()["segments"]
+        assert not (is_held_out and any(segment["learned"] for segment in segments))
+    first, second, third = told["lines"]
+    assert f"{told['words']:,} words of your own" in first
+    assert f"learns from {told['learned_words']:,} words" in second
+    assert f"{told['held_out_words']:,} are held back" in second
+    assert third
+
+
+def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path) -> None:
+    place = Workspace(tmp_path / "mine.ownwords")
+    report = look([blog], workspace=place.root)
+    (place.root / "model").mkdir()
+    (place.root / "model" / "config.json").write_text("{}")
+    (place.runs / "make").mkdir()
+    api = api_of(place.root, blog)
+    assert api.get("/api/blog").json()["new_posts"] == 0  # made in another way: not known
+    write_learned(place.runs / "make", report)
+    assert api.get("/api/blog").json()["new_sentence"] == ""
+    for n in range(3):
+        (blog / f"new{n}.md").write_text(f"# New {n}\n\n" + f"new{n} words of mine. " * 30)
+    os.utime(blog, (time.time() + 60, time.time() + 60))
+    assert api.get("/api/blog").json()["is_stale"]
+    look([blog], workspace=place.root)
+    told = api.get("/api/blog").json()
+    assert (told["new_posts"], told["new_sentence"]) == (3, "3 new posts, not yet learned")
+
+
+def test_which_posts_are_taken_in_is_kept(tmp_path: Path, blog: Path) -> None:
+    place = tmp_path / "mine.ownwords"
+    told: dict[str, Any] = api_of(place, blog).patch("/api/blog", json={"drafts": True}).json()
+    assert told["flags"] == {"drafts": True, "hidden": False, "private": False, "pages": True}
+    assert api_of(place, blog).get("/api/blog").json()["flags"]["drafts"]
+    assert api_of(place).patch("/api/blog", json={"drafts": 1}).status_code == 400
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1", b"\xff"])
+def test_a_damaged_list_of_learned_posts_is_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "posts.json").write_bytes(content)
+    assert read_learned(tmp_path) is None
+
+
+def test_publii_sites_are_found_where_publii_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / ".config").mkdir()
+    (tmp_path / ".config" / "user-dirs.dirs").write_text('XDG_DOCUMENTS_DIR="$HOME/Dokumente"\n')
+    for age, name in enumerate(("Dokumente/Publii/sites/neu", "Documents/Publii/sites/old")):
+        database = tmp_path / name / "input" / "db.sqlite"
+        database.parent.mkdir(parents=True)
+        database.touch()
+        os.utime(database, (1000 - age, 1000 - age))
+    (tmp_path / "Documents/Publii/sites/empty").mkdir()
+    assert [site.name for site in find_publii_sites(tmp_path)] == ["neu", "old"]
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    api = api_of(tmp_path / "w.ownwords", tmp_path / "Dokumente/Publii/sites/neu")
+    told = api.get("/api/sources").json()
+    assert [site["name"] for site in told["found"]] == ["old"]
