@@ -37,7 +37,7 @@ COLUMNIST = ROOT.parent / "shared" / "data" / "columnist"
 SAMPLE = ROOT / "examples" / "blog"
 
 DIMENSIONS = 384
-CHUNKS_A_POST, WORDS_A_CHUNK, PARAGRAPH = 5, 280, 140
+CHUNKS_A_POST, WORDS_A_CHUNK, PARAGRAPH, WINDOWS = 5, 280, 140, 3
 QUESTIONS = 200
 LEAST_MB_S, MOST_MS = 2.0, 30.0
 
@@ -131,7 +131,9 @@ def build(path: Path) -> dict[str, float]:
         index.refresh()
         again = time.perf_counter() - began
         ids = index.ids()
-        index.put_vectors(Drawn.name, ids, Drawn().embed(["" for _ in ids]))
+        rows = Drawn().embed(["" for _ in range(WINDOWS * len(ids))])
+        windows = rows.reshape(len(ids), WINDOWS, DIMENSIONS)
+        index.put_vectors(Drawn.name, list(zip(ids, windows, strict=True)))
         with index.reading() as db:
             (characters,) = db.execute("SELECT sum(length(text)) FROM segments").fetchone()
         return {

@@ -1,10 +1,10 @@
 """Passages for the tests of answering, and what a search of them finds."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from ownwords.ask.citations import Excerpt
 from ownwords.ask.passage import RetrievedPassage, Whose
+from ownwords.ask.search import RetrievalResult
 
 BACKUPS = (
     "I keep three copies of everything that I would miss, on two kinds of disk, and one of them"
@@ -57,23 +57,11 @@ EXCERPTS = tuple(Excerpt(number, one, one.text) for number, one in enumerate(PAS
 
 
 @dataclass
-class RetrievalResult:
-    passages: tuple[RetrievedPassage, ...]
-    is_weak: bool = False
-    why: str = ""
-    nearest: tuple[RetrievedPassage, ...] = ()
-    substitutions: tuple[Any, ...] = ()
-
-    def searched_question(self, question: str) -> str:
-        return question
-
-
-@dataclass
 class PlayedSearcher:
     """Finds what it is given, and remembers what it was asked."""
 
     found: RetrievalResult
-    index: Any = None
+    index: object = None
     asked: list[tuple[str, int]] = field(default_factory=list)
 
     def find(self, question: str, limit: int = 8, how: str = "") -> RetrievalResult:

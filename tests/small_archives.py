@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from ownwords.archive.document import Document, Kind, Link, ParsedBody, Segment
@@ -55,3 +55,24 @@ def put(path: Path, entries: Mapping[str, Entry], gone: Iterable[str] = ()) -> N
             for id_, entry in entries.items()
         ]
         archive.set_meta("report", json.dumps({"posts": lines}))
+
+
+# For questions of when and how often, asked on this day.
+TODAY = date(2021, 1, 15)
+DATED_POSTS = {
+    "first": Entry("A drain", ("The drain and the rain gauge.",), "2017-02-12"),
+    "kettle": Entry("The kettle", ("A kettle boils. The kettle leaks in the rain.",), "2018-03-05"),
+    "backups": Entry("Three copies", ("Backups, and a tested backup. " + "w " * 90,), "2018-03-20"),
+    "snow": Entry("What came down", ("Snow in the gauge, and the rain after it.",), "2019-12-31"),
+    "last": Entry("The clip", ("A clip. The kettle boils again.",), "2020-11-10"),
+    "undated": Entry("Once", ("Nobody knows when the rain came.",)),
+    "page": Entry("About", ("A page on the kettle.",), "2016-01-01", kind="page"),
+    "guest": Entry(
+        "By a guest",
+        ("My kettle. " * 200,),
+        "2015-01-01",
+        decision="leave out",
+        flags=("unlike", "dominant"),
+    ),
+    "log": Entry("At night", (Segment("log", "kettle closed\n" * 900), "It rained."), "2019-06-01"),
+}

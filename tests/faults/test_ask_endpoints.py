@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from asked_passages import BACKUPS, PASSAGES, PlayedSearcher, RetrievalResult, passage
+from asked_passages import BACKUPS, PASSAGES, PlayedSearcher, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.http_client import RequestLimits
 from ownwords.ask.llm_backends import EndpointBackend
 from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
+from ownwords.ask.search import RetrievalResult
 from played_endpoint import (
     HERE,
     Played,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asked_passages import PASSAGES, PlayedSearcher, RetrievalResult, passage
+from asked_passages import PASSAGES, PlayedSearcher, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
 from ownwords.ask.answer_builder import CHECKED
@@ -18,6 +18,7 @@ from ownwords.ask.endpoints import FinishReason, Message, TokenUsage
 from ownwords.ask.errors import ContextLengthError
 from ownwords.ask.llm_backends import LLMBackend
 from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.search import RetrievalResult
 from ownwords.core.errors import ConfigError
 
 QUESTION = "How many copies do I keep?"

@@ -6,36 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ownwords.archive.document import Segment
 from ownwords.ask.date_questions import answer_from_dates
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.periods import Period, find_period
-from small_archives import Entry, put
-
-TODAY = date(2021, 1, 15)
-POSTS = {
-    "first": Entry("A drain", ("The drain and the rain gauge.",), "2017-02-12"),
-    "kettle": Entry("The kettle", ("A kettle boils. The kettle leaks in the rain.",), "2018-03-05"),
-    "backups": Entry("Three copies", ("Backups, and a tested backup. " + "w " * 90,), "2018-03-20"),
-    "snow": Entry("What came down", ("Snow in the gauge, and the rain after it.",), "2019-12-31"),
-    "last": Entry("The clip", ("A clip. The kettle boils again.",), "2020-11-10"),
-    "undated": Entry("Once", ("Nobody knows when the rain came.",)),
-    "page": Entry("About", ("A page on the kettle.",), "2016-01-01", kind="page"),
-    "guest": Entry(
-        "By a guest",
-        ("My kettle. " * 200,),
-        "2015-01-01",
-        decision="leave out",
-        flags=("unlike", "dominant"),
-    ),
-    "log": Entry("At night", (Segment("log", "kettle closed\n" * 900), "It rained."), "2019-06-01"),
-}
+from small_archives import DATED_POSTS, TODAY, Entry, put
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
     path = tmp_path_factory.mktemp("posts") / "archive.sqlite"
-    put(path, POSTS)
+    put(path, DATED_POSTS)
     with SearchIndex(path) as opened:
         opened.refresh()
         yield opened
@@ -46,14 +26,18 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
     [
         (
             "What was the first post?",
-            "Your first post is “A drain” of 12 February 2017.",
+            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
             ["first"],
         ),
-        ("my latest article", "Your last post is “The clip” of 10 November 2020.", ["last"]),
+        (
+            "my latest article",
+            "Your last post is “The clip” of 10 November 2020, not counting 1 without a date.",
+            ["last"],
+        ),
         (
             "Which are the last two posts?",
             "Your last 2 posts are “The clip” of 10 November 2020 and “What came down” of"
-            " 31 December 2019.",
+            " 31 December 2019, not counting 1 without a date.",
             ["last", "snow"],
         ),
         (
@@ -68,7 +52,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
         ),
         (
             "When did I start blogging?",
-            "Your first post is “A drain” of 12 February 2017.",
+            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
             ["first"],
         ),
         ("What did I write in 2018?", "You wrote 2 posts in 2018.", ["kettle", "backups"]),
@@ -83,7 +67,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
         ("what have I written since December 2019", "You wrote 2 posts since December 2019.", None),
         (
             "How many posts did I write in 1999?",
-            "You wrote no post in 1999: yours are from 12 February 2017 to 10 November 2020.",
+            "You wrote no post in 1999: yours are from 12 February 2017 to 10 November 2020, 1"
+            " without a date.",
             [],
         ),
         (
@@ -126,21 +111,26 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
         ("Which year did I write the most?", "You wrote most in 2018 and 2019: 2 posts each.", []),
         ("In which month did I post most?", "You wrote most in March 2018: 2 posts.", []),
         ("How many words did I write in 2018?", "You wrote 104 words in 2018, in 2 posts.", []),
-        ("What did I write first?", "Your first post is “A drain” of 12 February 2017.", ["first"]),
+        (
+            "What did I write first?",
+            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
+            ["first"],
+        ),
         (
             "what have I written about last about rain",
-            "Your last post that mentions “rain” is “What came down” of 31 December 2019.",
+            "Your last post that mentions “rain” is “What came down” of 31 December 2019, not"
+            " counting 1 without a date.",
             ["snow"],
         ),
         (
             "What have I written recently?",
             "Your last 3 posts are “The clip” of 10 November 2020, “What came down” of 31 December"
-            " 2019 and “At night” of 1 June 2019.",
+            " 2019 and “At night” of 1 June 2019, not counting 1 without a date.",
             ["last", "snow", "log"],
         ),
         (
             "What is my third post?",
-            "Your third post is “Three copies” of 20 March 2018.",
+            "Your third post is “Three copies” of 20 March 2018, not counting 1 without a date.",
             ["backups"],
         ),
         (
@@ -148,7 +138,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
             "Your 2nd post that mentions “kettle” is “The clip” of 10 November 2020.",
             ["last"],
         ),
-        ("the 9th post", "You wrote 6 posts, but no 9th one.", []),
+        ("the 9th post", "You wrote 6 posts, not counting 1 without a date, but no 9th one.", []),
         (
             "When did I write about the kettle?",
             "You wrote 2 posts that mention “kettle”, from 5 March 2018 to 10 November 2020.",
@@ -193,7 +183,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
         ),
         (
             "What did I write yesterday?",
-            "You wrote no post yesterday: yours are from 12 February 2017 to 10 November 2020.",
+            "You wrote no post yesterday: yours are from 12 February 2017 to 10 November 2020, 1"
+            " without a date.",
             [],
         ),
         ("When did I write “The Kettle”?", "You wrote “The kettle” on 5 March 2018.", ["kettle"]),
@@ -221,8 +212,79 @@ def test_a_topic_of_a_year_is_for_somebody_to_read(index: SearchIndex) -> None:
     assert found is not None
     assert found.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
     assert not found.is_complete
-    # It may have been in that year, and written about in another.
-    assert answer_from_dates(index, "What did I say about the kettle in 1998?") is None
+
+
+def test_a_period_without_the_topic_is_said_and_not_dropped(index: SearchIndex) -> None:
+    found = answer_from_dates(index, "What did I write last month about the kettle?", today=TODAY)
+    assert found is not None and not found.is_complete
+    assert found.sentence == (
+        "No post in December 2020 mentions “kettle”; 2 posts of other times do."
+    )
+    assert [passage.document for passage in found.passages] == ["kettle", "last"]
+    found = answer_from_dates(index, "What did I say about a zebra in 2018?")
+    assert found is not None and not found.is_complete and not found.passages
+    assert found.sentence == "No post in 2018 mentions “zebra”."
+
+
+@pytest.mark.parametrize(
+    ("question", "unread"),
+    [
+        ("What did I write in the last fortnight?", "in the last fortnight"),
+        ("What did I write about the kettle two summers ago?", "two summers ago"),
+        ("How many posts did I write in March?", "in March"),
+    ],
+)
+def test_a_time_that_is_not_understood_is_said(
+    index: SearchIndex, question: str, unread: str
+) -> None:
+    found = answer_from_dates(index, question, today=TODAY)
+    assert found is not None and not found.is_complete and not found.passages
+    assert found.sentence.startswith(f"“{unread}” was not understood as a time")
+
+
+def test_posts_without_a_date_are_never_denied(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    put(path, {f"p{n}": Entry(f"Note {n}", ("On tea.",)) for n in range(3)})
+    with SearchIndex(path) as index:
+        index.refresh()
+        for question, sentence in (
+            (
+                "When did I first write about tea?",
+                "You wrote 3 posts that mention “tea”, none of which has a date.",
+            ),
+            ("What is my oldest post?", "You wrote 3 posts, none of which has a date."),
+            ("How many posts are there?", "You wrote 3 posts, none of which has a date."),
+            (
+                "How many posts did I write in 2020?",
+                "It is not known what you wrote in 2020: none of your 3 posts has a date.",
+            ),
+            (
+                "What did I write last month about tea?",
+                "No post in December 2020 mentions “tea”; 3 posts without a date do.",
+            ),
+            (
+                "How many posts mention tea in 2020?",
+                "No post in 2020 mentions “tea”; 3 posts without a date do.",
+            ),
+        ):
+            found = answer_from_dates(index, question, today=TODAY)
+            assert found is not None
+            assert found.sentence == sentence
+
+
+def test_names_of_files_and_addresses_are_no_mentions(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    texts = {
+        "a": "See docker-compose.yml and https://docker.example/start for it.",
+        "b": "I like Docker. It starts.",
+        "c": "In `docker.` and elsewhere, e.g. Docker.",
+    }
+    put(path, {name: Entry(name, (text,), "2020-01-01") for name, text in texts.items()})
+    with SearchIndex(path) as index:
+        index.refresh()
+        found = answer_from_dates(index, "How many posts mention Docker?")
+    assert found is not None
+    assert {passage.document for passage in found.passages} == {"b", "c"}
 
 
 def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
@@ -263,6 +325,8 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
         "What happened in 2018?",
         "When did I first meet her?",
         "When did I write about a zebra?",
+        "Which posts have a picture?",
+        "How many posts does a fence need?",
         "What was the second post office like?",
         "What did I write on 31 February 2018?",
         "In what year did I buy the kettle?",

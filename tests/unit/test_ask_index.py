@@ -1,11 +1,12 @@
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from ownwords.archive.document import Segment
@@ -75,7 +76,7 @@ def test_only_what_changed_is_made_anew(path: Path, index: SearchIndex) -> None:
 def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
     path: Path, index: SearchIndex
 ) -> None:
-    index.put_vectors("v", index.ids(), np.ones((index.size(), 2), np.float32))
+    index.put_vectors("v", entries(index.ids(), np.ones((index.size(), 2), np.float32)))
     generation = index.generation()
     with Archive(path) as archive, archive.transaction():
         archive.remove(["hats"])
@@ -180,24 +181,33 @@ def test_an_archive_of_another_version_is_made_anew_with_all_that_a_search_added
         assert found(again, "roof") == ["hats"]
 
 
+def entries(
+    ids: Sequence[int], rows: npt.NDArray[np.float32]
+) -> list[tuple[int, npt.NDArray[np.float32]]]:
+    """One window a chunk."""
+    return [(id_, row[None]) for id_, row in zip(ids, rows, strict=True)]
+
+
 def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: SearchIndex) -> None:
     ids = index.ids()
-    rows = np.arange(2 * len(ids), dtype=np.float32).reshape(-1, 2)
-    index.put_vectors("a", ids, rows)
-    index.put_vectors("b", ids[:1], np.zeros((1, 3), np.float32))
-    kept, vectors = index.vectors("a")
-    assert kept.tolist() == ids
-    assert np.array_equal(vectors, rows)
-    assert index.vectors("a")[1] is vectors  # from memory
-    assert index.vectors("b")[1].shape == (1, 3)
-    assert index.vectors("none")[1].shape == (0, 0)
-    index.put_vectors("a", [ids[0], 999], np.array([[7, 7], [8, 8]], np.float32))
-    kept, vectors = index.vectors("a")
-    assert kept.tolist() == ids
-    assert vectors[0].tolist() == [7, 7]
+    rows = np.arange(1, 2 * len(ids) + 1, dtype=np.float32).reshape(-1, 2)
+    index.put_vectors("a", entries(ids, rows))
+    index.put_vectors("b", [(ids[0], np.zeros((2, 3), np.float32))])
+    stored = index.vectors("a")
+    assert stored.passages.tolist() == ids
+    assert np.allclose(stored.codes * stored.scales[:, None], rows, rtol=2e-2)
+    assert index.vectors("a") is stored  # from memory
+    assert index.vectors("b").passages.tolist() == [ids[0]] * 2
+    assert index.vectors("b").codes.shape == (2, 3)
+    assert len(index.vectors("none")) == 0 and index.without_vectors("none") == ids
+    assert index.without_vectors("b") == ids[1:]
+    index.put_vectors("a", entries([ids[0], 999], np.array([[7, 7], [8, 8]], np.float32)))
+    stored = index.vectors("a")
+    assert stored.passages.tolist() == ids
+    assert np.allclose(stored.codes[0] * stored.scales[0], [7, 7])
     put(path, {"kettle": KETTLE}, gone=["hats"])
     index.refresh()
-    assert set(index.vectors("a")[0].tolist()) == set(index.chunks("kettle"))
+    assert set(index.vectors("a").passages.tolist()) == set(index.chunks("kettle"))
 
 
 def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: SearchIndex) -> None:
@@ -206,26 +216,26 @@ def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: Searc
             return dict(db.execute("SELECT name, count(*) FROM vectors GROUP BY name"))
 
     ids = index.ids()
-    rows = np.ones((len(ids), 2), np.float32)
+    rows = entries(ids, np.ones((len(ids), 2), np.float32))
     for name in ("a", "b"):
-        index.put_vectors(name, ids, rows)
+        index.put_vectors(name, rows)
         assert index.keep_vectors(name) == 0
-    index.put_vectors("c", ids[:1], rows[:1])
+    index.put_vectors("c", rows[:1])
     assert names() == {"a": len(ids), "b": len(ids), "c": 1}  # until all of its own are there
-    index.put_vectors("c", ids, rows)
+    index.put_vectors("c", rows)
     assert index.keep_vectors("c") == len(ids)
     assert names() == {"b": len(ids), "c": len(ids)}
-    assert index.vectors("a")[1].shape == (0, 0)
-    index.put_vectors("b", ids, rows)
+    assert len(index.vectors("a")) == 0
+    index.put_vectors("b", rows)
     index.keep_vectors("b")
-    index.put_vectors("a", ids, rows)
+    index.put_vectors("a", rows)
     index.keep_vectors("a")
     assert names() == {"a": len(ids), "b": len(ids)}
 
 
-def test_vectors_that_are_not_one_for_each_chunk_are_refused(index: SearchIndex) -> None:
-    with pytest.raises(ValueError, match="2 ids"):
-        index.put_vectors("a", [1, 2], np.zeros((1, 3), np.float32))
+def test_vectors_that_are_no_rows_are_refused(index: SearchIndex) -> None:
+    with pytest.raises(ValueError, match=r"shape \(3,\) for chunk 1"):
+        index.put_vectors("a", [(1, np.zeros(3, np.float32))])
 
 
 def test_a_passage_tells_where_it_is_from(path: Path) -> None:

@@ -278,8 +278,9 @@ def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> No
     }
     plain = searching(tmp_path / "archive.sqlite", posts)
     index, letters = plain.index, Letters()
+    rows = letters.embed([text for *_, text in index.texts(index.ids())])
     index.put_vectors(
-        letters.name, index.ids(), letters.embed([text for *_, text in index.texts(index.ids())])
+        letters.name, [(id_, row[None]) for id_, row in zip(index.ids(), rows, strict=True)]
     )
     searcher = ArchiveSearcher(index, letters)
     by_vectors = searcher.find("zzz", how="vectors").passages

@@ -8,20 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-pytest.importorskip("torch")
-
-import torch
-
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import registry
-from ownwords.models.bert import Bert
+from ownwords.models.bert import Bert, Pooling, load_weights
 from ownwords.models.configs.bert import BertConfig
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
+from ownwords.native.bindings import NativeError, load_library
+from ownwords.native.encoder import NativeEncoder
 from sentence_folders import CONFIG, Weights, folder_in, weights_of, write_weights
-
-torch.set_num_threads(1)  # tensors this small are slower with more
 
 Array = npt.NDArray[np.float64]
 IDS = [5, 9, 31, 7, 60, 8, 2]
@@ -79,65 +75,113 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
 def test_states_are_those_of_the_formulas(tmp_path: Path, gelu_tanh: bool) -> None:
     config = replace(CONFIG, gelu_tanh=gelu_tanh)
     weights = weights_of(config)
-    model = Bert.load(folder_in(tmp_path, config=config, weights=weights))
-    with torch.inference_mode():
-        ours = model(torch.tensor([IDS]), torch.tensor([len(IDS)]))[0].numpy()
-    assert np.abs(ours - states(IDS, weights, config)).max() < 2e-5
+    model = Bert(*load_weights(folder_in(tmp_path, config=config, weights=weights)), "mean")
+    assert np.abs(model.forward(IDS) - states(IDS, weights, config)).max() < 2e-5
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_vector_is_the_same_beside_longer_texts(tmp_path: Path, pooling: str) -> None:
+def test_a_vector_is_the_same_beside_longer_texts(tmp_path: Path, pooling: Pooling) -> None:
     weights = weights_of()
-    model = Bert.load(folder_in(tmp_path, weights=weights))
-    rows = torch.tensor([IDS, [*IDS[:3], 0, 0, 0, 0]])
-    made = model.vectors(rows, torch.tensor([7, 3]), "mean" if pooling == "mean" else "cls").numpy()
-    for row, ids in zip(made, (IDS, IDS[:3]), strict=True):
+    model = Bert(*load_weights(folder_in(tmp_path, weights=weights)), pooling)
+    for row, ids in zip(model.vectors([IDS, IDS[:3]]), (IDS, IDS[:3]), strict=True):
         alone = states(ids, weights, CONFIG)
-        wanted = alone.mean(0) if pooling == "mean" else alone[0]
-        assert np.abs(row - wanted / np.linalg.norm(wanted)).max() < 2e-5
-    long = model.vectors(rows, torch.tensor([7, 3]), "mean", unit=False)[1].numpy()
-    assert np.abs(long - states(IDS[:3], weights, CONFIG).mean(0)).max() < 2e-5
+        expected = alone.mean(0) if pooling == "mean" else alone[0]
+        assert np.abs(row - expected / np.linalg.norm(expected)).max() < 2e-5
+
+
+SHAPES = [
+    CONFIG,
+    replace(CONFIG, gelu_tanh=True),
+    replace(CONFIG, width=64, heads=1, kv_heads=1, head_dim=64, hidden=40, context=100),
+    replace(CONFIG, width=144, heads=3, head_dim=48, hidden=200, layers=3, context=70),
+]
+
+
+@pytest.mark.parametrize("config", SHAPES, ids=lambda config: f"{config.width}x{config.heads}")
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_the_compiled_library_makes_the_same_vectors(config: BertConfig, pooling: Pooling) -> None:
+    if (library := load_library()) is None:
+        pytest.skip("the compiled library is not there")
+    weights = {
+        # As small as a trained model's, or the rounding of large scores would decide.
+        name: array * np.float32(0.1 if "attention." in name or "mlp." in name else 1)
+        for name, array in weights_of(config).items()
+    }
+    encoder = NativeEncoder(library, config, weights, pool_first=pooling == "cls")
+    rng = np.random.default_rng(3)
+    lengths = (1, 7, config.context, 16, 33 % config.context)
+    texts = [rng.integers(0, config.vocabulary, length).tolist() for length in lengths]
+    rows = encoder.vectors(texts)
+    reference = Bert(config, weights, pooling).vectors(texts)
+    # The library multiplies numbers rounded to 8 bits of precision.
+    assert np.abs(rows - reference).max() < 0.02
+    assert (rows * reference).sum(1).min() > 0.9995
+    for text, row in zip(texts, rows, strict=True):
+        assert np.allclose(encoder.vectors([text])[0], row, atol=1e-6)
+
+
+def test_the_compiled_library_refuses_ids_and_texts_that_the_model_cannot_read() -> None:
+    if (library := load_library()) is None:
+        pytest.skip("the compiled library is not there")
+    encoder = NativeEncoder(library, CONFIG, weights_of(), pool_first=False)
+    for texts, status in (
+        ([[CONFIG.vocabulary]], "BAD_ID"),
+        ([[-1]], "BAD_ID"),
+        ([[1] * (CONFIG.context + 1)], "BAD_LENGTH"),
+        ([[]], "BAD_LENGTH"),
+    ):
+        with pytest.raises(NativeError) as caught:
+            encoder.vectors(texts)
+        assert caught.value.status == status
 
 
 def test_files_with_other_names_and_heads_are_read_alike(tmp_path: Path) -> None:
     weights = weights_of()
-    plain = Bert.load(folder_in(tmp_path / "plain", weights=weights))
+    _, plain = load_weights(folder_in(tmp_path / "plain", weights=weights))
     named = folder_in(tmp_path / "named", weights=weights, prefix="bert.")
     path = named / "model.safetensors"
     extra = {"bert.pooler.dense.weight": np.ones((12, 12), np.float32)}
     stored = {theirs: weights[ours] for ours, theirs, _ in hf_names(CONFIG)}
     write_weights(path, {**stored, **extra, "cls.predictions.bias": np.ones(4, np.float32)})
-    other = Bert.load(named)
-    for (name, one), (_, two) in zip(
-        plain.named_parameters(), other.named_parameters(), strict=True
-    ):
-        assert torch.equal(one, two), name
-    assert not any(one.requires_grad for one in plain.parameters())
+    _, other = load_weights(named)
+    assert plain.keys() == other.keys()
+    for name, array in plain.items():
+        assert np.array_equal(array, other[name]), name
 
 
-def test_half_precision_files_become_float32(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_half_precision_files_become_float32(tmp_path: Path, dtype: str) -> None:
     weights = weights_of()
     folder = folder_in(tmp_path, weights=weights)
-    halves = {theirs: weights[ours].astype(np.float16) for ours, theirs, _ in hf_names(CONFIG)}
-    said = [(name, "F16", tensor.shape) for name, tensor in halves.items()]
-    data = b"".join(tensor.tobytes() for tensor in halves.values())
-    (folder / "model.safetensors").write_bytes(encode_header(said, {}) + data)
-    model = Bert.load(folder)
-    assert model.embedding.weight.dtype is torch.float32
-    wanted = weights["embedding.weight"].astype(np.float16).astype(np.float32)
-    assert np.array_equal(model.embedding.weight.numpy(), wanted)
+
+    def half(array: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+        if dtype == "F16":
+            return array.astype(np.float16)
+        return (array.view(np.uint32) >> 16).astype(np.uint16)
+
+    stored = {
+        theirs: half(np.asarray(weights[ours], np.float32)) for ours, theirs, _ in hf_names(CONFIG)
+    }
+    header = [(name, dtype, array.shape) for name, array in stored.items()]
+    data = b"".join(array.tobytes() for array in stored.values())
+    (folder / "model.safetensors").write_bytes(encode_header(header, {}) + data)
+    _, loaded = load_weights(folder)
+    original = np.asarray(weights["embedding.weight"], np.float32)
+    assert loaded["embedding.weight"].dtype == np.float32
+    assert np.allclose(loaded["embedding.weight"], original, rtol=8e-3)
+    assert not np.array_equal(loaded["embedding.weight"], original)
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     weights = weights_of()
     lacking = {name: each for name, each in weights.items() if "mlp.up.bias" not in name}
     with pytest.raises(ModelError, match=r"2 missing: .*intermediate\.dense\.bias"):
-        Bert.load(folder_in(tmp_path / "lacking", weights=lacking))
+        load_weights(folder_in(tmp_path / "lacking", weights=lacking))
     with pytest.raises(
         ModelError, match=r"has the shape \[12\], but config\.json requires \[12, 12\]"
     ):
         bad = {**weights, "blocks.0.attention.key.weight": np.ones(12, np.float32)}
-        Bert.load(folder_in(tmp_path / "bad", weights=bad))
+        load_weights(folder_in(tmp_path / "bad", weights=bad))
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_refusal_is_remembered_until_the_server_is_named(
         assert main(["ask", "How many copies do I keep?"]) == 0
         assert running.bodies() == []
         monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: pytest.fail("asked again"))
-    assert "ask.toml" in " ".join(capsys.readouterr().out.split())
+    assert "ask.toml" in "".join(capsys.readouterr().out.split())
     assert main(["ask", "How many copies do I keep?", "--model", f"{running.url}#writer"]) == 0
     assert len(running.bodies()) == 1
 

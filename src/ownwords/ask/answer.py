@@ -137,7 +137,7 @@ def answer(
             question, date_answer.passages, writer, on_text, seed, (date_answer.sentence,)
         ).answer()
     result = searcher.find(question, limit)
-    notes = tuple(substitution.note for substitution in result.substitutions)
+    notes = result.notes()
     searched_question = result.searched_question(question)
     if result.is_weak or not result.passages:
         shown(())

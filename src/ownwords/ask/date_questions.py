@@ -2,14 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from ownwords.archive.report.formatting import count, quoted
+from ownwords.ask import date_patterns as patterns
 from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex
 from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.periods import find_period
+from ownwords.ask.periods import find_period, unread_period
 from ownwords.ask.post_counts import PostCounts, Topic
 from ownwords.ask.query_terms import normalized_question
 
@@ -17,41 +18,15 @@ _LONGEST = 300  # characters; longer questions ask for more than a date
 _TIES = 3  # ties named one by one; above that, only their number is given
 _RECENT = 3  # posts for "lately"
 _MOST_MONTHS = 24  # months listed one by one; above that, years are listed
-_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_COUNTED = {word: number for number, word in enumerate(_NUMBERS, 2)}
-
-_POST = r"(?:blog ?)?(?:posts?|articles?|entry|entries|essays?|columns?|pieces?|texts?)"
-_WROTE = r"(?:wrote|written|write|published|publish|posted|post|blogged|blog)"
-_I_WROTE = rf"(?: (?:that )?(?:did i|have i|do i|i have|i've|i)(?: ever)? {_WROTE})?"
-_SAID = (
-    r"(?:(?:mention|mentioned|mentioning|write|written|wrote|writing|talk|talked|talking|say|said"
-    r"|saying|speak|spoke|spoken|speaking|discuss|discussed|discussing|blog|blogged|blogging"
-    r"|post|posted|posting|publish|published|publishing)(?: about| of| on)?"
-    r"|(?:use|used) the words?|(?:refer|referred) to)"
-)
-_OF = (
-    r"(?:(?:mention|mentioned|discuss|discussed)|(?:write|written|wrote|talk|talked|say|said|speak"
-    r"|spoke|spoken|blog|blogged|post|posted|publish|published) (?:about|of|on)) (?P<topic>.+?)"
-)
-_THOUGHT = rf"(?:{_SAID}|(?:think|thought|thinking)(?: about| of)?)"
-_TOPIC = (
-    r"(?: (?:about|on|of|regarding|concerning|mentioning|containing|with"
-    r"|(?:that|which) (?:mentions?|contains?|(?:is|are|was|were) about)) (?P<topic>.+))?"
-)
-_FIRST = r"(?P<which>first|earliest|oldest|last|latest|newest|most recent)"
-_ORDINALS = tuple("second third fourth fifth sixth seventh eighth ninth tenth".split())  # noqa: SIM905
-_NTH = rf"(?P<nth>{'|'.join(_ORDINALS)}|\d{{1,4}}(?:st|nd|rd|th))"
-_EACH = r" (?:(?:in )?(?:each|every)|per|a|by) (?P<each>year|month)"
-_LATELY = ("recently", "most recently", "lately")
-_OLDEST = ("first", "earliest", "oldest", "start", "begin", "started", "began")
-_PLEASE = r"(?:please )?(?:(?:can|could) you )?(?:(?:tell me|show me|show|list|give me) )?(?:all )?"
+_COUNTED = {word: number for number, word in enumerate(patterns.NUMBERS, 2)}
 
 
 @dataclass(frozen=True, slots=True)
 class DateAnswer:
     """An answer from the dates and counts of the posts, with passages of these posts.
 
-    If not `is_complete`, the sentence only names the posts that the question is about.
+    If not `is_complete`, the sentence only names the posts that the question is about; without
+    passages, it only says what was not understood or not found, and the search goes on.
     """
 
     sentence: str
@@ -69,55 +44,76 @@ def answer_from_dates(
     text = normalized_question(question).rstrip(" ?!.").replace("’", "'")
     if len(text) > _LONGEST:
         return None
-    period, rest = find_period(text, today or date.today())
-    for pattern, answer in _ANSWERS:
-        if match := pattern.fullmatch(rest or "posts"):
-            groups = match.groupdict()
-            groups["topic"] = groups.get("topic") or groups.get("mentioned")
-            if answered := answer(PostCounts(index, period, limit), groups):
-                return answered
+    period, rest = find_period(patterns.simplified(text), today or date.today())
+    counting = PostCounts(index, period, limit)
+    if period is None and (unread := unread_period(rest)):
+        known = patterns.simplified(rest.replace(unread, " "))
+        if any(pattern.fullmatch(known) for some, _ in _ANSWERS for pattern in some):
+            return DateAnswer(
+                f"“{unread}” was not understood as a time: name a year, a month of a year, or a"
+                " day.",
+                is_complete=False,
+            )
+    for groups, answer in _readings(patterns.simplified(rest) or "posts"):
+        if answered := answer(counting, groups):
+            return answered
     return None
 
 
 Groups = dict[str, str | None]
 
 
+def _readings(text: str) -> Iterator[tuple[Groups, "_Answer"]]:
+    """The ways in which a question can be understood, likeliest first."""
+    for some, answer in _ANSWERS:
+        for pattern in some:
+            if match := pattern.fullmatch(text):
+                groups = match.groupdict()
+                yield groups | {"topic": groups.get("topic") or groups.get("mentioned")}, answer
+
+
 def _first_or_last(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     topic = counting.topic(groups.get("topic"))
-    posts = [post for post in counting.posts(topic) if post.day]
+    every = counting.posts(topic)
+    posts = [post for post in every if post.day]
     if not posts:
-        return _no_posts(counting, topic)
-    if (which := _group(groups, "which")) in _LATELY:
-        many = _RECENT
+        return _no_dates(counting, topic, every)
+    if (which := _group(groups, "which")) in patterns.LATELY:
+        many = 1 if topic else _RECENT
     else:
         several = _group(groups, "several")
         many = _COUNTED.get(several) or (int(several) if several.isdecimal() else 1)
-    is_first = which in _OLDEST
+    is_first = not which or which in patterns.OLDEST
     chosen = posts[:many] if is_first else posts[-many:][::-1]
     which = f"Your {'first' if is_first else 'last'}"
     when = _when(counting)
+    undated = _undated(every, posts)
     if len(chosen) == 1:
-        sentence = f"{which} post{when}{_about(topic, 1)} is {_post_label(chosen[0])}."
+        sentence = f"{which} post{when}{_about(topic, 1)} is {_post_label(chosen[0])}{undated}."
     else:
         listed = _joined([_post_label(post) for post in chosen])
-        sentence = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}."
+        sentence = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}{undated}."
     return DateAnswer(sentence, counting.passages(chosen, topic))
 
 
 def _nth(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     topic = counting.topic(groups.get("topic"))
-    posts = [post for post in counting.posts(topic) if post.day]
+    every = counting.posts(topic)
+    posts = [post for post in every if post.day]
     ordinal = _group(groups, "nth")
-    place = int(ordinal[:-2]) if ordinal[0].isdecimal() else _ORDINALS.index(ordinal) + 2
+    place = int(ordinal[:-2]) if ordinal[0].isdecimal() else patterns.ORDINALS.index(ordinal) + 2
     if not posts or not place:
-        return _no_posts(counting, topic)
+        return _no_dates(counting, topic, every)
+    undated = _undated(every, posts)
     about = f"{_when(counting)}{_about(topic, len(posts))}"
     if place > len(posts):
-        return DateAnswer(f"You wrote {count(len(posts), 'post')}{about}, but no {ordinal} one.")
+        wrote = f"You wrote {count(len(posts), 'post')}{about}{undated}"
+        return DateAnswer(f"{wrote}, but no {ordinal} one.")
     post = posts[place - 1]
     about = f"{_when(counting)}{_about(topic, 1)}"
     return DateAnswer(
-        f"Your {ordinal} post{about} is {_post_label(post)}.", counting.passages([post], topic)
+        f"Your {ordinal} post{about} is {_post_label(post)}{undated}.",
+        counting.passages([post], topic),
     )
 
 
@@ -132,7 +128,7 @@ def _by_time(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     posts = counting.posts(topic)
     with_date = [post for post in posts if post.day]
     if not with_date:
-        return _no_posts(counting, topic)
+        return _no_dates(counting, topic, posts)
     by_month = Counter(post.day[:7] for post in with_date)
     is_monthly = _group(groups, "each") == "month" and len(by_month) <= _MOST_MONTHS
     counts = by_month if is_monthly else Counter(post.day[:4] for post in with_date)
@@ -189,16 +185,28 @@ def _longest(counting: PostCounts, groups: Groups) -> DateAnswer | None:
 
 def _in_a_period(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     topic = counting.topic(groups.get("topic"))
-    posts = counting.posts(topic)
-    if counting.period is None or (topic and not posts):
-        # The author may have written about it later: leave the question to the search.
+    if counting.period is None:
         return None
-    if not posts:
-        return _no_posts(counting, None)
+    if not (posts := counting.posts(topic)):
+        return _elsewhere(counting, topic) if topic else _no_posts(counting, None)
     sentence = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
     passages = counting.passages(posts, topic)
     shown = f"; these are the first {len(passages)}" if len(passages) < len(posts) else ""
     return DateAnswer(f"{sentence}{shown}.", passages, is_complete=topic is None)
+
+
+def _elsewhere(counting: PostCounts, topic: Topic) -> DateAnswer:
+    """A topic that no post of the period mentions, which may be written about in another."""
+    posts = counting.all_posts(topic)
+    sentence = f"No post{_when(counting)} mentions {topic.label}"
+    if posts:
+        of = (
+            f"{count(len(posts), 'post')} of other times"
+            if any(p.day for p in posts)
+            else (f"{count(len(posts), 'post')} without a date")
+        )
+        sentence += f"; {of} {_do(len(posts))}"
+    return DateAnswer(f"{sentence}.", counting.passages(posts, topic), is_complete=False)
 
 
 def _when_written(counting: PostCounts, groups: Groups) -> DateAnswer | None:
@@ -213,9 +221,10 @@ def _when_written(counting: PostCounts, groups: Groups) -> DateAnswer | None:
 
 def _when_most(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     topic = counting.topic(groups.get("topic"))
-    posts = [post for post in counting.posts(topic) if post.day]
+    every = counting.posts(topic)
+    posts = [post for post in every if post.day]
     if not posts:
-        return _no_posts(counting, topic)
+        return _no_dates(counting, topic, every)
     digits = 7 if _group(groups, "unit") == "month" else 4
     counts = Counter(post.day[:digits] for post in posts)
     most = max(counts.values())
@@ -230,16 +239,43 @@ def _when_most(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     return DateAnswer(f"You wrote most in {_joined(times)}: {posted}{each}.")
 
 
+def _no_dates(
+    counting: PostCounts, topic: Topic | None, posts: Sequence[IndexedPost]
+) -> DateAnswer:
+    """The answer where no post has a date; `posts` are those that match all the same."""
+    if not posts:
+        return _no_posts(counting, topic)
+    wrote = f"You wrote {count(len(posts), 'post')}{_about(topic, len(posts))}"
+    return DateAnswer(f"{wrote}{_span(posts)}.", counting.passages(posts, topic))
+
+
 def _no_posts(counting: PostCounts, topic: Topic | None) -> DateAnswer:
-    every = [post for post in counting.all_posts() if post.day]
+    every = counting.all_posts(topic)
+    dated = [post for post in every if post.day]
+    undated = len(every) - len(dated)
     if topic:
-        return DateAnswer(f"No post{_when(counting)} mentions {topic.label}.")
+        sentence = f"No post{_when(counting)} mentions {topic.label}"
+        if undated:  # and a period, in which it may or may not be
+            sentence += f"; {count(undated, 'post')} without a date {_do(undated)}"
+        return DateAnswer(f"{sentence}.")
     sentence = f"You wrote no post{_when(counting)}"
-    if not every:
-        return DateAnswer(
-            f"{sentence}: none of them has a date." if counting.period else f"{sentence}."
-        )
-    return DateAnswer(f"{sentence}: yours are from {_day(every[0].day)} to {_day(every[-1].day)}.")
+    if not dated:
+        if not counting.period:
+            return DateAnswer(f"{sentence}.")
+        none = f"none of your {count(undated, 'post')} has a date" if undated else "you have none"
+        return DateAnswer(f"It is not known what you wrote{_when(counting)}: {none}.")
+    without = f", {undated} without a date" if undated else ""
+    first, last = _day(dated[0].day), _day(dated[-1].day)
+    return DateAnswer(f"{sentence}: yours are from {first} to {last}{without}.")
+
+
+def _undated(posts: Sequence[IndexedPost], dated: Sequence[IndexedPost]) -> str:
+    undated = len(posts) - len(dated)
+    return f", not counting {undated} without a date" if undated else ""
+
+
+def _do(posts: int) -> str:
+    return "does" if posts == 1 else "do"
 
 
 def _group(groups: Groups, name: str) -> str:
@@ -258,14 +294,16 @@ def _span(posts: Sequence[IndexedPost]) -> str:
     """The dates of the first and the last post, and the number of undated ones."""
     days = [post.day for post in posts if post.day]
     undated = len(posts) - len(days)
+    if not days:
+        return ", which has no date" if len(posts) == 1 else ", none of which has a date"
     parts: list[str] = []
     if len(days) > 1:
         parts.append(f"from {_day(days[0])} to {_day(days[-1])}")
-    elif days:
+    else:
         parts.append(f"of {_day(days[0])}")
     if undated:
-        parts.append(f"{undated} without a date" if days else "without a date")
-    return f", {', '.join(parts)}" if parts else ""
+        parts.append(f"{undated} without a date")
+    return f", {', '.join(parts)}"
 
 
 def _post_label(post: IndexedPost) -> str:
@@ -286,111 +324,17 @@ def _joined(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(_PLEASE + text, re.IGNORECASE)
-
-
-_ANSWERS: tuple[tuple[re.Pattern[str], Callable[[PostCounts, Groups], DateAnswer | None]], ...] = (
-    (
-        _pattern(
-            rf"(?:(?:what|which|where|when) (?:is|was|are|were) )?(?:(?:my|the|your) )?(?:very )?"
-            rf"{_FIRST}(?: (?P<several>\d\d?|{'|'.join(_NUMBERS)}))? {_POST}{_I_WROTE}"
-            rf"(?:{_TOPIC}| about)"
-        ),
-        _first_or_last,
-    ),
-    (
-        _pattern(
-            r"when (?:did|have) i (?P<which>first|last|start|begin)(?: to)?"
-            rf" {_SAID}(?: (?P<topic>.+))?"
-        ),
-        _first_or_last,
-    ),
-    (
-        _pattern(
-            rf"when (?:was|is) the {_FIRST} time (?:that )?i(?: ever)? {_SAID}(?: (?P<topic>.+))?"
-        ),
-        _first_or_last,
-    ),
-    (
-        _pattern(r"when (?:was|is|were) (?P<topic>.+) (?P<which>first|last) mentioned"),
-        _first_or_last,
-    ),
-    (
-        _pattern(
-            rf"(?:what|which {_POST}) (?:did|have) i(?: ever)? {_SAID}"
-            rf" (?P<which>first|last|{'|'.join(_LATELY)}){_TOPIC}"
-        ),
-        _first_or_last,
-    ),
-    (
-        _pattern(
-            rf"(?:(?:what|which|when) (?:is|was) )?(?:my|the|your) {_NTH} {_POST}{_I_WROTE}{_TOPIC}"
-        ),
-        _nth,
-    ),
-    (
-        _pattern(
-            rf"how (?:often|many times|many {_POST}) (?:did|do|have) i(?: ever)? {_SAID}"
-            rf"(?: (?P<topic>.+?))?{_EACH}"
-        ),
-        _by_time,
-    ),
-    (_pattern(rf"(?:how many )?{_POST}{_I_WROTE}{_TOPIC}{_EACH}"), _by_time),
-    (
-        _pattern(rf"(?:in )?(?:which|what) (?P<each>year|month)s? (?:did|have) i(?: ever)? {_OF}"),
-        _by_time,
-    ),
-    (
-        _pattern(
-            rf"how (?:often|many times) (?:did|do|have) i(?: ever)? {_SAID}(?: (?P<topic>.+))?"
-        ),
-        _how_often,
-    ),
-    (
-        _pattern(
-            r"how (?:often|many times) (?:is|was|are|were|does|do|did) (?P<topic>.+)"
-            r" (?:mentioned|named|come up|appear|occur|turn up)"
-        ),
-        _how_often,
-    ),
-    (
-        _pattern(
-            rf"how many {_POST}(?: (?:are|were) there| exist)?{_I_WROTE}(?: in all)?"
-            rf"(?:{_TOPIC}| (?:mention|contain|are about|were about) (?P<mentioned>.+))"
-        ),
-        _how_many,
-    ),
-    (_pattern(rf"how many words{_I_WROTE}(?: in all)?"), _how_many_words),
-    (
-        _pattern(
-            r"(?:(?:what|which) (?:is|was) )?(?:(?:my|the|your) )?(?P<which>longest|shortest)"
-            rf" {_POST}{_I_WROTE}{_TOPIC}"
-        ),
-        _longest,
-    ),
-    (
-        _pattern(
-            r"(?:in )?(?:which|what) (?P<unit>year|month) (?:did|have) i"
-            rf" {_WROTE}(?: the)? most(?: {_POST}| often)?{_TOPIC}"
-        ),
-        _when_most,
-    ),
-    (
-        _pattern(rf"(?:what|which {_POST}) (?:did|have) i(?: ever)? {_THOUGHT}(?: (?P<topic>.+))?"),
-        _in_a_period,
-    ),
-    (
-        _pattern(
-            rf"(?:(?:what|which) )?(?:(?:is|was|are|were) )?(?:(?:my|the|your) )?{_POST}"
-            rf"{_I_WROTE}{_TOPIC}"
-        ),
-        _in_a_period,
-    ),
-    (_pattern(rf"what was i {_THOUGHT}"), _in_a_period),
-    (_pattern(rf"when (?:did|have|do) i(?: ever)? {_OF}"), _when_about),
-    (
-        _pattern(rf"when (?:did i {_WROTE}|was) (?:the {_POST} )?(?P<title>.+?)(?: {_WROTE})?"),
-        _when_written,
-    ),
+_Answer = Callable[[PostCounts, Groups], DateAnswer | None]
+_ANSWERS: tuple[tuple[tuple[re.Pattern[str], ...], _Answer], ...] = (
+    (patterns.FIRST_OR_LAST, _first_or_last),
+    (patterns.NTH, _nth),
+    (patterns.BY_TIME, _by_time),
+    (patterns.HOW_OFTEN, _how_often),
+    (patterns.HOW_MANY, _how_many),
+    (patterns.HOW_MANY_WORDS, _how_many_words),
+    (patterns.LONGEST, _longest),
+    (patterns.WHEN_MOST, _when_most),
+    (patterns.IN_A_PERIOD, _in_a_period),
+    (patterns.WHEN_ABOUT, _when_about),
+    (patterns.WHEN_WRITTEN, _when_written),
 )

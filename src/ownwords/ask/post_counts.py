@@ -10,7 +10,12 @@ from ownwords.ask.periods import Period
 from ownwords.ask.query_terms import QueryTerm, QueryTerms, quotations, words_of
 from ownwords.ask.term_statistics import TermStatistics
 
-_ARTICLE = re.compile(r"^(?:(?:the|an?|my|our|your|this|that|these|those)\s+)+", re.IGNORECASE)
+_ARTICLE = re.compile(
+    r"^(?:(?:the|an?|my|our|your|this|that|these|those)\s+)+(?:words?\s+)?", re.IGNORECASE
+)
+# An address, a path or a file name; what is in it is no mention.
+_MARK = "\x01"
+_NAME = re.compile(r"(?:\S*/)\S*|\S*\.[a-z][a-z0-9]{1,4}(?![\w.])\S*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +47,9 @@ class PostCounts:
             and (self.period is None or self.period.holds(post.day))
         ]
 
-    def all_posts(self) -> list[IndexedPost]:
-        """The author's posts of all periods."""
-        return PostCounts(self.index, None, self._limit).posts()
+    def all_posts(self, topic: Topic | None = None) -> list[IndexedPost]:
+        """The author's posts of all periods that mention the topic."""
+        return PostCounts(self.index, None, self._limit).posts(topic)
 
     def titled(self, title: str) -> set[str]:
         """The documents with this title, ignoring case and punctuation."""
@@ -71,18 +76,10 @@ class PostCounts:
         documents = {post.document for post in posts}
         titles: dict[str, int] = {}
         total = 0
-        with self.index.reading() as db:
-            rows = db.execute(
-                "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
-                " highlight(chunk_search, 3, char(1), '')"
-                " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
-                " WHERE chunk_search MATCH ? AND c.whose = 'own'",
-                (topic.match,),
-            )
-            for document, title, text in rows:
-                if document in documents:
-                    titles[document] = title.count("\x01")
-                    total += text.count("\x01")
+        for document, title, _, text in self._marked(topic):
+            if document in documents:
+                titles[document] = _mentions(title)
+                total += _mentions(text)
         return total + sum(titles.values())
 
     def passages(
@@ -108,10 +105,21 @@ class PostCounts:
         return tuple(self.index.passages(ranked, dict.fromkeys(ids, ("date",))))
 
     def _documents(self, topic: Topic) -> set[str]:
+        return {document for document, *parts in self._marked(topic) if any(map(_mentions, parts))}
+
+    def _marked(self, topic: Topic) -> list[tuple[str, str, str, str]]:
+        """(document, title, heading, text) of the author's chunks with the topic marked."""
         with self.index.reading() as db:
-            rows = db.execute(
-                "SELECT DISTINCT c.document FROM chunk_search JOIN chunks c"
-                " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ? AND c.whose = 'own'",
+            return db.execute(
+                "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
+                " highlight(chunk_search, 1, char(1), ''),"
+                " highlight(chunk_search, 3, char(1), '')"
+                " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
+                " WHERE chunk_search MATCH ? AND c.whose = 'own'",
                 (topic.match,),
-            )
-            return {row[0] for row in rows}
+            ).fetchall()
+
+
+def _mentions(marked: str) -> int:
+    """The marked places that are not in the name of a file or an address."""
+    return _NAME.sub("", marked).count(_MARK) if _MARK in marked else 0

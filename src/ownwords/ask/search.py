@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from ownwords.archive.report import formatting as say
-from ownwords.ask.embedders import nearest_rows
 from ownwords.ask.index import SearchIndex, folded
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.query_terms import (
@@ -18,9 +19,10 @@ from ownwords.ask.query_terms import (
     normalized_question,
     quotations,
 )
-from ownwords.ask.rank_fusion import reciprocal_rank_fusion
+from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
 from ownwords.ask.synonyms import synonyms_of
 from ownwords.ask.term_statistics import TermStatistics
+from ownwords.ask.vector_store import Floats, Ids
 from ownwords.ask.vocabulary import IndexVocabulary
 from ownwords.core.errors import ConfigError
 
@@ -28,14 +30,12 @@ if TYPE_CHECKING:
     from ownwords.ask.embedders import Embedder
 
 SearchMode = Literal["text", "vectors", "both", ""]
-Ranking = list[tuple[int, float]]  # ids of chunks and their scores, best first
 
 MOST_OF_A_POST = 3  # passages, so that one long post cannot push out the others
 
 # BM25 weights of title, heading, date and text.
 _WEIGHTS = (5.0, 2.0, 1.0, 1.0)
 _WITHOUT_TITLES = "{heading date text} : "
-_RANKED = 60  # chunks of a ranking
 _AT_ONCE = 16
 # Chunks are looked up by the rarest words, up to this many matches in all: BM25 is computed for
 # each match, and common words say little.
@@ -50,17 +50,19 @@ _OTHERS_FACTOR = 0.8
 # A chunk gains this share of the scores of the 2 best other chunks of its post.
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
-# Threshold for the BM25 score of the best passage, relative to the summed IDF of the question's
-# words and multiplied by the share of that IDF that occurs in any post. Chosen on 150 questions
-# that two archives answer (5% refused) and 276 that they do not answer (92% refused).
+# Without vectors a result is weak below this `_strength`. Chosen on 150 questions that two archives
+# answer (5% refused) and 276 that they do not answer (92% refused).
 _ENOUGH = 0.45
-# Cosine threshold of relevance for all-MiniLM-L6-v2.
-_NEAR_ENOUGH = 0.4
+# With vectors it is weak if the best cosine + `_STRENGTH_SHARE` * strength is below `_NEAR_ENOUGH`.
+# Chosen for all-MiniLM-L6-v2 on questions about three archives: of 51 that they answer 1 is
+# refused, of 15 about other things all are.
+_STRENGTH_SHARE, _NEAR_ENOUGH = 0.1, 0.38
 # With fewer than 50 chunks IDF means little: half of the words in one chunk are enough.
 _FEW, _HALF = 50, 0.5
 _MOST_NAMED = 4  # terms named in the reason for a weak result
 _LONGEST_NAMED = 40  # characters of each
 _MOST_SUBSTITUTED = 12  # words without a match to substitute
+_NO_VECTORS = (np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class RetrievalResult:
     """The passages of a search, best first; even a weak result may have some.
 
     If `is_weak`, nothing relevant was found: `why` gives the reason, and `nearest` has a passage of
-    each of the closest posts.
+    each of the closest posts. `absent` are the question's words that none of the passages contains.
     """
 
     passages: tuple[RetrievedPassage, ...]
@@ -91,6 +93,14 @@ class RetrievalResult:
     why: str = ""
     nearest: tuple[RetrievedPassage, ...] = ()
     substitutions: tuple[WordSubstitution, ...] = ()
+    absent: tuple[QueryTerm, ...] = ()
+
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know: words that were substituted, and words that are absent."""
+        notes = [substitution.note for substitution in self.substitutions]
+        if self.absent:
+            notes.append(f"None of these passages contains {_quoted_list(self.absent, 'or')}.")
+        return tuple(notes)
 
     def searched_question(self, question: str) -> str:
         """The question with the words that replaced those no post contains."""
@@ -122,15 +132,13 @@ class ArchiveSearcher:
         terms = QueryTerms.of(question)
         counts = self._counts(terms)
         by_text = self._rank_by_text(counts, titles) if how != "vectors" else []
-        by_vectors = self._rank_by_vectors(question) if how != "text" else []
+        with_vector, cosines = self._cosines(question) if how != "text" else _NO_VECTORS
+        by_vectors = nearest(with_vector, cosines, RANKED)
+        strength = self._strength(counts, by_text)
         phrase_chunks = self._occurrences.chunks_with_all(terms.phrases) if terms.phrases else []
         title_chunks, is_title = self._title_matches(question, by_text) if titles else ([], False)
 
-        ranking = by_text or by_vectors
-        if how == "both":
-            ranking = reciprocal_rank_fusion(
-                [[id_ for id_, _ in ranked] for ranked in (by_text, by_vectors)]
-            )
+        ranking = by_vectors if how == "vectors" else fuse(by_text, with_vector, cosines, strength)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
             "title": set(title_chunks),
@@ -140,13 +148,16 @@ class ArchiveSearcher:
         }
         passages = self._top_passages(ranking, limit, found_by)
         why = (
-            "" if is_title else self._weak_reason(terms, counts, phrase_chunks, by_text, by_vectors)
+            ""
+            if is_title
+            else self._weak_reason(terms, counts, phrase_chunks, strength, by_vectors)
         )
         substitutions = self._substitutions(counts)
         if why and asks_for_overview(question):
             return RetrievalResult((), True, OVERVIEW)
         if not why:
-            return RetrievalResult(tuple(passages), substitutions=substitutions)
+            absent = () if is_title else self._absent(counts, passages)
+            return RetrievalResult(tuple(passages), substitutions=substitutions, absent=absent)
         firsts = {passage.document: passage for passage in reversed(passages)}
         near = [passage for passage in passages if firsts[passage.document] is passage][:_NEAREST]
         return RetrievalResult(
@@ -202,20 +213,29 @@ class ArchiveSearcher:
                     _OTHERS_FACTOR,
                     *_WEIGHTS,
                     wanted if titles else _WITHOUT_TITLES + f"({wanted})",
-                    _RANKED,
+                    RANKED,
                 ),
             )
             return _with_post_scores(rows.fetchall())
 
-    def _rank_by_vectors(self, question: str) -> Ranking:
+    def _cosines(self, question: str) -> tuple[Ids, Floats]:
+        """The chunks with a vector, in order, and their cosines to the question."""
         original = normalized_question(question)
         if self.embedder is None or not original:
-            return []
-        ids, rows = self.index.vectors(self.embedder.name)
-        if not len(ids):
-            return []
-        places, cosines = nearest_rows(rows, self.embedder.embed([original])[0], _RANKED)
-        return [(int(ids[at]), cosine) for at, cosine in zip(places, cosines, strict=True)]
+            return _NO_VECTORS
+        vectors = self.index.vectors(self.embedder.name)
+        return vectors.cosines(self.embedder.embed([original])[0]) if len(vectors) else _NO_VECTORS
+
+    def _absent(
+        self, counts: Mapping[QueryTerm, int], passages: Sequence[RetrievedPassage]
+    ) -> tuple[QueryTerm, ...]:
+        """The words of the question that none of the passages contains."""
+        ids = [passage.id for passage in passages]
+        return tuple(
+            term
+            for term, number in counts.items()
+            if not number or not self._occurrences.chunks_with(term, ids)
+        )
 
     def _title_matches(self, question: str, ranking: Ranking) -> tuple[list[int], bool]:
         """The best chunk of each post whose title is in the question, and whether one is exact.
@@ -269,7 +289,7 @@ class ArchiveSearcher:
         terms: QueryTerms,
         counts: Mapping[QueryTerm, int],
         phrase_chunks: Sequence[int],
-        by_text: Ranking,
+        strength: float,
         by_vectors: Ranking,
     ) -> str:
         """Why the passages are not relevant; empty if they are."""
@@ -277,31 +297,34 @@ class ArchiveSearcher:
             return "the question has no word to search for"
         if terms.phrases and not phrase_chunks:
             return f"no post contains {_quoted_list(terms.phrases, 'and')} word for word"
-        if terms.phrases or (by_vectors and by_vectors[0][1] >= _NEAR_ENOUGH):
+        if terms.phrases or (strength >= _ENOUGH and not by_vectors):
             return ""
-        missing = [term for term, count in counts.items() if not count]
-        if self._scores_enough(counts, missing, by_text):
+        if by_vectors and by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH:
             return ""
-        if missing:
+        if missing := [term for term, count in counts.items() if not count]:
             return f"no post contains {_quoted_list(missing, 'or')}"
         together = " together" if len(counts) > 1 else ""
         return f"no passage is about {_quoted_list(list(counts), 'and')}{together}"
 
-    def _scores_enough(
-        self, counts: Mapping[QueryTerm, int], missing: Sequence[QueryTerm], by_text: Ranking
-    ) -> bool:
+    def _strength(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> float:
+        """How much of what the question says the best passage says, from 0 to 1.
+
+        The BM25 score of the best passage, relative to the summed IDF of the question's words and
+        multiplied by the share of that IDF that occurs in any post.
+        """
         if not by_text:
-            return False
+            return 0.0
         if self._occurrences.chunks() < _FEW:
             ids = [id_ for id_, _ in by_text]
             chunks_held = Counter(
                 id_ for term in counts for id_ in self._occurrences.chunks_with(term, ids)
             )
-            return max(chunks_held.values(), default=0) >= _HALF * len(counts)
+            words = max(chunks_held.values(), default=0) / len(counts)
+            return min(1.0, words * _ENOUGH / _HALF)
         rarity = {term: self._occurrences.rarity(count) for term, count in counts.items()}
-        says = sum(rarity.values())
-        known = 1.0 - sum(rarity[term] for term in missing) / says
-        return by_text[0][1] / says * known >= _ENOUGH
+        every = sum(rarity.values())
+        present = sum(rarity[term] for term, count in counts.items() if count)
+        return min(1.0, by_text[0][1] / every * present / every)
 
 
 def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:

@@ -6,24 +6,26 @@
     sentence_bert_config.json         the maximum number of tokens of a text
     1_Pooling/config.json             mean of all tokens, or the first one
 
-The folder is checked when it is opened; PyTorch is imported and the weights are read when the
-first text is embedded.
+The folder is checked when it is opened; the weights are read when the first text is embedded. The
+compiled library computes, or NumPy where it is missing; PyTorch is not needed.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.fingerprint import digest
+from ownwords.core.hardware import usable_cores
+from ownwords.models.bert import Bert, Pooling, load_weights
 from ownwords.models.configs.bert import BertConfig
 from ownwords.models.directory import tokens_digest
 from ownwords.models.safetensors_header import TensorInfo
@@ -36,23 +38,29 @@ from ownwords.models.untrusted_files import (
     read_json,
 )
 from ownwords.models.weight_mapping import find_tensors
+from ownwords.native.bindings import load_library
+from ownwords.native.encoder import NativeEncoder
 
 if TYPE_CHECKING:
-    from ownwords.models.bert import Bert
     from tokenizers import Tokenizer
 
 MODULES = "modules.json"
 _TRANSFORMER, _POOLING, _NORMALIZE = "Transformer", "Pooling", "Normalize"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MOST_TOKENIZER_BYTES = 64 << 20
-_TOKENS_AT_ONCE = 4096  # per batch: enough for all cores, few enough for the cache
-_FEW_TOKENS = 256  # a question, for example; too few to share among threads
+# Per call: enough to read each weight once for many tokens, few enough for the cache.
+_TOKENS_AT_ONCE = 512
 _SAMPLES, _SAMPLE_BYTES = 64, 1024  # of the weights, for the fingerprint
 _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
 
 Vectors = npt.NDArray[np.float32]
-Pooling = Literal["mean", "cls"]
+
+
+class _Encoder(Protocol):
+    """Makes unit vectors of token ids; several threads may call it at once."""
+
+    def vectors(self, texts: Sequence[Sequence[int]]) -> Vectors: ...
 
 
 class SentenceModel:
@@ -83,22 +91,19 @@ class SentenceModel:
         key = digest(data, tokens, weights, self._pooling, str(self.max_tokens))
         self.name = f"{name or folder.resolve().name} {key[:8]}"
         self._lock = Lock()
-        if find_spec("torch") is None:
-            raise OwnwordsError(
-                "vectors of meaning take PyTorch, which is not installed",
-                hint='pip install "ownwords[train]", or search without --embed',
-            )
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A unit vector for each text, as rows in order."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
         ids = self._ids(texts)
-        model = self._model
-        if sum(map(len, ids)) <= _FEW_TOKENS:
-            with self._lock, _one_thread():
-                return self._rows(model, ids)
-        return self._rows(model, ids)
+        batches = list(_batches([len(text) for text in ids]))
+        parts = [ids[begin:end] for begin, end in batches]
+        encoder = self._encoder
+        if len(parts) == 1:  # a question, for example
+            return encoder.vectors(ids)
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            return np.concatenate(list(threads.map(encoder.vectors, parts)))
 
     def count(self, texts: Sequence[str]) -> int:
         """The number of tokens used of these texts, at most `max_tokens` of each."""
@@ -125,57 +130,28 @@ class SentenceModel:
             )
         return [encoding.ids for encoding in encoded]
 
-    def _rows(self, model: "Bert", ids: Sequence[Sequence[int]]) -> Vectors:
-        import torch  # noqa: PLC0415
-
-        rows = np.empty((len(ids), self.dimensions), np.float32)
-        for which in _batches([len(one) for one in ids]):
-            max_tokens = len(ids[which[0]])
-            # Padding is masked by `lengths`, so any id will do.
-            padded = [[*ids[at], *[0] * (max_tokens - len(ids[at]))] for at in which]
-            lengths = torch.tensor([len(ids[at]) for at in which])
-            rows[which] = model.vectors(torch.tensor(padded), lengths, self._pooling).numpy()
-        return rows
-
     @cached_property
-    def _loaded(self) -> "Bert":
-        # Importing takes seconds, so it waits until vectors are needed.
-        from ownwords.models.bert import Bert  # noqa: PLC0415
-
-        # Not on a GPU: a training run may need all of its memory.
-        return Bert.load(self._folder)
+    def _loaded(self) -> _Encoder:
+        config, weights = load_weights(self._folder)
+        if library := load_library():
+            return NativeEncoder(library, config, weights, pool_first=self._pooling == "cls")
+        return Bert(config, weights, self._pooling)
 
     @property
-    def _model(self) -> "Bert":
+    def _encoder(self) -> _Encoder:
         with self._lock:  # a server may start with two requests at once
             return self._loaded
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Make PyTorch use one thread within the block.
-
-    While a training run uses the cores, threads that synchronize at every layer are far slower
-    than a single one: embedding a question took 3 s with two threads and 17 ms with one.
-    """
-    import torch  # noqa: PLC0415
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of each batch, texts of similar length together, longest first."""
-    order = sorted(range(len(lengths)), key=lambda at: -lengths[at])
-    start = 0
-    while start < len(order):
-        rows = max(1, _TOKENS_AT_ONCE // max(1, lengths[order[start]]))
-        yield order[start : start + rows]
-        start += rows
+def _batches(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the range of the texts of each batch."""
+    begin = tokens = 0
+    for at, length in enumerate(lengths):
+        if at > begin and tokens + length > _TOKENS_AT_ONCE:
+            yield begin, at
+            begin, tokens = at, 0
+        tokens += length
+    yield begin, len(lengths)
 
 
 def _pooling_folder(folder: Path) -> str:
@@ -258,7 +234,7 @@ def _tokenizer(data: bytes, max_tokens: int, folder: Path) -> "Tokenizer":
     except ModuleNotFoundError as error:
         raise OwnwordsError(
             "vectors of meaning take the `tokenizers` library, which is not installed",
-            hint='pip install "ownwords[train]", or search without --embed',
+            hint='pip install "ownwords[embed]"',
         ) from error
     with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))

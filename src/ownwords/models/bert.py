@@ -1,149 +1,115 @@
-"""BERT, a bidirectional encoder, used here for sentence embeddings; inference only.
+"""BERT, a bidirectional encoder, used here for sentence embeddings; inference only, in NumPy.
 
 Devlin et al. 2018 (arXiv 1810.04805); pooled sentence embeddings as in Reimers and Gurevych 2019
-(arXiv 1908.10084). Shapes: B texts, T tokens, C width, H heads, D dimensions of a head.
+(arXiv 1908.10084). The reference of `native.encoder`, and what computes where no compiled library
+is there. Shapes: T tokens, C width, H heads, D dimensions of a head.
 """
 
-import itertools
+import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.layers import AttentionMask, Embedding, attend, split_heads
-from ownwords.models.safetensors import read_blocks
-from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.models.mmap_tensors import map_arrays
+from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import check_shapes, find_tensors, map_weights
 
 Pooling = Literal["mean", "cls"]
+Floats = npt.NDArray[np.float32]
 
 # Stored tensors that embeddings do not need: position and token type ids, pooler and heads.
 _BESIDE = re.compile(r"(bert\.)?(embeddings\.(position|token_type)_ids|pooler\..+)|cls\..+")
+# erf within 1.5e-7: Abramowitz and Stegun 7.1.26.
+_ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+_ERF_SLOPE = 0.3275911
 
 
-class BertAttention(nn.Module):
-    """Bidirectional attention; the mask excludes padding."""
+def load_weights(folder: Path) -> tuple[BertConfig, dict[str, Floats]]:
+    """The config and the weights of a Hugging Face directory, by our names, in float32.
 
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.head_dim = config.head_dim
-        self.query = nn.Linear(config.width, config.q_width)
-        self.key = nn.Linear(config.width, config.kv_width)
-        self.value = nn.Linear(config.width, config.kv_width)
-        self.output = nn.Linear(config.q_width, config.width)
+    Weights stored in float32 stay mapped. ModelError or ConfigError says what is missing, damaged
+    or does not fit.
+    """
+    config = BertConfig.from_hf(read_json(folder / "config.json"))
+    stored = {
+        name: each for name, each in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
+    }
+    mapped = map_weights(stored, config, folder)
+    check_shapes(mapped, config, folder)
+    arrays = map_arrays(each.stored for each in mapped)
+    return config, {
+        each.ours: _as_float(arrays[each.stored.name], each.stored.dtype) for each in mapped
+    }
 
-    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
-        query_BHTD, key_BHTD, value_BHTD = (
-            split_heads(layer(x_BTC), self.head_dim) for layer in (self.query, self.key, self.value)
+
+class Bert:
+    """BERT without heads: the ids of a text in, hidden states or one embedding out."""
+
+    def __init__(self, config: BertConfig, weights: Mapping[str, Floats], pooling: Pooling) -> None:
+        self.config, self._weights, self._pooling = config, weights, pooling
+
+    def vectors(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """Embeddings [texts, C] of length 1: the mean hidden state, or the first ("cls")."""
+        rows = np.empty((len(texts), self.config.width), np.float32)
+        for at, ids in enumerate(texts):
+            hidden_TC = self.forward(ids)
+            vector_C = hidden_TC[0] if self._pooling == "cls" else hidden_TC.mean(0)
+            rows[at] = vector_C / max(float(np.linalg.norm(vector_C)), 1e-12)
+        return rows
+
+    def forward(self, ids: Sequence[int]) -> Floats:
+        """The hidden states [T, C] of one text."""
+        w = self._weights
+        x_TC = w["embedding.weight"][list(ids)] + w["positions.weight"][: len(ids)]
+        x_TC = self._norm(x_TC + w["token_types.weight"][0], "embedding_norm")
+        for layer in range(self.config.layers):
+            name = f"blocks.{layer}"
+            x_TC = self._norm(x_TC + self._attention(x_TC, name), f"{name}.attention_norm")
+            hidden = _gelu(self._linear(x_TC, f"{name}.mlp.up"), is_tanh=self.config.gelu_tanh)
+            x_TC = self._norm(x_TC + self._linear(hidden, f"{name}.mlp.down"), f"{name}.mlp_norm")
+        return x_TC
+
+    def _attention(self, x_TC: Floats, name: str) -> Floats:
+        heads = (len(x_TC), self.config.heads, self.config.head_dim)
+        query_HTD, key_HTD, value_HTD = (
+            self._linear(x_TC, f"{name}.attention.{part}").reshape(heads).swapaxes(0, 1)
+            for part in ("query", "key", "value")
         )
-        attended_BTC = attend(query_BHTD, key_BHTD, value_BHTD, mask, self.head_dim**-0.5)
-        out_BTC: Tensor = self.output(attended_BTC)
-        return out_BTC
+        scores_HTT = query_HTD @ key_HTD.swapaxes(1, 2) / np.float32(self.config.head_dim**0.5)
+        weights_HTT = np.exp(scores_HTT - scores_HTT.max(-1, keepdims=True))
+        weights_HTT /= weights_HTT.sum(-1, keepdims=True)
+        attended_TC = (weights_HTT @ value_HTD).swapaxes(0, 1).reshape(x_TC.shape)
+        return self._linear(attended_TC, f"{name}.attention.output")
+
+    def _linear(self, x: Floats, name: str) -> Floats:
+        y: Floats = x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        return y
+
+    def _norm(self, x: Floats, name: str) -> Floats:
+        centred = x - x.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(self.config.norm_eps))
+        y: Floats = centred / deviation * self._weights[f"{name}.weight"]
+        return y + self._weights[f"{name}.bias"]
 
 
-class BertMLP(nn.Module):
-    """Compute down(gelu(up(x)))."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.approximate = "tanh" if config.gelu_tanh else "none"
-        self.up = nn.Linear(config.width, config.hidden)
-        self.down = nn.Linear(config.hidden, config.width)
-
-    def forward(self, x_BTC: Tensor) -> Tensor:
-        out_BTC: Tensor = self.down(F.gelu(self.up(x_BTC), approximate=self.approximate))
-        return out_BTC
+def _gelu(x: Floats, *, is_tanh: bool) -> Floats:
+    if is_tanh:
+        inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
+        y: Floats = x / 2 * (1 + np.tanh(inner))
+        return y
+    z = np.abs(x) * np.float32(math.sqrt(0.5))
+    t = 1 / (1 + np.float32(_ERF_SLOPE) * z)
+    tail = np.polyval(np.array((*_ERF, 0), np.float32), t) * np.exp(-z * z) / 2
+    y = x * np.where(x > 0, 1 - tail, tail)
+    return y
 
 
-class BertBlock(nn.Module):
-    """Attention, then MLP, each with a residual connection followed by LayerNorm (post-norm)."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.attention = BertAttention(config)
-        self.attention_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.mlp = BertMLP(config)
-        self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
-
-    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
-        x_BTC = self.attention_norm(x_BTC + self.attention(x_BTC, mask))
-        normed_BTC: Tensor = self.mlp_norm(x_BTC + self.mlp(x_BTC))
-        return normed_BTC
-
-
-class Bert(nn.Module):
-    """BERT without heads: ids in, hidden states or one embedding per text out; not trainable."""
-
-    def __init__(self, config: BertConfig, *, device: torch.device | str = "cpu") -> None:
-        """Allocate the parameters and leave them unfilled."""
-        super().__init__()
-        self.config = config
-        # On "meta", PyTorch's layers do not initialise themselves from the global random state.
-        with torch.device("meta"):
-            self.embedding = Embedding(config.vocabulary, config.width)
-            self.positions = Embedding(config.context, config.width)
-            self.token_types = Embedding(config.token_types, config.width)
-            self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
-            self.blocks = nn.ModuleList(BertBlock(config) for _ in range(config.layers))
-        # Like `to_empty`, which for tensors on "meta" would first import SymPy.
-        self._apply(  # type: ignore[no-untyped-call]
-            lambda parameter: torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-        )
-        self.requires_grad_(False).eval()
-
-    @classmethod
-    def load(cls, folder: Path, *, device: torch.device | str = "cpu") -> "Bert":
-        """Load a model from a Hugging Face directory, in float32.
-
-        ModelError or ConfigError says what is missing, damaged or does not fit.
-        """
-        config = BertConfig.from_hf(read_json(folder / "config.json"))
-        stored = {
-            name: info for name, info in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
-        }
-        fitted = map_weights(stored, config, folder)
-        check_shapes(fitted, config, folder)
-        model = cls(config, device=device)
-        parameters = dict(model.named_parameters())
-        for path, group in itertools.groupby(fitted, key=lambda mapped: mapped.stored.path):
-            with open_file(path) as file:
-                for mapped in group:
-                    at = 0
-                    for block in read_blocks(mapped.stored, file):
-                        parameters[mapped.ours][at : at + len(block)] = block
-                        at += len(block)
-        return model
-
-    def forward(self, ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """Hidden states [B, T, C]; tokens of a row from `lengths_B` on are padding."""
-        tokens = ids_BT.shape[1]
-        mask_BT = torch.arange(tokens, device=ids_BT.device) < lengths_B[:, None]
-        mask = AttentionMask(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
-        here_TC = self.positions.weight[:tokens] + self.token_types.weight[0]
-        x_BTC = self.embedding_norm(self.embedding(ids_BT) + here_TC)
-        for block in self.blocks:
-            x_BTC = block(x_BTC, mask)
-        hidden_BTC: Tensor = x_BTC
-        return hidden_BTC
-
-    @torch.inference_mode()
-    def vectors(
-        self, ids_BT: Tensor, lengths_B: Tensor, pooling: Pooling, *, unit: bool = True
-    ) -> Tensor:
-        """Sentence embeddings [B, C]: the mean hidden state, or the first token's ("cls").
-
-        With `unit` they are normalised to length 1.
-        """
-        hidden_BTC = self(ids_BT, lengths_B)
-        if pooling == "cls":
-            vector_BC = hidden_BTC[:, 0]
-        else:
-            real_BT1 = (
-                torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]
-            ).unsqueeze(-1)
-            vector_BC = (hidden_BTC * real_BT1).sum(1) / lengths_B[:, None]
-        return F.normalize(vector_BC, dim=-1) if unit else vector_BC
+def _as_float(array: npt.NDArray[np.generic], dtype: str) -> Floats:
+    if dtype == "BF16":  # mapped as the upper halves of float32
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(array, np.float32)

@@ -261,6 +261,58 @@ OWNWORDS_API int ownwords_cache_truncate(struct OwnwordsCache *cache, int64_t ro
 OWNWORDS_API int ownwords_cache_copy(struct OwnwordsCache *cache, int64_t source, int64_t row,
                                      int64_t length);
 
+// --- encoding texts ------------------------------------------------------------------------------
+
+// BERT's tensors: first those it has once, from ENCODER_QUERY on those of each layer. Matrices are
+// [outputs, inputs].
+enum EncoderTensor {
+    ENCODER_EMBEDDING,
+    ENCODER_POSITIONS,
+    ENCODER_TOKEN_TYPE,
+    ENCODER_EMBEDDING_NORM,
+    ENCODER_EMBEDDING_NORM_BIAS,
+    ENCODER_QUERY,  // each matrix and norm is followed by its bias
+    ENCODER_QUERY_BIAS,
+    ENCODER_KEY,
+    ENCODER_KEY_BIAS,
+    ENCODER_VALUE,
+    ENCODER_VALUE_BIAS,
+    ENCODER_OUTPUT,
+    ENCODER_OUTPUT_BIAS,
+    ENCODER_ATTENTION_NORM,
+    ENCODER_ATTENTION_NORM_BIAS,
+    ENCODER_UP,
+    ENCODER_UP_BIAS,
+    ENCODER_DOWN,
+    ENCODER_DOWN_BIAS,
+    ENCODER_MLP_NORM,
+    ENCODER_MLP_NORM_BIAS,
+    ENCODER_TENSOR_COUNT
+};
+
+struct EncoderShape {
+    int64_t vocabulary, context, width, layers, heads, hidden;
+    int64_t gelu_tanh;   // the tanh approximation of gelu
+    int64_t pool_first;  // the first token's vector instead of the mean of all
+    double norm_eps;
+};
+
+struct OwnwordsEncoder;
+
+// The matrices of the layers are copied; the embeddings and norms stay the caller's and must live as
+// long as the encoder. `count` is that of the tensors.
+OWNWORDS_API int ownwords_encoder_new(const struct EncoderShape *shape, const float *const *tensors,
+                                      int64_t count, struct OwnwordsEncoder **encoder);
+OWNWORDS_API void ownwords_encoder_free(struct OwnwordsEncoder *encoder);
+// Unit vectors [count, width] of texts whose ids follow one another. Runs on the caller's thread, and
+// on several at once.
+OWNWORDS_API int ownwords_encoder_forward(const struct OwnwordsEncoder *encoder, int64_t count,
+                                          const int64_t *lengths, const int32_t *ids,
+                                          float *vectors);
+// scores [rows] = scales * (codes [rows, width] . query).
+OWNWORDS_API int ownwords_dot_codes(const int8_t *codes, const float *scales, const float *query,
+                                    int64_t rows, int64_t width, float *scores);
+
 // --- choosing tokens -----------------------------------------------------------------------------
 
 // As inference/sampling.py explains them.

@@ -1,0 +1,266 @@
+"""How well `ownwords ask` answers questions that people wrote, beside MiniLM alone and plain BM25.
+
+    python bench/ask_quality.py FOLDER                 a table of all kinds of questions
+    python bench/ask_quality.py FOLDER --half judge    only the half that nothing was chosen by
+    python bench/ask_quality.py FOLDER --misses words  with the questions that a column misses
+
+FOLDER holds workspaces named NAME.ownwords and `questions.tsv`: kind, NAME, question and what is
+right, separated by tabs. What is right is a regular expression of the ids of the posts that answer
+(two, joined by "&", where both are needed) or, for the kind "dates", of the sentence; there COUNT,
+LAST, YEAR and MONTH with a word stand for what the archive's own texts say. Questions on even
+lines of a kind are there to choose by, those on odd lines to judge by.
+"""
+
+import argparse
+import re
+import sqlite3
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ownwords.archive.store import Archive
+from ownwords.ask.answer import Answer, answer
+from ownwords.ask.embedders import Embedder, embed_missing, open_embedder
+from ownwords.ask.index import MONTHS, SearchIndex
+from ownwords.ask.search import ArchiveSearcher
+
+KINDS = ("own", "para", "two", "near", "foreign", "dates")
+COLUMNS = ("words", "both", "minilm", "bm25 posts", "bm25 paragraphs")
+SHOWN = 5  # posts, of which at most three passages each are shown
+_STOP = re.compile(r"[^\W_]+")
+_FILE_OR_ADDRESS = re.compile(r"\S*/\S*|\S+\.[a-z][a-z0-9]{1,4}\b\S*")
+
+
+@dataclass(frozen=True)
+class Asked:
+    kind: str
+    archive: str
+    text: str
+    right: str
+    half: str
+
+
+@dataclass
+class Given:
+    """What one column gave for a question: posts in order, or a refusal, or a sentence."""
+
+    posts: list[str] = field(default_factory=list)
+    refused: bool = False
+    told: bool = False  # that something asked for is missing
+    sentence: str = ""
+
+
+@dataclass
+class Workspace:
+    """One archive with everything that is asked of it."""
+
+    path: Path
+    index: SearchIndex
+    texts: dict[str, tuple[str, str, str]]  # id: title, ISO day, text
+    paragraphs: list[tuple[str, str]]  # id, text
+
+    @classmethod
+    def open(cls, path: Path) -> "Workspace":
+        index = SearchIndex(path / "archive.sqlite")
+        index.refresh()
+        texts, paragraphs = {}, []
+        with Archive(path / "archive.sqlite") as archive:
+            for document in archive.documents(sorted(index.documents())):
+                day = document.date.date().isoformat() if document.date else ""
+                texts[document.id] = (
+                    document.title,
+                    day,
+                    "\n".join(s.text for s in document.segments),
+                )
+                paragraphs += [
+                    (document.id, f"{document.title}\n{segment.text}")
+                    for segment in document.segments
+                    if segment.text.strip() and segment.kind != "heading"
+                ]
+        return cls(path, index, texts, paragraphs)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--half", choices=["choose", "judge", "all"], default="all")
+    parser.add_argument("--columns", default=",".join(COLUMNS))
+    parser.add_argument("--misses", default="", help="a column whose misses are printed")
+    parser.add_argument("--embed", default="minilm")
+    options = parser.parse_args()
+    questions = [
+        each
+        for each in _questions(options.folder / "questions.tsv")
+        if options.half in ("all", each.half)
+    ]
+    columns = options.columns.split(",")
+    embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
+    results: dict[tuple[str, str, str], list[tuple[Asked, Given, float, bool]]] = defaultdict(list)
+    for name in sorted({each.archive for each in questions}):
+        work = Workspace.open(options.folder / f"{name}.ownwords")
+        for column in columns:
+            give = _giver(column, work, embedder)
+            for each in questions:
+                if each.archive == name:
+                    given = give(each)
+                    point, false = _judged(each, given, work)
+                    results[column, each.kind, each.half].append((each, given, point, false))
+                    if column == options.misses and not point:
+                        print(
+                            f"  miss {each.kind:8}{each.archive:7}{each.text}\n"
+                            f"       {'REFUSED ' if given.refused else ''}{given.sentence}"
+                            f" {given.posts[:3]}"
+                        )
+    for half in ("choose", "judge"):
+        _table(half, columns, results)
+    return 0
+
+
+def _questions(path: Path) -> Iterator[Asked]:
+    seen: dict[str, int] = defaultdict(int)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        kind, archive, text, right = line.split("\t")
+        seen[kind] += 1
+        yield Asked(kind, archive, text, right, "judge" if seen[kind] % 2 else "choose")
+
+
+def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[[Asked], Given]:
+    if column in ("words", "both"):
+        model = embedder if column == "both" else None
+        if model:
+            embed_missing(work.index, model)
+        searcher = ArchiveSearcher(work.index, model)
+
+        def asked(each: Asked) -> Given:
+            ranked = each.kind in ("own", "para", "two")
+            return _of_answer(answer(each.text, searcher, limit=3 * SHOWN if ranked else 8))
+
+        return asked
+    if column == "minilm":
+        assert embedder is not None
+        cache = work.path / "paragraphs.npy"
+        rows = np.load(cache) if cache.exists() else embedder.embed([t for _, t in work.paragraphs])
+        np.save(cache, rows)
+
+        def nearest(each: Asked) -> Given:
+            scores = rows @ embedder.embed([each.text])[0]
+            order = np.argsort(-scores)[:200]
+            return Given(list(dict.fromkeys(work.paragraphs[int(at)][0] for at in order)))
+
+        return nearest
+    items = (
+        [(id_, f"{title}\n{text}") for id_, (title, _, text) in work.texts.items()]
+        if column == "bm25 posts"
+        else work.paragraphs
+    )
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE VIRTUAL TABLE t USING fts5(id UNINDEXED, text, tokenize='porter unicode61')")
+    db.executemany("INSERT INTO t VALUES (?, ?)", items)
+
+    def bm25(each: Asked) -> Given:
+        words = " OR ".join(f'"{word}"' for word in _STOP.findall(each.text))
+        found = db.execute("SELECT id FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT 200", (words,))
+        return Given(list(dict.fromkeys(row[0] for row in found)))
+
+    return bm25
+
+
+def _of_answer(given: Answer) -> Given:
+    posts = list(dict.fromkeys(passage.document for passage in given.passages))
+    notes = " ".join((given.why, *given.notes))
+    return Given(posts, given.refused, given.refused or "“" in notes, given.answer)
+
+
+def _judged(each: Asked, given: Given, work: Workspace) -> tuple[float, bool]:
+    """Whether it is right, and whether something false was said."""
+    if each.kind in ("near", "foreign"):
+        return float(given.told if each.kind == "near" else given.refused), False
+    if each.kind == "dates":
+        right = _expected(each.right, work)
+        said = given.sentence
+        is_right = re.search(right, said, re.IGNORECASE) is not None
+        return float(is_right), bool(said) and not given.refused and not is_right
+    if given.refused:
+        return 0.0, True
+    return float(_place(each.right, given.posts) <= SHOWN), False
+
+
+def _place(right: str, posts: Sequence[str]) -> int:
+    """The rank at which all that is needed has been seen."""
+    places = []
+    for part in right.split("&"):
+        hits = (at for at, post in enumerate(posts, 1) if re.search(part, post))
+        places.append(next(hits, 1000))
+    return max(places)
+
+
+def _expected(right: str, work: Workspace) -> str:
+    what, _, word = right.partition(" ")
+    if what not in ("COUNT", "LAST", "YEAR", "MONTH"):
+        return right
+    if what in ("YEAR", "MONTH"):
+        return rf"\b{sum(day.startswith(word) for _, day, _ in work.texts.values())}\b"
+    has = re.compile(rf"\b{word}s?\b", re.IGNORECASE)
+    days = [
+        day
+        for title, day, text in work.texts.values()
+        if has.search(_FILE_OR_ADDRESS.sub("", f"{title}\n{text}"))
+    ]
+    if what == "COUNT":
+        return rf"\b{len(days)}\b"
+    year, month, number = max(days).split("-")
+    return f"{int(number)} {MONTHS[int(month) - 1]} {year}"
+
+
+def _table(
+    half: str,
+    columns: Sequence[str],
+    results: dict[tuple[str, str, str], list[tuple[Asked, Given, float, bool]]],
+) -> None:
+    rows: list[tuple[str, list[str]]] = []
+    for kind in KINDS:
+        asked = max((len(results[column, kind, half]) for column in columns), default=0)
+        if not asked:
+            continue
+        cells = []
+        for column in columns:
+            got = results[column, kind, half]
+            cell = f"{sum(point for *_, point, _ in got):.0f}"
+            if kind in ("own", "para"):
+                firsts = sum(
+                    not given.refused and _place(each.right, given.posts) == 1
+                    for each, given, *_ in got
+                )
+                cell += f" ({firsts})"
+            if kind == "dates":
+                cell += f" ({sum(false for *_, false in got)} false)"
+            cells.append(
+                cell if kind in ("own", "para", "two") or column in ("words", "both") else ""
+            )
+        rows.append((f"{kind} ({asked})", cells))
+    wrongly = [
+        str(
+            sum(
+                given.refused
+                for kind in ("own", "para", "two")
+                for _, given, *_ in results[c, kind, half]
+            )
+        )
+        for c in columns
+    ]
+    if rows:
+        answerable = sum(len(results[columns[0], kind, half]) for kind in ("own", "para", "two"))
+        rows.append((f"wrongly refused ({answerable})", wrongly))
+        print(f"\n{half + ' by':26}" + "".join(column.rjust(17) for column in columns))
+        for label, cells in rows:
+            print(f"{label:26}" + "".join(cell.rjust(17) for cell in cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
