@@ -1,6 +1,6 @@
 """The ASGI app with all routes, behind the security middleware."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
+from ownwords.core.workspace import Workspace
 from ownwords.serve import auth, metrics, static_files
 from ownwords.serve.api import (
     ask,
@@ -24,6 +25,7 @@ from ownwords.serve.api import (
     sources,
     texts,
     train,
+    workspaces,
     write,
 )
 from ownwords.serve.app_state import AppState
@@ -43,13 +45,21 @@ def create_app(state: AppState) -> Starlette:
     authenticator = Authenticator(settings.key, port=settings.port)
     files = static_files.read()
     form = files.pop(_LOGIN_FORM)
-    routes: list[BaseRoute] = [
-        *_monitoring(state),
+    current = state
+    fixed: list[BaseRoute] = [
+        *_monitoring(lambda: current),
         *auth.routes(authenticator, form),
         *static_files.routes(files),
-        *openai.routes(state),
-        *(route for part in _PARTS for route in part.routes(state)),
     ]
+
+    async def open_workspace(workspace: Workspace) -> None:
+        """Serve another workspace from now on; what the old one streams ends."""
+        nonlocal current
+        old, current = current, current.of_workspace(workspace)
+        app.router.routes[len(fixed) :] = _workspace_routes(current, open_workspace)
+        await old.close()
+        state.successor = current
+
     middleware = Middleware(
         SecurityMiddleware,
         settings=settings,
@@ -67,7 +77,7 @@ def create_app(state: AppState) -> Starlette:
         await state.close()
 
     app = Starlette(
-        routes=routes,
+        routes=[*fixed, *_workspace_routes(state, open_workspace)],
         middleware=[middleware],
         lifespan=lifespan,
         exception_handlers={
@@ -79,13 +89,23 @@ def create_app(state: AppState) -> Starlette:
     return app
 
 
-def _monitoring(state: AppState) -> list[BaseRoute]:
+def _workspace_routes(state: AppState, open_workspace: workspaces.Open) -> list[BaseRoute]:
+    """The routes about the workspace of `state`."""
+    return [
+        *openai.routes(state),
+        *(route for part in _PARTS for route in part.routes(state)),
+        *workspaces.routes(state, open_workspace),
+    ]
+
+
+def _monitoring(current: Callable[[], AppState]) -> list[BaseRoute]:
     """Create /healthz, which needs no key and shows no data, and /metrics for Prometheus."""
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def show_metrics(_: Request) -> Response:
+        state = current()
         page = state.metrics.page(state.queue_lengths())
         return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
 

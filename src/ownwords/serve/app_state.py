@@ -59,6 +59,7 @@ class AppState:
         self.settings = settings or ServeSettings()
         self.metrics = Metrics()
         self.stop_server: Callable[[], None] | None = None  # set by the server that runs
+        self.successor: AppState | None = None  # of another workspace, which is closed with it
         self._shutdown = asyncio.Event()
         self._extra_models = dict(models or {})
         self._loaded: dict[str, LoadedModel] = {}  # the most recently used last
@@ -73,6 +74,12 @@ class AppState:
         self._embedder: Embedder | None = None
         self.sources = SourceList(workspace, sources, look_command=self._look_command)
         self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=self._job_result)
+
+    def of_workspace(self, workspace: Workspace) -> "AppState":
+        """The state of another workspace, served in place of this one."""
+        state = AppState(workspace, self.settings, models=self._extra_models)
+        state.metrics, state.stop_server = self.metrics, self.stop_server
+        return state
 
     # --- work that would block the event loop ----------------------------------------------------
 
@@ -295,6 +302,8 @@ class AppState:
         self._short.close()
         self._long.close()
         self._archive_pool.close()
+        if self.successor is not None:
+            await self.successor.close()
 
 
 def _is_model(folder: Path) -> bool:

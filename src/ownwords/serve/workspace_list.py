@@ -1,0 +1,137 @@
+"""The workspaces that the page switches between: those opened before, and those beside this one."""
+
+import json
+import re
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import decode, encode
+from ownwords.core.workspace import (
+    SUFFIX,
+    Workspace,
+    data_folder,
+    path_text,
+    translate_os_errors,
+    write_atomically,
+)
+from ownwords.models import atomic_dir
+from ownwords.models.directory import CONFIG
+from ownwords.serve.errors import ApiError, invalid
+
+_FILE = "workspaces.json"
+_MAX_KNOWN = 100
+
+
+@dataclass(frozen=True)
+class WorkspaceEntry:
+    """A workspace as the page lists it; `posts` is None where none were read."""
+
+    path: str
+    name: str
+    posts: int | None
+    has_model: bool
+    is_current: bool
+    opened: float | None
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """The file: when each workspace was opened last, by its path."""
+
+    opened: dict[str, float]
+
+
+class WorkspaceList:
+    """The workspaces of this user, seen from the one that is open."""
+
+    def __init__(self, current: Workspace) -> None:
+        self._current = current.root.absolute()
+
+    def entries(self) -> list[WorkspaceEntry]:
+        """The current one first, then the last opened ones, then those beside it."""
+        opened = self._read()
+        beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
+        by_time = sorted(opened, key=lambda path: -opened[path])
+        paths = dict.fromkeys([self._current, *map(Path, by_time), *beside])
+        return [
+            self._entry(path, opened)
+            for path in paths
+            if path == self._current or path.is_dir()  # others may be on a disk that is away
+        ]
+
+    def find(self, path: str) -> Workspace:
+        """The listed workspace at this path. Raises ApiError if it is not listed."""
+        if path in {entry.path for entry in self.entries()}:
+            return Workspace(Path(path))
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            f"there is no workspace at {path[:200]}",
+            hint="it was moved or deleted",
+        )
+
+    def new(self, name: str) -> Workspace:
+        """A new workspace beside the current one. Raises ApiError if the name cannot be used."""
+        words = re.sub(r"[^\w. -]+", "", name).strip(" .")
+        if not words:
+            raise invalid("a blog needs a name", hint="use letters and digits", param="name")
+        path = self._current.parent / f"{words.replace(' ', '-')}{SUFFIX}"
+        if path.exists():
+            raise ApiError(
+                HTTPStatus.CONFLICT,
+                f"there is already a blog called {words}",
+                hint="choose another name, or open that one",
+            )
+        workspace = Workspace(path)
+        with workspace.opened():  # creates it
+            pass
+        return workspace
+
+    def remember(self, workspace: Workspace) -> None:
+        """Put a workspace first among those opened before."""
+        opened = self._read() | {path_text(workspace.root.absolute()): time.time()}
+        self._write(dict(sorted(opened.items(), key=lambda item: -item[1])[:_MAX_KNOWN]))
+
+    def forget(self, path: str) -> None:
+        """Remove a workspace from the list; nothing is deleted."""
+        opened = self._read()
+        if opened.pop(path, None) is not None:
+            self._write(opened)
+
+    def _entry(self, path: Path, opened: dict[str, float]) -> WorkspaceEntry:
+        text = path_text(path)
+        return WorkspaceEntry(
+            path=text,
+            name=path.name.removesuffix(SUFFIX),
+            posts=_count_posts(path / "archive.sqlite"),
+            has_model=(atomic_dir.readable_dir(path / "model") / CONFIG).exists(),
+            is_current=path == self._current,
+            opened=opened.get(text),
+        )
+
+    def _read(self) -> dict[str, float]:
+        try:
+            return decode(_Contents, json.loads((data_folder() / _FILE).read_bytes())).opened
+        except (OSError, ValueError, OwnwordsError):
+            return {}
+
+    def _write(self, opened: dict[str, float]) -> None:
+        folder = data_folder()
+        with translate_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / _FILE, json.dumps(encode(_Contents(opened))) + "\n")
+
+
+def _count_posts(archive: Path) -> int | None:
+    if not archive.exists():
+        return None
+    try:
+        uri = f"{archive.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+    except sqlite3.Error:
+        return None

@@ -1,0 +1,114 @@
+"""The switcher: workspaces are listed, opened in the running server, begun and forgotten."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ownwords.archive.look import look
+from ownwords.core.workspace import Workspace
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+
+HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1", "Content-Type": "application/json"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two workspaces: `one`, with a post, and `two`, with nothing."""
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    posts = tmp_path / "posts"
+    posts.mkdir()
+    (posts / "rain.md").write_text("# Rain\n\nIt rained all day.\n")
+    look([posts], workspace=tmp_path / "one.ownwords")
+    with Workspace(tmp_path / "two.ownwords").opened():
+        pass
+    return tmp_path
+
+
+@pytest.fixture
+def client(folder: Path) -> Iterator[TestClient]:
+    state = AppState(Workspace(folder / "one.ownwords"))
+    with TestClient(create_app(state), base_url="http://127.0.0.1", headers=HEADERS) as client:
+        yield client
+
+
+def listed(client: TestClient) -> dict[str, dict[str, Any]]:
+    rows = client.get("/api/workspaces").json()["workspaces"]
+    return {row["name"]: row for row in rows}
+
+
+def opened(client: TestClient, **body: str) -> Any:  # noqa: ANN401 - a response
+    return client.post("/api/workspaces/open", json=body)
+
+
+def test_those_beside_the_open_one_are_listed(client: TestClient) -> None:
+    rows = listed(client)
+    assert list(rows) == ["one", "two"]
+    assert (rows["one"]["is_current"], rows["one"]["posts"]) == (True, 1)
+    assert (rows["two"]["is_current"], rows["two"]["posts"]) == (False, None)
+    assert not rows["one"]["has_model"]
+
+
+def test_another_one_is_served_at_once_and_back(client: TestClient) -> None:
+    two = listed(client)["two"]["path"]
+    one = listed(client)["one"]["path"]
+    assert client.get("/api/corpus").status_code == 200
+    assert opened(client, path=two).json()["current"] == two
+    assert client.get("/api/corpus").status_code == 404
+    assert client.get("/api/workspace").json()["path"] == two
+    assert client.get("/metrics").status_code == 200
+    assert client.get("/healthz").status_code == 200
+    assert listed(client)["two"]["is_current"]
+    assert opened(client, path=one).status_code == 200
+    assert client.get("/api/corpus").status_code == 200
+    assert all(row["opened"] for row in listed(client).values())
+
+
+def test_a_new_one_begins_beside_the_open_one(client: TestClient, folder: Path) -> None:
+    answer = opened(client, name="My garden")
+    assert answer.json()["current"] == str(folder / "My-garden.ownwords")
+    assert client.get("/api/workspace").json()["path"] == str(folder / "My-garden.ownwords")
+    assert opened(client, name="My garden").status_code == 409
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "/", "..", "\u202e", " ", "a\x00b/../c"])
+def test_a_name_never_leads_elsewhere(client: TestClient, folder: Path, name: str) -> None:
+    before = set(folder.parent.iterdir())
+    answer = opened(client, name=name)
+    assert answer.status_code in (200, 400)
+    if answer.status_code == 200:
+        assert Path(answer.json()["current"]).parent == folder
+    assert set(folder.parent.iterdir()) == before
+
+
+def test_only_what_is_listed_is_opened(client: TestClient, folder: Path) -> None:
+    assert opened(client, path=str(folder / "posts")).status_code == 404
+    assert opened(client, path=str(folder / "one.ownwords" / "..")).status_code == 404
+    assert opened(client).status_code == 400
+    assert opened(client, path="x", name="y").status_code == 400
+
+
+def test_one_is_forgotten_and_its_files_stay(client: TestClient, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "far.ownwords"
+    with Workspace(elsewhere).opened():
+        pass
+    one = listed(client)["one"]["path"]
+    assert "far" not in listed(client)
+    state = AppState(Workspace(elsewhere))
+    with TestClient(create_app(state), base_url="http://127.0.0.1", headers=HEADERS) as other:
+        opened(other, path=str(elsewhere))
+    assert listed(client)["far"]["path"] == str(elsewhere)
+    answer = client.request("DELETE", "/api/workspaces", json={"path": str(elsewhere)})
+    assert answer.status_code == 204
+    assert "far" not in listed(client)
+    assert elsewhere.is_dir()
+    assert opened(client, path=one).status_code == 200
+
+
+def test_a_damaged_list_is_an_empty_one(client: TestClient, folder: Path) -> None:
+    opened(client, path=listed(client)["two"]["path"])
+    (folder / "home" / "workspaces.json").write_text("{")
+    assert list(listed(client)) == ["two", "one"]
