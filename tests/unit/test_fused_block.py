@@ -15,8 +15,9 @@ from torch.autograd import backward
 
 from families import some_ids
 from native_levels import isas, library_at
-from ownwords.models import fused, fused_block, lora
+from ownwords.models import fused, fused_block, lora, quantize
 from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -48,7 +49,23 @@ SHAPES: dict[str, ModelConfig] = {
     ),
     "llama": LlamaConfig(vocabulary=97, context=256, width=64, layers=2, heads=2, hidden=160),
     "gpt2": GPT2Config(vocabulary=97, context=256, width=96, layers=2, heads=3),
+    "gemma3": Gemma3Config(
+        vocabulary=97,
+        context=256,
+        width=64,
+        layers=2,
+        heads=2,
+        kv_heads=1,
+        head_dim=256,
+        hidden=96,
+        window=20,
+        sliding=(True, False),
+    ),
 }
+
+
+ALL_LAYERS = ("blocks.*",)
+SOME_LAYERS = ("blocks.*.down", "blocks.0.attention.q*", "blocks.1.attention.output")
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +86,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     torch.set_num_threads(1)
 
 
-def _model(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
-    """One in which every part matters."""
+def _model(
+    name: str, dtype: torch.dtype = torch.float32, targets: tuple[str, ...] = ()
+) -> CausalLM:
+    """One in which every part matters; with adapters of a rank of 5 on the `targets`."""
     model = build(SHAPES[name], dtype=dtype)
     model.init_weights(7)
     generator = torch.Generator().manual_seed(11)
@@ -78,6 +97,10 @@ def _model(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
         for parameter in model.parameters():
             spread = 0.05 if parameter.ndim == 2 else 0.2
             parameter.add_(spread * torch.randn(parameter.shape, generator=generator).to(dtype))
+        if targets:
+            adapter = lora.attach(model, lora.AdapterConfig(5, 8.0, targets=targets), 1)
+            for parameter in adapter.parameters():
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
     return model.train()
 
 
@@ -108,6 +131,7 @@ def _plainly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("targets", [(), ALL_LAYERS, SOME_LAYERS], ids=["full", "lora", "some"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 # Of the last so many tokens that the gradients of weights are summed in several parts.
 @pytest.mark.parametrize(
@@ -116,6 +140,7 @@ def _plainly(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_blocks_learn_the_same(
     name: str,
+    targets: tuple[str, ...],
     dtype: torch.dtype,
     rows: int,
     tokens: int,
@@ -125,45 +150,53 @@ def test_blocks_learn_the_same(
 ) -> None:
     """No farther from the truth than the same layers one by one."""
     mixed = dtype == torch.float32
-    made = _slopes(_model(name, dtype), mixed, rows, tokens, borders)
+    made = _slopes(_model(name, dtype, targets), mixed, rows, tokens, borders)
     assert len(taken) == 2
     _plainly(monkeypatch)
-    plain = _slopes(_model(name, dtype), mixed, rows, tokens, borders)
-    truth = _slopes(_model(name, dtype).double(), False, rows, tokens, borders)
+    plain = _slopes(_model(name, dtype, targets), mixed, rows, tokens, borders)
+    truth = _slopes(_model(name, dtype, targets).double(), False, rows, tokens, borders)
     ours, theirs = _errors(made, truth), _errors(plain, truth)
     # Of a few tokens either is nearer to the truth, by chance.
     assert ours.mean() < 2 * theirs.mean()
     assert ours.max() < max(0.1, 2 * float(theirs.max()))
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+@pytest.mark.parametrize("name", ["qwen3", "gpt2", "gemma3"])
+@pytest.mark.parametrize("targets", [(), ALL_LAYERS], ids=["full", "lora"])
 def test_every_isa_that_runs_here_computes_the_same(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, targets: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    truth = _slopes(_model(name).double(), False)
+    truth = _slopes(_model(name, targets=targets).double(), False)
     for isa in isas():
         library = library_at(isa)
         monkeypatch.setattr(fused, "find_library", lambda library=library: library)
-        assert _errors(_slopes(_model(name), True), truth).max() < 0.04
+        assert _errors(_slopes(_model(name, targets=targets), True), truth).max() < 0.04
 
 
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("targets", [(), ALL_LAYERS], ids=["full", "lora"])
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_neither_threads_nor_checkpointing_change_a_bit(dropout: float) -> None:
+def test_neither_threads_nor_checkpointing_change_a_bit(
+    name: str, targets: tuple[str, ...], dropout: float
+) -> None:
     made = []
     for threads, checkpointing in ((1, False), (2, False), (1, True), (1, False)):
         torch.set_num_threads(threads)
         torch.manual_seed(5)
-        model = _model("qwen3")
+        model = _model(name, targets=targets)
         model.dropout, model.gradient_checkpointing = dropout, checkpointing
         # What comes before and after the blocks is PyTorch's, and does change.
         x_BTC = torch.randn(5, 64, 64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-        angles = RotaryEmbedding(32, 10_000.0).angles(torch.arange(64)[None], torch.float32)
+        angles = RotaryEmbedding(model.config.head_dim, 10_000.0).angles(
+            torch.arange(64)[None], torch.float32
+        )
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y_BTC = model.run_block(
                 model.blocks[0], x_BTC, angles, AttentionMask(None, causal=True)
             )
         backward(y_BTC, torch.ones_like(y_BTC))
-        made.append([y_BTC, x_BTC.grad, *(p.grad for p in model.blocks[0].parameters())])
+        grads = [p.grad for p in model.blocks[0].parameters() if p.requires_grad]
+        made.append([y_BTC, x_BTC.grad, *grads])
     for one in zip(*made, strict=True):
         assert all(torch.equal(one[0], each) for each in one[1:])
 
@@ -205,20 +238,53 @@ def test_what_is_not_for_it_goes_as_always(taken: list[int]) -> None:
     model(ids)  # float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model(ids, cache=model.new_cache(2, 32))
-        frozen = _model("qwen3")
-        frozen.get_parameter("blocks.0.mlp.up.weight").requires_grad_(False)
-        frozen(ids)
-        assert len(taken) == 1  # its second block
-        adapter = lora.attach(model, lora.AdapterConfig(4, 8.0, 0.0), 1)
+        adapter = lora.attach(model, lora.AdapterConfig(4, 8.0, 0.5), 1)
         model(ids)
         adapter.detach()
+        lora.attach(quantized := _model("qwen3"), lora.AdapterConfig(4), 1)
+        quantize.quantize(quantized)
+        quantized(ids)
         odd = build(Qwen3Config(**{**vars(SHAPES["qwen3"]), "width": 48}))
         odd.init_weights(1)
         odd(ids)
-        assert len(taken) == 1
+        assert not taken
         with torch.no_grad():
             _model("qwen3")(ids)
-    assert len(taken) == 3
+        assert len(taken) == 2
+        model.eval()
+        lora.attach(model, lora.AdapterConfig(4, 8.0, 0.5), 1)
+        model(ids)
+    assert len(taken) == 4
+
+
+def test_frozen_weights_have_no_gradients_and_change_no_others() -> None:
+    frozen = ("attention.query.weight", "mlp.up.weight", "mlp.down.weight", "norm.weight")
+    whole, partly = _model("gemma3"), _model("gemma3")
+    for name, parameter in partly.named_parameters():
+        parameter.requires_grad_(not name.endswith(frozen))
+    _slopes(whole, True), _slopes(partly, True)
+    for (name, one), other in zip(whole.named_parameters(), partly.parameters(), strict=True):
+        if name.endswith(frozen):
+            assert other.grad is None
+        else:
+            assert one.grad is not None
+            assert other.grad is not None
+            assert torch.equal(one.grad, other.grad)
+
+
+def test_a_merged_adapter_is_part_of_the_weights(taken: list[int]) -> None:
+    model = _model("llama", targets=ALL_LAYERS)
+    layers = {n: each for n, each in model.named_modules() if isinstance(each, lora.LoraLinear)}
+    adapter = lora.LoraAdapter(model, lora.AdapterConfig(5, 8.0), layers)
+    ids = some_ids(2, 40)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        beside = model(ids)
+        adapter.merge()
+        merged = model(ids)
+        adapter.detach()
+        assert torch.equal(model(ids), merged)
+    assert len(taken) == 6
+    assert _apart(merged, beside) < 0.02
 
 
 def test_weights_changed_before_the_way_back_are_found_out() -> None:
@@ -231,10 +297,13 @@ def test_weights_changed_before_the_way_back_are_found_out() -> None:
         backward(total)
 
 
-@pytest.mark.parametrize("master_weights", [False, True])
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(
+    ("name", "by_lora"),
+    [("qwen3", False), ("gpt2", False), ("gemma3", False), ("gemma3", True), ("llama", True)],
+)
 def test_fifty_steps_learn(
-    name: str, master_weights: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, by_lora: bool, bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At weights along the way the loss and its gradients are those of the plain layers.
 
@@ -242,14 +311,16 @@ def test_fifty_steps_learn(
     """
     model = build(SHAPES[name])
     model.init_weights(3)
-    exact = {key: p.detach() for key, p in model.named_parameters()} if master_weights else {}
-    model.to(torch.bfloat16 if master_weights else torch.float32).train()
+    exact = {key: p.detach() for key, p in model.named_parameters()} if bf16 else {}
+    model.to(torch.bfloat16 if bf16 else torch.float32).train()
+    if by_lora:  # whose weights are float32 anyway
+        lora.attach(model, lora.AdapterConfig(8), 1)
     optim = OptimConfig(kind="muon" if name == "qwen3" else "adamw")
-    optimizer = Optimizer(model, optim, master_weights=master_weights, exact=exact)
+    optimizer = Optimizer(model, optim, master_weights=bf16, exact=exact)
 
     def backpropagated(step: int) -> float:
         ids = some_ids(4, 33, step % 5)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not master_weights):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not bf16):
             total, count = model.loss(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
         backward(total / count)
         return float(total.detach() / count)
@@ -272,7 +343,8 @@ def test_fifty_steps_learn(
         else:
             losses.append(backpropagated(step))
         optimizer.step(min(1.0, (50 - step) / 25), step)
-    assert losses[-1] < losses[0] - 1
+    # Under an adapter the head stays frozen.
+    assert losses[-1] < losses[0] - (0.1 if by_lora else 1)
 
 
 def test_all_blocks_of_a_thread_work_in_one_memory_that_is_let_go() -> None:

@@ -1,6 +1,7 @@
 """Whole runs of the loop on blocks that the library computes: as exact as any other."""
 
 import math
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from families import EVEN
 from ownwords.models import fused, fused_block
+from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.native.build import Isa
 from ownwords.training import fused_muon
+from ownwords.training.interrupt import TrainingInterrupted
 from ownwords.training.job import TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import train
 from ownwords.training.settings import LoopConfig, Precision
@@ -25,20 +28,33 @@ from training_jobs import LOOP, checksum, job, model, with_adapter
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
 
+GEMMA = Gemma3Config(
+    vocabulary=97,
+    context=64,
+    width=64,
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    head_dim=64,
+    hidden=96,
+    window=9,
+    sliding=(True, False),
+)
 RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, micro_batch_size=3)
 PRECISIONS: tuple[Precision, ...] = ("autocast", "bf16")
 
 
 @pytest.fixture(autouse=True)
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """How many blocks and how many steps of Muon were computed by the library."""
+    """How many blocks, in training or not, and steps of Muon were computed by the library."""
     monkeypatch.setattr(fused, "FAST_BF16", Isa.BASELINE)  # to be tested wherever it runs
-    counts = {"blocks": 0, "steps": 0}
+    counts = {"blocks": 0, "trained": 0, "steps": 0}
     whole, advance_ = fused_block.forward, fused_muon.update_
 
     def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
         made = whole(*arguments)
         counts["blocks"] += made is not None
+        counts["trained"] += made is not None and torch.is_grad_enabled()
         return made
 
     def advanced(*arguments: Any, **options: Any) -> None:  # noqa: ANN401
@@ -85,23 +101,29 @@ def _bits(outcome: TrainOutcome) -> Tensor:
     return torch.tensor([each.bits_per_byte for each in outcome.evaluations])
 
 
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3", "qwen3 adapter", "gemma3 adapter"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_runs_part_no_more_than_those_of_two_seeds(
-    precision: Precision, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    precision: Precision, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With another number of threads, and without the library: held-out text included."""
     loop = replace(LOOP, steps=30, precision=precision)
-    ours = _bits(train(_job(tmp_path, loop, "ours")))
+
+    def run(key: str, seed: int = 1) -> Tensor:
+        one = model(seed, shape=GEMMA if kind.startswith("gemma3") else EVEN)
+        if "adapter" not in kind:
+            return _bits(train(_job(tmp_path, loop, key, model=one)))
+        frozen = one.to(torch.bfloat16 if precision == "bf16" else torch.float32)
+        return _bits(train(with_adapter(_job(tmp_path, loop, key, model=frozen))))
+
+    ours = run("ours")
     torch.set_num_threads(2)
-    threads = _bits(train(_job(tmp_path, loop, "threads")))
+    threads = run("threads")
     torch.set_num_threads(1)
     monkeypatch.setattr(fused_block, "fusable_weights", lambda *_: None)
     monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
-    plain = _bits(train(_job(tmp_path, loop, "plain")))
-    seeds = [
-        _bits(train(_job(tmp_path, loop, f"{seed}", model=model(seed, shape=EVEN))))
-        for seed in (2, 3)
-    ]
+    plain = run("plain")
+    seeds = [run(f"{seed}", seed) for seed in (2, 3)]
     apart = max(float((other - plain).abs().max()) for other in seeds)
     assert float((ours - plain).abs().max()) < apart
     assert float((ours - threads).abs().max()) < apart
@@ -131,14 +153,44 @@ def test_what_is_no_number_leads_back(
     assert taken["blocks"] > 0
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_an_adapter_learns_layer_by_layer(
-    precision: Precision, taken: dict[str, int], tmp_path: Path
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("precision", ["float32", *PRECISIONS])
+def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
+    precision: Precision, dropout: float, taken: dict[str, int], tmp_path: Path
 ) -> None:
+    """In the block, and layer by layer where the adapter has dropout."""
     loop = replace(RICH, precision=precision)
-    ends = [_ended(with_adapter(_job(tmp_path, loop, key), dropout=0.1))[1] for key in "ab"]
-    assert ends[0] == ends[1]
-    assert taken["blocks"] == 0
+
+    def adapted(key: str) -> TrainJob:
+        frozen = model(shape=GEMMA).to(torch.bfloat16)
+        return with_adapter(_job(tmp_path, loop, key, model=frozen), dropout=dropout)
+
+    whole = adapted("whole")
+    outcome, end = _ended(whole)
+    assert taken["trained"] == (0 if dropout else 12 * 2 * GEMMA.layers)  # each step in two parts
+    frozen = model(shape=GEMMA).to(torch.bfloat16)
+    assert whole.adapter is not None
+    whole.adapter.detach()
+    assert checksum(dict(whole.model.named_parameters())) == checksum(
+        dict(frozen.named_parameters())
+    )
+
+    calls = 0
+
+    def interrupted(model: Any, batch: Any, z_weight: float) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        if torch.is_grad_enabled() and calls == 9:
+            signal.raise_signal(signal.SIGINT)
+        return next_token(model, batch, z_weight)
+
+    first = adapted("parts")
+    first.objective = interrupted
+    with pytest.raises(TrainingInterrupted):
+        train(first)
+    again, resumed_end = _ended(adapted("parts"))
+    assert resumed_end == end
+    assert again.evaluations == outcome.evaluations
 
 
 def test_types_may_change_to_and_fro(taken: dict[str, int]) -> None:

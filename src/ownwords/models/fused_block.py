@@ -2,17 +2,20 @@
 
 PyTorch runs about forty operations for a block and its backward pass, each writing to memory what
 the next one reads; for a small model that takes most of the time. Here a block is one operation if
-it computes in bfloat16 (autocast, or bfloat16 weights) and consists of plain layers.
-Otherwise (an adapter, quantized weights, a cache, odd sizes) `fusable_weights` returns None, and
-the block runs layer by layer.
+it computes in bfloat16 (autocast, or bfloat16 weights) and consists of plain layers, with LoRA
+adapters or without. Otherwise (quantized weights, a cache, dropout in an adapter, odd sizes)
+`fusable_weights` returns None, and the block runs layer by layer.
 
-Shapes: B batch, T tokens, C width.
+The gradients of frozen weights are not computed. Every call packs the weights anew, into memory
+that all blocks share: packed copies of all weights would need twice the memory of the weights.
+
+Shapes: B batch, T tokens, C width, I inputs, O outputs, R rank of an adapter.
 """
 
 import ctypes
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +26,12 @@ from torch.autograd.function import once_differentiable
 
 from ownwords.models import fused
 from ownwords.models.layers import Attention, AttentionMask, GatedMLP, RMSNorm, gelu_tanh
+from ownwords.models.lora import LoraLinear
 from ownwords.models.rope import Angles
 from ownwords.native.bindings import interface
 
 _BlockArgs: Any = interface().structs["BlockArgs"]
-_ROLES = {
-    key.removeprefix("ROLE_"): value
-    for key, value in interface().constants.items()
-    if key.startswith("ROLE_")
-}
+_ROLES = {name: interface().constants[f"ROLE_{name}"] for name in interface().names("ROLE_")}
 
 
 @dataclass(slots=True)
@@ -39,6 +39,7 @@ class BlockModules:
     """The modules of a block; `qkv` holds query, key and value, or one layer for all three.
 
     `head_norms` are the norms of queries and keys; `gate` is None if the MLP has no gate.
+    `output_norms` follow the attention and the MLP, before the residual connection.
     """
 
     attention_norm: nn.Module
@@ -53,34 +54,54 @@ class BlockModules:
     head_dim: int
     scale: float
     gelu: bool
+    output_norms: tuple[RMSNorm, RMSNorm] | None = None
 
-    def linears(self) -> Iterator[nn.Module]:
-        """Yield the layers that must be plain nn.Linear."""
-        yield from self.qkv
-        yield from (self.output, self.up, self.down)
-        if self.gate is not None:
-            yield self.gate
+    def products(self) -> tuple[Sequence[nn.Module], ...]:
+        """The linear layers of each product, in the order of Product in api.h."""
+        up = (self.up,) if self.gate is None else (self.gate, self.up)
+        return self.qkv, (self.output,), up, (self.down,)
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights and biases by the names of Role in api.h."""
+        """The weights and biases by the names of Role in api.h, without adapters."""
         modules = {
             "ATTENTION_NORM": self.attention_norm,
-            **dict(zip(("QUERY", "KEY", "VALUE"), self.qkv, strict=False)),
+            **dict(zip(("QUERY", "KEY", "VALUE"), map(_base, self.qkv), strict=False)),
             **dict(zip(("QUERY_NORM", "KEY_NORM"), self.head_norms or (), strict=False)),
-            **{"OUTPUT": self.output, "MLP_NORM": self.mlp_norm},
-            **{"GATE": self.gate, "UP": self.up, "DOWN": self.down},
+            **{"OUTPUT": _base(self.output), "MLP_NORM": self.mlp_norm},
+            **{"UP": _base(self.up), "DOWN": _base(self.down)},
         }
+        if self.gate is not None:
+            modules["GATE"] = _base(self.gate)
+        if self.output_norms is not None:
+            modules["ATTENTION_OUTPUT_NORM"], modules["MLP_OUTPUT_NORM"] = self.output_norms
         weights: dict[str, Tensor] = {}
         for role, module in modules.items():
-            if module is not None:
-                weights[role] = module.weight  # type: ignore[assignment]
-                if (bias := getattr(module, "bias", None)) is not None:
-                    weights[f"{role}_BIAS"] = bias
+            weights[role] = module.weight  # type: ignore[assignment]
+            if (bias := getattr(module, "bias", None)) is not None:
+                weights[f"{role}_BIAS"] = bias
         return weights
+
+    def is_fusable(self) -> bool:
+        """Whether the layers are plain nn.Linear, with or without an adapter."""
+        layers = [layer for product in self.products() for layer in product]
+        adapters = [layer for layer in layers if type(layer) is LoraLinear]
+        return (
+            all(type(_base(layer)) is nn.Linear for layer in layers)
+            and not any(each.active_dropout for each in adapters)
+            and self.head_dim % fused.TILE == 0
+        )
+
+
+def _base(layer: nn.Module) -> nn.Module:
+    return layer.base if type(layer) is LoraLinear else layer
 
 
 def llama_modules(
-    attention_norm: RMSNorm, attention: Attention, mlp_norm: RMSNorm, mlp: GatedMLP
+    attention_norm: RMSNorm,
+    attention: Attention,
+    mlp_norm: RMSNorm,
+    mlp: GatedMLP,
+    output_norms: tuple[RMSNorm, RMSNorm] | None = None,
 ) -> BlockModules | None:
     """The modules of a Llama-style block; None if the library lacks its activation."""
     if mlp.activation not in (F.silu, gelu_tanh):
@@ -99,7 +120,30 @@ def llama_modules(
         head_dim=attention.head_dim,
         scale=attention.scale,
         gelu=mlp.activation is gelu_tanh,
+        output_norms=output_norms,
     )
+
+
+def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None:
+    """The adapters of a product's layers as one: `down` [R, I] and scaled `up` [O, R], in float32.
+
+    The rank is the sum of theirs, rounded up to a multiple of 32. None if there are no adapters.
+    """
+    adapters = [each for each in layers if type(each) is LoraLinear and not each.merged]
+    if not adapters:
+        return None
+    rank = -(-sum(each.rank for each in adapters) // fused.TILE) * fused.TILE
+    down_RI = torch.cat([each.down for each in adapters]).float()
+    down_RI = F.pad(down_RI, (0, 0, 0, rank - len(down_RI)))
+    parts, first = [], 0
+    for layer in layers:
+        if layer in adapters:
+            up = layer.scale * layer.up.float()
+            parts.append(F.pad(up, (first, rank - first - up.shape[1])))
+            first += up.shape[1]
+        else:
+            parts.append(down_RI.new_zeros(_outputs(layer), rank))
+    return down_RI, torch.cat(parts)
 
 
 def forward(
@@ -118,8 +162,13 @@ def forward(
         return None
     seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
     roles = [_ROLES[name] for name in weights]
+    adapters = [joined_adapters(layers) for layers in modules.products()]
+    ranks = [0 if pair is None else len(pair[0]) for pair in adapters]
+    pairs = [each for pair in adapters if pair is not None for each in pair]
     y_BTC: Tensor = _BlockFunction.apply(  # type: ignore[no-untyped-call]
-        x_BTC, modules, mask.first_BT, angles, dropout, seed, roles, *weights.values()
+        *(x_BTC, modules, mask.first_BT, angles, dropout, seed, roles, ranks),
+        *weights.values(),
+        *pairs,
     )
     return y_BTC
 
@@ -133,24 +182,20 @@ def fusable_weights(
         fused.supports_attention(x_BTC) and fused.is_supported(x_BTC) and fused.has_fast_bf16()
     ):
         return None
-    if x_BTC.numel() == 0 or not mask.suits_fused:
+    if x_BTC.numel() == 0 or not mask.suits_fused or not modules.is_fusable():
         return None
     autocast = torch.is_autocast_enabled("cpu")
-    dtype = torch.float32 if autocast else torch.bfloat16
-    if x_BTC.dtype != dtype or (autocast and torch.get_autocast_dtype("cpu") != torch.bfloat16):
+    if autocast and torch.get_autocast_dtype("cpu") != torch.bfloat16:
         return None
-    if any(type(layer) is not nn.Linear for layer in modules.linears()):
+    if x_BTC.dtype == torch.float32 and not autocast:
         return None
     weights = modules.weights()
-    with_grad = torch.is_grad_enabled()
     for weight in weights.values():
-        if weight.dtype != dtype or not weight.is_contiguous():
-            return None
-        if with_grad and not weight.requires_grad:
+        if weight.dtype != x_BTC.dtype or not weight.is_contiguous():
             return None
         if weight.dim() == 2 and any(side % fused.TILE for side in weight.shape):
             return None
-    return None if modules.head_dim % fused.TILE else weights
+    return weights
 
 
 def _block_args(
@@ -186,29 +231,52 @@ def _block_args(
     )
 
 
-def _inputs(linear: nn.Module) -> int:
-    assert isinstance(linear, nn.Linear)
-    return linear.in_features
+def _inputs(layer: nn.Module) -> int:
+    base = _base(layer)
+    assert isinstance(base, nn.Linear)
+    return base.in_features
 
 
-def _set_pointers(
+def _outputs(layer: nn.Module) -> int:
+    base = _base(layer)
+    assert isinstance(base, nn.Linear)
+    return base.out_features
+
+
+def _set_weights(
     args: Any,  # noqa: ANN401
     field: str,
     roles: Sequence[int],
-    tensors: Sequence[Tensor],
+    tensors: Sequence[Tensor | None],
 ) -> None:
     """Point args.weights or args.grads to the tensors, and to the three parts of a joined qkv."""
     pointers = getattr(args, field)
     for role, tensor in zip(roles, tensors, strict=True):
-        pointers[role] = tensor.data_ptr()
+        pointers[role] = None if tensor is None else tensor.data_ptr()
     if _ROLES["KEY"] in roles:
         return
     for name in ("QUERY", "QUERY_BIAS"):
         if (query := _ROLES[name]) in roles:
             qkv = tensors[roles.index(query)]
-            head_bytes = qkv.stride(0) * qkv.element_size() * args.head_dim
-            pointers[query + 1] = pointers[query] + args.query_heads * head_bytes
-            pointers[query + 2] = pointers[query + 1] + args.kv_heads * head_bytes
+            if qkv is not None:
+                head_bytes = qkv.stride(0) * qkv.element_size() * args.head_dim
+                pointers[query + 1] = pointers[query] + args.query_heads * head_bytes
+                pointers[query + 2] = pointers[query + 1] + args.kv_heads * head_bytes
+
+
+def _set_adapters(
+    args: Any,  # noqa: ANN401
+    suffix: str,
+    ranks: Sequence[int],
+    tensors: Sequence[Tensor | None],
+) -> None:
+    """Point `down` and `up` of the adapters, or with a suffix their gradients, to the tensors."""
+    each = iter(tensors)
+    for adapter, rank in zip(args.adapters, ranks, strict=True):
+        adapter.rank = rank
+        for name in ("down", "up") if rank else ():
+            tensor = next(each)
+            setattr(adapter, name + suffix, None if tensor is None else tensor.data_ptr())
 
 
 class _Scratch(threading.local):
@@ -246,11 +314,13 @@ class _BlockFunction(torch.autograd.Function):
         dropout: float,
         seed: int,
         roles: Sequence[int],
-        *weights: Tensor,
+        ranks: Sequence[int],
+        *tensors: Tensor,
     ) -> Tensor:
         x_BTC = x_BTC.contiguous()
         args = _block_args(x_BTC, modules, first_BT, angles, dropout, seed)
-        _set_pointers(args, "weights", roles, weights)
+        _set_weights(args, "weights", roles, tensors[: len(roles)])
+        _set_adapters(args, "", ranks, tensors[len(roles) :])
         if angles is not None:
             args.cos, args.sin = (each.data_ptr() for each in angles)
         fused.library().block_sizes(ctypes.addressof(args))
@@ -264,26 +334,33 @@ class _BlockFunction(torch.autograd.Function):
         args.y = y_BTC.data_ptr()
         _set_inputs(args, x_BTC, saved, scratch, first_BT, angles)
         fused.library().block_forward(ctypes.addressof(args))
-        ctx.args, ctx.roles, ctx.scratch = args, roles, scratch
+        ctx.args, ctx.roles, ctx.ranks, ctx.scratch = args, roles, ranks, scratch
         # Save everything args points to; autograd detects weights modified before backward.
-        ctx.save_for_backward(x_BTC, saved, first_BT, *(angles or (None, None)), *weights)
+        ctx.save_for_backward(x_BTC, saved, first_BT, *(angles or (None, None)), *tensors)
         return y_BTC
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, dy_BTC: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTC, saved, first_BT, cos, sin, *weights = ctx.saved_tensors
-        args, roles, dy_BTC = ctx.args, ctx.roles, dy_BTC.contiguous()
-        grads = [torch.empty_like(weight) for weight in weights]
+        x_BTC, saved, first_BT, cos, sin, *tensors = ctx.saved_tensors
+        args, roles, ranks, dy_BTC = ctx.args, ctx.roles, ctx.ranks, dy_BTC.contiguous()
+        needed = ctx.needs_input_grad[-len(tensors) :]
+        grads = [
+            torch.empty_like(each) if need else None
+            for each, need in zip(tensors, needed, strict=True)
+        ]
         scratch = _scratch.of(args.backward_scratch_bytes)
         dx_BTC = torch.empty_like(x_BTC)
         # Saved tensors may have moved: checkpointing recomputes them, FSDP gathers them anew.
         _set_inputs(args, x_BTC, saved, scratch, first_BT, None if cos is None else (cos, sin))
-        _set_pointers(args, "weights", roles, weights)
-        _set_pointers(args, "grads", roles, grads)
+        count = len(roles)
+        _set_weights(args, "weights", roles, tensors[:count])
+        _set_weights(args, "grads", roles, grads[:count])
+        _set_adapters(args, "", ranks, tensors[count:])
+        _set_adapters(args, "_grad", ranks, grads[count:])
         args.dy, args.dx = dy_BTC.data_ptr(), dx_BTC.data_ptr()
         fused.library().block_backward(ctypes.addressof(args))
-        return dx_BTC, None, None, None, None, None, None, *grads
+        return dx_BTC, None, None, None, None, None, None, None, *grads
 
 
 def _set_inputs(

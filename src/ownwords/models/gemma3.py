@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, C width.
 import torch
 from torch import Tensor, nn
 
+from ownwords.models import fused_block
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
@@ -39,6 +40,16 @@ class Gemma3Block(ResidualBlock):
         self.mlp_output_norm = norm()
 
     def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
+        modules = fused_block.llama_modules(
+            self.attention_norm,
+            self.attention,
+            self.mlp_norm,
+            self.mlp,
+            (self.attention_output_norm, self.mlp_output_norm),
+        )
+        fused_BTC = fused_block.forward(modules, x_BTC, mask, angles, self.active_dropout)
+        if fused_BTC is not None:
+            return fused_BTC
         attended_BTC = self.attention(self.attention_norm(x_BTC), angles, mask)
         x_BTC = self.add(x_BTC, self.attention_output_norm(attended_BTC))
         return self.add(x_BTC, self.mlp_output_norm(self.mlp(self.mlp_norm(x_BTC))))

@@ -75,6 +75,11 @@ class LoraLinear(nn.Module):
     def rank(self) -> int:
         return self.down.shape[0]
 
+    @property
+    def active_dropout(self) -> float:
+        """`dropout` while the adapter is trained, else 0."""
+        return self.dropout if self.training and not self.merged else 0.0
+
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.base(x)
         if self.merged:

@@ -96,10 +96,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         head = head_VC.to(dtype)
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
-        # At least about `width` rows: accumulating the head's gradient then costs less than
-        # computing it.
-        as_large = width * precise.itemsize // dtype.itemsize
-        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0], min(as_large, LARGEST_ROWS))
+        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0])
+        if needs_grad[1]:
+            # At least about `width` rows: accumulating the head's gradient then costs less than
+            # computing it.
+            rows = max(rows, min(width * precise.itemsize // dtype.itemsize, LARGEST_ROWS))
         rows = max(1, math.ceil(tokens / max(1, math.ceil(tokens / rows))))
         grad_hidden_NC = torch.empty_like(hidden_NC) if needs_grad[0] else None
         grad_head_VC = None

@@ -173,11 +173,25 @@ OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count,
 
 // --- training: a whole transformer block ---------------------------------------------------------
 
-// resid_mid = x + dropout(output(attention(rope(qkv(norm(x))))))
-// y         = resid_mid + dropout(down(act(up(norm(resid_mid)))))
+// resid_mid = x + dropout(norm(output(attention(rope(qkv(norm(x)))))))
+// y         = resid_mid + dropout(norm(down(act(up(norm(resid_mid))))))
 //
-// x and y [batch, tokens, width]. Weights and gradients are indexed by Role; those that the model
-// lacks are null.
+// x and y [batch, tokens, width]. Weights and gradients are indexed by Role. Weights that the model
+// lacks are null, such as the norms of outputs that only Gemma has; so are the gradients of frozen
+// weights, which are not computed.
+
+// The matrix products of a block. `qkv` is query, key and value side by side, `up` gate and up.
+enum Product { PRODUCT_QKV, PRODUCT_OUTPUT, PRODUCT_UP, PRODUCT_DOWN, PRODUCT_COUNT };
+
+// The adapters (LoRA) of one product: its inputs times down^T times up^T are added to its outputs.
+// down and down_grad [rank, inputs], up and up_grad [outputs, rank]. rank is a multiple of 32, and 0
+// without an adapter.
+struct Adapter {
+    int64_t rank;
+    const float *down, *up;
+    float *down_grad, *up_grad;
+};
+
 struct BlockArgs {
     int64_t dtype, batch, tokens, width, query_heads, kv_heads, head_dim, hidden;
     int64_t layer_norm;                 // LayerNorm instead of RMSNorm
@@ -187,6 +201,7 @@ struct BlockArgs {
     float dropout, norm_eps, norm_offset, head_eps, head_offset, scale;
     const void *weights[ROLE_COUNT];
     void *grads[ROLE_COUNT];
+    struct Adapter adapters[PRODUCT_COUNT];
     const void *cos, *sin;  // [rope_period, head_dim], or null
     const int32_t *first_token;
     const void *x, *dy;

@@ -13,6 +13,18 @@
 
 namespace ownwords {
 
+// One of a block's matrix products. An adapter is computed with it, as if it made both sides wider
+// by its rank: [x, x down^T] [W, up]^T forward, [dy, dy up] [W, down^T]^T backward. Activations are
+// stored in rows of that width; the columns after `inputs` or `outputs` are called `low`.
+struct ProductShape {
+    i64 inputs, outputs, rank;
+
+    i64 wide_inputs() const { return inputs + rank; }
+    i64 wide_outputs() const { return outputs + rank; }
+    i64 in_stride() const { return padded_stride(wide_inputs()); }
+    i64 out_stride() const { return padded_stride(wide_outputs()); }
+};
+
 struct Block : BlockArgs {
     explicit Block(const BlockArgs &args) : BlockArgs(args) {}
 
@@ -22,6 +34,14 @@ struct Block : BlockArgs {
     bool is_gated() const { return weights[ROLE_GATE] != nullptr; }
     i64 mlp_width() const { return is_gated() ? 2 * hidden : hidden; }
     bool has_rope() const { return cos != nullptr; }
+    bool has_output_norms() const { return weights[ROLE_MLP_OUTPUT_NORM] != nullptr; }
+    ProductShape product(int of) const {
+        const i64 inputs[] = {width, attn_width(), width, hidden};
+        const i64 outputs[] = {qkv_width(), width, mlp_width(), width};
+        return {inputs[of], outputs[of], adapters[of].rank};
+    }
+    i64 in_stride(Product of) const { return product(of).in_stride(); }
+    i64 out_stride(Product of) const { return product(of).out_stride(); }
     HeadShape head_shape() const {
         return {query_heads, kv_heads, head_dim, head_eps, head_offset};
     }
@@ -34,8 +54,14 @@ inline i64 tiles_of(const Block &b) { return (b.rows() + TILE_TOKENS - 1) / TILE
 // The attention of one sequence.
 inline FlashShape flash_shape(const Block &b, i64 text) {
     const int32_t *first = b.first_token ? b.first_token + text * b.first_stride : nullptr;
-    const i64 qkv = padded_stride(b.qkv_width()), out_stride = padded_stride(b.attn_width());
-    return {b.tokens, b.query_heads, b.kv_heads, b.head_dim, qkv, out_stride, b.scale, first};
+    return {b.tokens,
+            b.query_heads,
+            b.kv_heads,
+            b.head_dim,
+            b.out_stride(PRODUCT_QKV),
+            b.in_stride(PRODUCT_OUTPUT),
+            b.scale,
+            first};
 }
 
 // body(matrix, first, last) for all matrices' units, of which each thread gets an equal share.
@@ -72,19 +98,33 @@ class MemoryLayout {
     i64 used_ = 0;
 };
 
-// The weights as tiles of B.
+// The weights as tiles of B, for the forward or the backward pass.
 struct PackedWeights {
-    Bf16 *qkv, *output, *up, *down;
+    Bf16 *wide[PRODUCT_COUNT];  // with the adapter's second factor in that direction
+    Bf16 *low[PRODUCT_COUNT];   // its first factor
 
-    PackedWeights(const Block &b, MemoryLayout &layout)
-        : qkv(layout.next<Bf16>(b.width * b.qkv_width())),
-          output(layout.next<Bf16>(b.width * b.attn_width())),
-          up(layout.next<Bf16>(b.width * b.mlp_width())),
-          down(layout.next<Bf16>(b.width * b.hidden)) {}
+    PackedWeights(const Block &b, bool is_forward, MemoryLayout &layout) {
+        for (int of = 0; of < PRODUCT_COUNT; ++of) {
+            const ProductShape shape = b.product(of);
+            const i64 from = is_forward ? shape.inputs : shape.outputs;
+            const i64 to = is_forward ? shape.outputs : shape.inputs;
+            wide[of] = layout.next<Bf16>((from + shape.rank) * to);
+            low[of] = layout.next<Bf16>(from * shape.rank);
+        }
+    }
 };
 
-// Saved for the backward pass. Rows of bfloat16 are padded_stride apart. Rows beyond the last token
-// are read, and their results ignored.
+// Append to each of `count` rows of `width` numbers their product with an adapter's first factor.
+inline void append_low(Bf16 *rows, i64 stride, i64 width, i64 rank, const Bf16 *factor, i64 count) {
+    matmul(row_major(rows, stride), factor, width / TILE_K * TILE_PAIR, count, rank / PANEL,
+           width / TILE_K, [=](i64 row, i64 panel, const float *line) {
+               Bf16 *to = rows + row * stride + width + panel * PANEL;
+               for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
+           });
+}
+
+// Saved for the backward pass. Rows of bfloat16 are padded_stride apart, and as wide as the product
+// that reads or wrote them. Rows beyond the last token are read, and their results ignored.
 template <typename T>
 struct SavedActivations {
     Bf16 *qkv, *qkv_rope, *attn_out;
@@ -92,25 +132,37 @@ struct SavedActivations {
     Bf16
         // derivatives that its gradient is multiplied with: by gate, if there is one, then by up
         *act_grad;
+    Bf16 *low[PRODUCT_COUNT];   // adapters' columns of inputs that are not saved: of qkv and up
+    Bf16 *half_output[2];       // inputs of the norms after each half, if there are any
     T *resid_mid;
     float *log_sums;
-    NormStats *stats;  // of each row's first norm, then of each row's second
+    NormStats *stats[2], *output_stats[2];  // of the norms before and after each half
     i64 bytes;
 
-    explicit SavedActivations(const Block &b, void *at) {
+    explicit SavedActivations(const Block &b, void *at) : low{} {
         MemoryLayout layout(at);
         const i64 rows = tiles_of(b) * TILE_TOKENS + PANEL;
-        qkv = layout.next<Bf16>(rows * padded_stride(b.qkv_width()));
-        qkv_rope = b.has_rope() ? layout.next<Bf16>(rows * padded_stride(b.qkv_width())) : qkv;
-        attn_out = layout.next<Bf16>(rows * padded_stride(b.attn_width()));
-        act = layout.next<Bf16>(rows * padded_stride(b.hidden));
-        act_grad = layout.next<Bf16>(rows * padded_stride(b.mlp_width()));
+        qkv = layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV));
+        qkv_rope = b.has_rope() ? layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV)) : qkv;
+        attn_out = layout.next<Bf16>(rows * b.in_stride(PRODUCT_OUTPUT));
+        act = layout.next<Bf16>(rows * b.in_stride(PRODUCT_DOWN));
+        act_grad = layout.next<Bf16>(rows * b.out_stride(PRODUCT_UP));
+        for (const Product of : {PRODUCT_QKV, PRODUCT_UP})
+            low[of] = layout.next<Bf16>(b.rows() * b.product(of).rank);
         resid_mid = layout.next<T>(b.rows() * b.width);
         log_sums = layout.next<float>(b.rows() * b.query_heads);
-        stats = layout.next<NormStats>(2 * b.rows());
+        const i64 normed_rows = b.has_output_norms() ? b.rows() : 0;
+        for (int half = 0; half < 2; ++half) {
+            stats[half] = layout.next<NormStats>(b.rows());
+            output_stats[half] = layout.next<NormStats>(normed_rows);
+            half_output[half] = layout.next<Bf16>(normed_rows * b.width);
+        }
         bytes = layout.used();
     }
 };
+
+// The norms after the attention and after the MLP.
+constexpr Role OUTPUT_NORMS[] = {ROLE_ATTENTION_OUTPUT_NORM, ROLE_MLP_OUTPUT_NORM};
 
 // Dropout's factors, a function of seed and position alone.
 struct Dropout {

@@ -10,40 +10,39 @@ i64 steps_of(const Block &b) { return tiles_of(b) * (TILE_TOKENS / TILE_K) | 1; 
 struct BackwardScratch {
     MemoryLayout layout;
     const PackedWeights packed;
-    // Operands of the weights' gradients, which sum over tokens: gradients of the four products'
-    // outputs as tiles of A, their inputs as tiles of B.
-    Bf16 *qkv_grads, *output_grads, *up_grads, *down_grads;
-    Bf16 *qkv_inputs, *output_inputs, *up_inputs, *down_inputs;
+    // Operands of the weights' gradients, which sum over tokens: gradients of the products' outputs
+    // as tiles of A, their inputs as tiles of B.
+    Bf16 *grads[PRODUCT_COUNT], *inputs[PRODUCT_COUNT];
     // Gradients of activations, a row per token.
     Bf16 *attn_grad, *qkv_grad;
     float *resid_grad;
     // Each tile's part of the gradients of norms and biases.
     float *vector_grads;
 
-    explicit BackwardScratch(const Block &b, void *at) : layout(at), packed(b, layout) {
+    explicit BackwardScratch(const Block &b, void *at)
+        : layout(at), packed(b, false, layout) {
         const i64 padded = steps_of(b) * TILE_K, rows = tiles_of(b) * TILE_TOKENS + PANEL;
-        qkv_grads = layout.next<Bf16>(padded * b.qkv_width());
-        output_grads = layout.next<Bf16>(padded * b.width);
-        up_grads = layout.next<Bf16>(padded * b.mlp_width());
-        down_grads = layout.next<Bf16>(padded * b.width);
-        qkv_inputs = layout.next<Bf16>(padded * b.width);
-        output_inputs = layout.next<Bf16>(padded * b.attn_width());
-        up_inputs = layout.next<Bf16>(padded * b.width);
-        down_inputs = layout.next<Bf16>(padded * b.hidden);
-        attn_grad = layout.next<Bf16>(rows * padded_stride(b.attn_width()));
-        qkv_grad = layout.next<Bf16>(rows * padded_stride(b.qkv_width()));
+        for (int of = 0; of < PRODUCT_COUNT; ++of) {
+            const ProductShape shape = b.product(of);
+            grads[of] = layout.next<Bf16>(padded * shape.wide_outputs());
+            inputs[of] = layout.next<Bf16>(padded * shape.wide_inputs());
+        }
+        attn_grad = layout.next<Bf16>(rows * b.in_stride(PRODUCT_OUTPUT));
+        qkv_grad = layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV));
         resid_grad = layout.next<float>(b.rows() * b.width);
         vector_grads = layout.next<float>(tiles_of(b) * VectorGradOffsets(b).count);
     }
 
     // Offsets in a tile's part.
     struct VectorGradOffsets {
-        i64 attention_norm, mlp_norm, head_norms, qkv, output, up, down, count;
+        i64 attention_norm, mlp_norm, output_norms[2], head_norms, qkv, output, up, down, count;
 
         explicit VectorGradOffsets(const Block &b) {
             attention_norm = 0;
             mlp_norm = attention_norm + 2 * b.width;
-            head_norms = mlp_norm + 2 * b.width;
+            output_norms[0] = mlp_norm + 2 * b.width;
+            output_norms[1] = output_norms[0] + b.width;
+            head_norms = output_norms[1] + b.width;
             qkv = head_norms + 2 * b.head_dim;
             output = qkv + b.qkv_width();
             up = output + b.width;
@@ -95,89 +94,105 @@ class BlockBackward {
         return scratch.vector_grads + tile * vector_grads.count;
     }
 
-    // Rows of the weights are the inner dimension here.
+    // Rows that are the inner dimension here, from `first` of `inner` on.
+    template <typename W>
+    struct PackedPart {
+        Bf16 *to;
+        i64 first, inner;
+        const W *from;
+        i64 rows, columns;
+
+        i64 units() const { return rows / TILE_K; }
+    };
+
+    template <typename W>
+    static void pack_bands(const PackedPart<W> &part, i64 begin, i64 end) {
+        for (i64 band = begin; band < end; ++band)
+            for (i64 panel = 0; panel < part.columns / PANEL; ++panel) {
+                const i64 step = panel * (part.inner / TILE_K) + part.first / TILE_K + band;
+                Bf16 *to = part.to + step * TILE_PAIR;
+                pack_b(part.from + band * TILE_K * part.columns + panel * PANEL, part.columns,
+                       TILE_K, PANEL, to, to + TILE_SIZE);
+            }
+    }
+
     void pack() const {
         const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim,
                   gate_width = b.is_gated() ? b.hidden : 0;
-        struct PackedPart {
-            Bf16 *to;
-            i64 first, all, rows, columns;  // the first of `rows` rows among all of the operand
-            const T *from;
-
-            i64 units() const { return rows / TILE_K; }
+        const auto matrix = [&](Product of, i64 first, Role role, i64 rows) {
+            const ProductShape shape = b.product(of);
+            return PackedPart<T>{packed.wide[of], first, shape.wide_outputs(),
+                                 weight(role),    rows,  shape.inputs};
         };
-        const PackedPart parts[] = {
-            {packed.qkv, 0, b.qkv_width(), q_width, b.width, weight(ROLE_QUERY)},
-            {packed.qkv, q_width, b.qkv_width(), kv_width, b.width, weight(ROLE_KEY)},
-            {packed.qkv, q_width + kv_width, b.qkv_width(), kv_width, b.width, weight(ROLE_VALUE)},
-            {packed.output, 0, b.width, b.width, q_width, weight(ROLE_OUTPUT)},
-            {packed.up, 0, b.mlp_width(), gate_width, b.width, weight(ROLE_GATE)},
-            {packed.up, gate_width, b.mlp_width(), b.hidden, b.width, weight(ROLE_UP)},
-            {packed.down, 0, b.width, b.width, b.hidden, weight(ROLE_DOWN)},
+        const PackedPart<T> matrices[] = {
+            matrix(PRODUCT_QKV, 0, ROLE_QUERY, q_width),
+            matrix(PRODUCT_QKV, q_width, ROLE_KEY, kv_width),
+            matrix(PRODUCT_QKV, q_width + kv_width, ROLE_VALUE, kv_width),
+            matrix(PRODUCT_OUTPUT, 0, ROLE_OUTPUT, b.width),
+            matrix(PRODUCT_UP, 0, ROLE_GATE, gate_width),
+            matrix(PRODUCT_UP, gate_width, ROLE_UP, b.hidden),
+            matrix(PRODUCT_DOWN, 0, ROLE_DOWN, b.width),
         };
-        parallel_over(parts, 4, [](const PackedPart &part, i64 begin, i64 end) {
-            for (i64 band = begin; band < end; ++band)
-                for (i64 panel = 0; panel < part.columns / PANEL; ++panel) {
-                    const i64 step = panel * (part.all / TILE_K) + part.first / TILE_K + band;
-                    Bf16 *to = part.to + step * TILE_PAIR;
-                    pack_b(part.from + band * TILE_K * part.columns + panel * PANEL, part.columns,
-                           TILE_K, PANEL, to, to + TILE_SIZE);
-                }
-        });
+        parallel_over(matrices, 4, pack_bands<T>);
+        PackedPart<float> adapters[2 * PRODUCT_COUNT];
+        for (int of = 0; of < PRODUCT_COUNT; ++of) {
+            const ProductShape shape = b.product(of);
+            const Adapter &adapter = b.adapters[of];
+            adapters[2 * of] = {packed.low[of], 0,           shape.outputs,
+                                adapter.up,     shape.rank > 0 ? shape.outputs : 0, shape.rank};
+            adapters[2 * of + 1] = {packed.wide[of], shape.outputs, shape.wide_outputs(),
+                                    adapter.down,    shape.rank,    shape.inputs};
+        }
+        parallel_over(adapters, 4, pack_bands<float>);
     }
 
     void mlp_and_output_backward(i64 tile) const {
-        const i64 begin = tile * TILE_TOKENS, count = rows_from(begin),
-                  width = padded_stride(b.width);
-        const i64 attn_stride = padded_stride(b.attn_width()), hidden = padded_stride(b.hidden);
-        const i64 mlp_stride = padded_stride(b.mlp_width());
-        ScratchBuffer<Bf16> grads(TILE_TOKENS * width), mlp_grads(TILE_TOKENS * mlp_stride),
-            normed(TILE_TOKENS * width);
-        ScratchBuffer<float> dnormed(TILE_TOKENS * width);
+        const i64 begin = tile * TILE_TOKENS, count = rows_from(begin);
+        const ProductShape output = b.product(PRODUCT_OUTPUT), up = b.product(PRODUCT_UP);
+        ScratchBuffer<Bf16> half_grads(
+            TILE_TOKENS * std::max(output.out_stride(), b.out_stride(PRODUCT_DOWN)));
+        ScratchBuffer<Bf16> mlp_grads(TILE_TOKENS * up.out_stride()),
+            normed(TILE_TOKENS * up.in_stride());
+        ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width));
         float *total = vector_grads_of(tile);
         std::fill_n(total, vector_grads.count, 0.0f);
         const T *dy = static_cast<const T *>(b.dy) + begin * b.width;
         float *resid_grad = scratch.resid_grad + begin * b.width;
 
-        apply_dropout(begin, count, dy, 1, grads);
-        pack_grads(grads, b.width, tile, count, ROLE_DOWN_BIAS, total + vector_grads.down,
-                   scratch.down_grads);
-        activate_back(begin, count, grads, mlp_grads);
-        pack_inputs(saved.act + begin * hidden, b.hidden, tile, count, scratch.down_inputs);
-        pack_grads(mlp_grads, b.mlp_width(), tile, count, ROLE_UP_BIAS, total + vector_grads.up,
-                   scratch.up_grads);
-        matmul(row_major(mlp_grads, mlp_stride), packed.up, b.mlp_width() / TILE_K * TILE_PAIR,
-               count, b.width / PANEL, b.mlp_width() / TILE_K, to_floats(dnormed));
-        norm_back(saved.resid_mid + begin * b.width, saved.stats + b.rows() + begin, ROLE_MLP_NORM,
-                  count, dnormed, dy, resid_grad, normed, total + vector_grads.mlp_norm);
-        pack_inputs(normed, b.width, tile, count, scratch.up_inputs);
+        half_back(1, tile, dy, half_grads);
+        pack_grads(PRODUCT_DOWN, tile, half_grads, ROLE_DOWN_BIAS, total + vector_grads.down);
+        activate_back(begin, count, half_grads, mlp_grads);
+        pack_inputs(PRODUCT_DOWN, tile, saved.act + begin * b.in_stride(PRODUCT_DOWN));
+        append_low(PRODUCT_UP, count, mlp_grads);
+        pack_grads(PRODUCT_UP, tile, mlp_grads, ROLE_UP_BIAS, total + vector_grads.up);
+        multiply(PRODUCT_UP, count, mlp_grads, to_floats(dnormed));
+        norm_back(saved.resid_mid + begin * b.width, saved.stats[1] + begin, ROLE_MLP_NORM, count,
+                  dnormed, dy, resid_grad, up.in_stride(), normed, total + vector_grads.mlp_norm);
+        restore_low(PRODUCT_UP, begin, normed);
+        pack_inputs(PRODUCT_UP, tile, normed);
 
-        apply_dropout(begin, count, resid_grad, 0, grads);
-        pack_grads(grads, b.width, tile, count, ROLE_OUTPUT_BIAS, total + vector_grads.output,
-                   scratch.output_grads);
-        pack_inputs(saved.attn_out + begin * attn_stride, b.attn_width(), tile, count,
-                    scratch.output_inputs);
+        half_back(0, tile, resid_grad, half_grads);
+        pack_grads(PRODUCT_OUTPUT, tile, half_grads, ROLE_OUTPUT_BIAS, total + vector_grads.output);
+        const i64 attn_stride = output.in_stride();
+        pack_inputs(PRODUCT_OUTPUT, tile, saved.attn_out + begin * attn_stride);
         Bf16 *attn_grad = scratch.attn_grad + begin * attn_stride;
-        matmul(row_major(grads, width), packed.output, b.width / TILE_K * TILE_PAIR, count,
-               b.attn_width() / PANEL, b.width / TILE_K,
-               [&](i64 row, i64 panel, const float *line) {
-                   Bf16 *to = attn_grad + row * attn_stride + panel * PANEL;
-                   for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
-               });
+        multiply(PRODUCT_OUTPUT, count, half_grads, [&](i64 row, i64 panel, const float *line) {
+            Bf16 *to = attn_grad + row * attn_stride + panel * PANEL;
+            for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
+        });
     }
 
     void activate_back(i64 begin, i64 count, const Bf16 *grads, Bf16 *mlp_grads) const {
-        const i64 hidden = b.hidden, mlp_stride = b.mlp_width(), width = padded_stride(mlp_stride);
+        const i64 hidden = b.hidden, mlp_width = b.mlp_width(), width = b.out_stride(PRODUCT_UP);
         const Bf16 *act_grad = saved.act_grad + begin * width;
-        matmul(row_major(grads, padded_stride(b.width)), packed.down, b.width / TILE_K * TILE_PAIR,
-               count, hidden / PANEL, b.width / TILE_K, [=](i64 row, i64 panel, const float *line) {
-                   for (i64 part = 0; part < mlp_stride; part += hidden) {
-                       const i64 at = row * width + part + panel * PANEL;
-                       prefetch(act_grad + at + PANEL);
-                       for (i64 c = 0; c < PANEL; c += LANES)
-                           store(mlp_grads + at + c, load(line + c) * load(act_grad + at + c));
-                   }
-               });
+        multiply(PRODUCT_DOWN, count, grads, [=](i64 row, i64 panel, const float *line) {
+            for (i64 part = 0; part < mlp_width; part += hidden) {
+                const i64 at = row * width + part + panel * PANEL;
+                prefetch(act_grad + at + PANEL);
+                for (i64 c = 0; c < PANEL; c += LANES)
+                    store(mlp_grads + at + c, load(line + c) * load(act_grad + at + c));
+            }
+        });
     }
 
     void attention_backward(i64 text, i64 key) const {
@@ -190,9 +205,10 @@ class BlockBackward {
     }
 
     void qkv_backward(i64 tile) const {
+        const ProductShape qkv = b.product(PRODUCT_QKV);
         const i64 begin = tile * TILE_TOKENS, count = rows_from(begin),
-                  qkv_stride = padded_stride(b.qkv_width());
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * padded_stride(b.width));
+                  qkv_stride = qkv.out_stride();
+        ScratchBuffer<Bf16> normed(TILE_TOKENS * qkv.in_stride());
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width)), grad(b.head_dim);
         float *total = vector_grads_of(tile);
         Bf16 *qkv_grad = scratch.qkv_grad + begin * qkv_stride;
@@ -205,49 +221,75 @@ class BlockBackward {
                                        qkv_grad + row * qkv_stride, total + vector_grads.head_norms,
                                        grad);
             }
-        pack_grads(qkv_grad, b.qkv_width(), tile, count, ROLE_QUERY_BIAS,
-                   total + vector_grads.qkv, scratch.qkv_grads);
-        matmul(row_major(qkv_grad, qkv_stride), packed.qkv, b.qkv_width() / TILE_K * TILE_PAIR,
-               count, b.width / PANEL, b.qkv_width() / TILE_K, to_floats(dnormed));
-        norm_back(static_cast<const T *>(b.x) + begin * b.width, saved.stats + begin,
+        append_low(PRODUCT_QKV, count, qkv_grad);
+        pack_grads(PRODUCT_QKV, tile, qkv_grad, ROLE_QUERY_BIAS, total + vector_grads.qkv);
+        multiply(PRODUCT_QKV, count, qkv_grad, to_floats(dnormed));
+        norm_back(static_cast<const T *>(b.x) + begin * b.width, saved.stats[0] + begin,
                   ROLE_ATTENTION_NORM, count, dnormed, scratch.resid_grad + begin * b.width,
-                  static_cast<T *>(b.dx) + begin * b.width, normed,
+                  static_cast<T *>(b.dx) + begin * b.width, qkv.in_stride(), normed,
                   total + vector_grads.attention_norm);
-        pack_inputs(normed, b.width, tile, count, scratch.qkv_inputs);
+        restore_low(PRODUCT_QKV, begin, normed);
+        pack_inputs(PRODUCT_QKV, tile, normed);
     }
 
-    // The gradients of all matrices, a block of rows at a time.
+    // Rows [first, first + rows) of the gradients of a product's outputs, times `columns` of its
+    // inputs from a column on: the gradient of a matrix, or null if it is frozen.
+    template <typename D>
+    struct WeightGrad {
+        D *to;
+        Product product;
+        i64 first, rows, from_column, columns;
+
+        i64 units() const {
+            return to ? (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * (columns / PANEL) : 0;
+        }
+    };
+
     void weight_grads() const {
         const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim,
                   gate_width = b.is_gated() ? b.hidden : 0;
-        struct WeightGrad {
-            Role role;
-            i64 rows, columns;
-            const Bf16 *grads, *inputs;
-            i64 first;  // row of `grads`
+        const auto matrix = [&](Product of, Role role, i64 first, i64 rows) {
+            T *to = static_cast<T *>(b.grads[role]);
+            return WeightGrad<T>{to, of, first, rows, 0, b.product(of).inputs};
+        };
+        const WeightGrad<T> matrices[] = {
+            matrix(PRODUCT_QKV, ROLE_QUERY, 0, q_width),
+            matrix(PRODUCT_QKV, ROLE_KEY, q_width, kv_width),
+            matrix(PRODUCT_QKV, ROLE_VALUE, q_width + kv_width, kv_width),
+            matrix(PRODUCT_OUTPUT, ROLE_OUTPUT, 0, b.width),
+            matrix(PRODUCT_UP, ROLE_GATE, 0, gate_width),
+            matrix(PRODUCT_UP, ROLE_UP, gate_width, b.hidden),
+            matrix(PRODUCT_DOWN, ROLE_DOWN, 0, b.width),
+        };
+        compute_weight_grads(matrices);
+        WeightGrad<float> adapters[2 * PRODUCT_COUNT];
+        for (int of = 0; of < PRODUCT_COUNT; ++of) {
+            const ProductShape shape = b.product(of);
+            const Product product = Product(of);
+            adapters[2 * of] = {b.adapters[of].up_grad, product,      0,
+                                shape.outputs,          shape.inputs, shape.rank};
+            adapters[2 * of + 1] = {b.adapters[of].down_grad, product, shape.outputs,
+                                    shape.rank,               0,       shape.inputs};
+        }
+        compute_weight_grads(adapters);
+    }
 
-            i64 units() const { return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * (columns / PANEL); }
-        };
-        const BackwardScratch &s = scratch;
-        const WeightGrad weights[] = {
-            {ROLE_QUERY, q_width, b.width, s.qkv_grads, s.qkv_inputs, 0},
-            {ROLE_KEY, kv_width, b.width, s.qkv_grads, s.qkv_inputs, q_width},
-            {ROLE_VALUE, kv_width, b.width, s.qkv_grads, s.qkv_inputs, q_width + kv_width},
-            {ROLE_OUTPUT, b.width, q_width, s.output_grads, s.output_inputs, 0},
-            {ROLE_GATE, gate_width, b.width, s.up_grads, s.up_inputs, 0},
-            {ROLE_UP, b.hidden, b.width, s.up_grads, s.up_inputs, gate_width},
-            {ROLE_DOWN, b.width, b.hidden, s.down_grads, s.down_inputs, 0},
-        };
-        parallel_over(weights, 1, [&](const WeightGrad &weight, i64 at, i64 end) {
+    // A block of rows at a time.
+    template <typename Matrices>
+    void compute_weight_grads(const Matrices &matrices) const {
+        parallel_over(matrices, 1, [&](const auto &matrix, i64 at, i64 end) {
             const AmxTileConfig tiles;
-            const i64 columns = weight.columns, panels = columns / PANEL;
+            const i64 columns = matrix.columns, panels = columns / PANEL;
+            const Bf16 *inputs =
+                scratch.inputs[matrix.product] + matrix.from_column / PANEL * steps * TILE_PAIR;
             while (at < end) {
                 const i64 row = at / panels * BLOCK_ROWS, panel = at % panels;
                 const i64 panels_here = std::min(panels - panel, end - at);
-                T *to = static_cast<T *>(b.grads[weight.role]) + row * columns + panel * PANEL;
-                matmul_deep(tiled(weight.grads, steps).from((weight.first + row) / TILE_ROWS, 0),
-                            weight.inputs + panel * steps * TILE_PAIR, steps * TILE_PAIR,
-                            std::min(BLOCK_ROWS, weight.rows - row), panels_here,
+                auto *to = matrix.to + row * columns + panel * PANEL;
+                const TilesA grads = tiled(scratch.grads[matrix.product], steps);
+                matmul_deep(grads.from((matrix.first + row) / TILE_ROWS, 0),
+                            inputs + panel * steps * TILE_PAIR, steps * TILE_PAIR,
+                            std::min(BLOCK_ROWS, matrix.rows - row), panels_here,
                             tiles_of(b) * (TILE_TOKENS / TILE_K),
                             [=](i64 i, i64 j, const float *line) {
                                 for (i64 c = 0; c < PANEL; c += LANES)
@@ -270,6 +312,8 @@ class BlockBackward {
         reduce_over_tiles(ROLE_QUERY_NORM, vector_grads.head_norms, b.head_dim);
         reduce_over_tiles(ROLE_KEY_NORM, vector_grads.head_norms + b.head_dim, b.head_dim);
         reduce_over_tiles(ROLE_OUTPUT_BIAS, vector_grads.output, b.width);
+        for (int half = 0; half < 2; ++half)
+            reduce_over_tiles(OUTPUT_NORMS[half], vector_grads.output_norms[half], b.width);
         reduce_over_tiles(ROLE_MLP_NORM, vector_grads.mlp_norm, b.width);
         reduce_over_tiles(ROLE_MLP_NORM_BIAS, vector_grads.mlp_norm + b.width, b.width);
         reduce_over_tiles(ROLE_UP_BIAS, vector_grads.up, b.mlp_width());
@@ -290,38 +334,96 @@ class BlockBackward {
 
     // --- one tile of tokens ---
 
+    // The gradient of what a half of the block adds, from that of its sum: through dropout, and the
+    // norm after it if there is one; with the adapter's columns.
     template <typename S>
-    void apply_dropout(i64 begin, i64 count, const S *from, uint32_t stream, Bf16 *to) const {
-        const Dropout dropout(b, stream);
-        for (i64 row = 0; row < count; ++row, from += b.width, to += padded_stride(b.width))
+    void half_back(int half, i64 tile, const S *from, Bf16 *to) const {
+        const Product of = half == 0 ? PRODUCT_OUTPUT : PRODUCT_DOWN;
+        const i64 begin = tile * TILE_TOKENS, count = rows_from(begin), stride = b.out_stride(of);
+        const T *norm_weight = weight(OUTPUT_NORMS[half]);
+        const Dropout dropout(b, uint32_t(half));
+        ScratchBuffer<float> grads(b.width);
+        float *total = vector_grads_of(tile) + vector_grads.output_norms[half];
+        for (i64 row = 0; row < count; ++row) {
+            const i64 at = (begin + row) * b.width;
             for (i64 c = 0; c < b.width; c += LANES) {
-                const VecF32 g = load(from + c);
-                store(to + c, dropout ? g * dropout.at((begin + row) * b.width + c) : g);
+                const VecF32 g = load(from + row * b.width + c);
+                store(grads + c, dropout ? g * dropout.at(at + c) : g);
             }
+            Bf16 *grad = to + row * stride;
+            if (norm_weight == nullptr)
+                for (i64 c = 0; c < b.width; c += LANES) store(grad + c, load(grads + c));
+            else
+                norm_row_backward(saved.half_output[half] + at,
+                                  saved.output_stats[half][begin + row], norm_weight,
+                                  (const T *)nullptr, b.norm_offset, (const float *)grads,
+                                  (const float *)nullptr, b.width, false, grad, total,
+                                  (float *)nullptr, (Bf16 *)nullptr);
+        }
+        append_low(of, count, to);
     }
 
-    void pack_grads(const Bf16 *rows, i64 width, i64 tile, i64 count, Role bias, float *total,
-                    Bf16 *to) const {
-        const i64 stride = padded_stride(width);
-        if (b.weights[bias] != nullptr)
+    void append_low(Product of, i64 count, Bf16 *grads) const {
+        const ProductShape shape = b.product(of);
+        ownwords::append_low(grads, shape.out_stride(), shape.outputs, shape.rank, packed.low[of],
+                             count);
+    }
+
+    void restore_low(Product of, i64 begin, Bf16 *normed) const {
+        const ProductShape shape = b.product(of);
+        for (i64 row = 0; row < rows_from(begin); ++row)
+            std::memcpy(normed + row * shape.in_stride() + shape.inputs,
+                        saved.low[of] + (begin + row) * shape.rank,
+                        size_t(shape.rank) * sizeof(Bf16));
+    }
+
+    // The gradient of a product's inputs.
+    template <typename Epilogue>
+    void multiply(Product of, i64 count, const Bf16 *grads, const Epilogue &epilogue) const {
+        const ProductShape shape = b.product(of);
+        const i64 inner = shape.wide_outputs() / TILE_K;
+        matmul(row_major(grads, shape.out_stride()), packed.wide[of], inner * TILE_PAIR, count,
+               shape.inputs / PANEL, inner, epilogue);
+    }
+
+    // Whether a matrix of the product is trained, or its adapter.
+    bool is_trained(Product of) const {
+        const auto any = [this](std::initializer_list<Role> roles) {
+            return std::any_of(roles.begin(), roles.end(),
+                               [this](Role role) { return b.grads[role] != nullptr; });
+        };
+        const bool has_grads = of == PRODUCT_QKV      ? any({ROLE_QUERY, ROLE_KEY, ROLE_VALUE})
+                               : of == PRODUCT_OUTPUT ? any({ROLE_OUTPUT})
+                               : of == PRODUCT_UP     ? any({ROLE_GATE, ROLE_UP})
+                                                      : any({ROLE_DOWN});
+        return has_grads || b.adapters[of].up_grad != nullptr;
+    }
+
+    void pack_grads(Product of, i64 tile, const Bf16 *rows, Role bias, float *total) const {
+        const ProductShape shape = b.product(of);
+        const i64 count = rows_from(tile * TILE_TOKENS), stride = shape.out_stride();
+        if (b.grads[bias] != nullptr)
             for (i64 row = 0; row < count; ++row)
-                for (i64 c = 0; c < width; c += LANES)
+                for (i64 c = 0; c < shape.outputs; c += LANES)
                     store(total + c, load(total + c) + load(rows + row * stride + c));
+        if (!is_trained(of)) return;
         for (i64 half = 0; half < TILE_TOKENS / TILE_K; ++half)
-            for (i64 c = 0; c < width; c += TILE_K) {
-                Bf16 *upper =
-                    to + (c / TILE_ROWS * steps + tile * (TILE_TOKENS / TILE_K) + half) * TILE_SIZE;
+            for (i64 c = 0; c < shape.wide_outputs(); c += TILE_K) {
+                const i64 step = tile * (TILE_TOKENS / TILE_K) + half;
+                Bf16 *upper = scratch.grads[of] + (c / TILE_ROWS * steps + step) * TILE_SIZE;
                 pack_a_t(rows + half * TILE_K * stride + c, stride, count - half * TILE_K, TILE_K,
                          upper, upper + steps * TILE_SIZE);
             }
     }
 
-    void pack_inputs(const Bf16 *rows, i64 width, i64 tile, i64 count, Bf16 *to) const {
-        const i64 stride = padded_stride(width);
+    void pack_inputs(Product of, i64 tile, const Bf16 *rows) const {
+        if (!is_trained(of)) return;
+        const ProductShape shape = b.product(of);
+        const i64 count = rows_from(tile * TILE_TOKENS), stride = shape.in_stride();
         for (i64 half = 0; half < TILE_TOKENS / TILE_K; ++half)
-            for (i64 c = 0; c < width; c += PANEL) {
-                Bf16 *tiles =
-                    to + (c / PANEL * steps + tile * (TILE_TOKENS / TILE_K) + half) * TILE_PAIR;
+            for (i64 c = 0; c < shape.wide_inputs(); c += PANEL) {
+                const i64 step = tile * (TILE_TOKENS / TILE_K) + half;
+                Bf16 *tiles = scratch.inputs[of] + (c / PANEL * steps + step) * TILE_PAIR;
                 pack_b(rows + half * TILE_K * stride + c, stride, count - half * TILE_K, PANEL,
                        tiles, tiles + TILE_SIZE);
             }
@@ -337,7 +439,8 @@ class BlockBackward {
     // Gradient of a norm's input plus that of the residual; recomputes the norm's output.
     template <typename O, typename D>
     void norm_back(const T *x, const NormStats *stats, Role part, i64 count, const float *grads,
-                   const O *residual_grad, D *dx, Bf16 *normed, float *total) const {
+                   const O *residual_grad, D *dx, i64 normed_stride, Bf16 *normed,
+                   float *total) const {
         const T *norm_weight = weight(part), *bias = weight(Role(part + 1));
         const i64 stride = padded_stride(b.width);
         for (i64 row = 0; row < count; ++row) {
@@ -345,7 +448,7 @@ class BlockBackward {
             norm_row_backward(x + at, stats[row], norm_weight, bias, b.norm_offset,
                               grads + row * stride, residual_grad + at, b.width, b.layer_norm != 0,
                               dx + at, total, bias == nullptr ? nullptr : total + b.width,
-                              normed + row * stride);
+                              normed + row * normed_stride);
         }
     }
 };
@@ -356,7 +459,7 @@ void measure(BlockArgs &args) {
     args.saved_bytes = SavedActivations<T>(b, nullptr).bytes;
     args.backward_scratch_bytes = BackwardScratch(b, nullptr).layout.used();
     MemoryLayout forward(nullptr);
-    PackedWeights(b, forward);
+    PackedWeights(b, true, forward);
     args.forward_scratch_bytes = forward.used();
 }
 

@@ -9,7 +9,7 @@ template <typename T>
 class BlockForward {
   public:
     explicit BlockForward(const BlockArgs &args)
-        : b(args), layout(b.scratch), packed(b, layout), saved(b, b.saved) {}
+        : b(args), layout(b.scratch), packed(b, true, layout), saved(b, b.saved) {}
 
     void run() const {
         pack();
@@ -39,56 +39,96 @@ class BlockForward {
     const T *weight(Role part) const { return static_cast<const T *>(b.weights[part]); }
     i64 rows_from(i64 begin) const { return std::min(TILE_TOKENS, b.rows() - begin); }
 
-    // Rows of the weights are columns of B. Panels of a gated `up` have 16 columns of gate and of
-    // up each.
+    // A matrix whose rows become columns of B: in bands of 16 rows, first, first + interval, ...
+    template <typename W>
+    struct PackedPart {
+        Bf16 *to;
+        i64 first, interval;
+        const W *from;
+        i64 rows, columns;
+        i64 inner, at;  // of all of B; where these columns begin
+
+        i64 units() const { return rows / TILE_ROWS; }
+    };
+
+    template <typename W>
+    static void pack_bands(const PackedPart<W> &part, i64 begin, i64 end) {
+        for (i64 band = begin; band < end; ++band) {
+            const i64 at = part.first + band * part.interval, steps = part.inner / TILE_K;
+            const W *from = part.from + band * TILE_ROWS * part.columns;
+            Bf16 *to = part.to + (at / 2 * steps + part.at / TILE_K) * TILE_PAIR;
+            for (i64 c = 0; c < part.columns; c += TILE_K, to += TILE_PAIR)
+                pack_b_t(from + c, part.columns, TILE_ROWS, TILE_K, to + at % 2 * TILE_SIZE);
+        }
+    }
+
+    // Panels of a gated `up` have 16 columns of gate and of up each.
     void pack() const {
         const i64 q_width = b.attn_width(), kv_width = b.kv_heads * b.head_dim;
-        struct PackedPart {
-            Bf16 *to;
-            i64 first, rows, columns, interval;  // bands of 16 rows: first, first + interval, ...
-            const T *from;
-
-            i64 units() const { return rows / TILE_ROWS; }
+        const i64 q_bands = q_width / TILE_ROWS, kv_bands = kv_width / TILE_ROWS;
+        const i64 gates = b.is_gated() ? 1 : 0, gate_width = gates * b.hidden;
+        const auto matrix = [&](Product of, i64 first, i64 interval, Role role, i64 rows) {
+            const ProductShape shape = b.product(of);
+            return PackedPart<T>{packed.wide[of], first,        interval,           weight(role),
+                                 rows,            shape.inputs, shape.wide_inputs(), 0};
         };
-        const i64 gates = b.is_gated() ? 1 : 0;
-        const PackedPart parts[] = {
-            {packed.qkv, 0, q_width, b.width, 1, weight(ROLE_QUERY)},
-            {packed.qkv, q_width / TILE_ROWS, kv_width, b.width, 1, weight(ROLE_KEY)},
-            {packed.qkv, (q_width + kv_width) / TILE_ROWS, kv_width, b.width, 1,
-             weight(ROLE_VALUE)},
-            {packed.output, 0, b.width, q_width, 1, weight(ROLE_OUTPUT)},
-            {packed.up, 0, gates * b.hidden, b.width, 2, weight(ROLE_GATE)},
-            {packed.up, gates, b.hidden, b.width, 1 + gates, weight(ROLE_UP)},
-            {packed.down, 0, b.width, b.hidden, 1, weight(ROLE_DOWN)},
+        const PackedPart<T> matrices[] = {
+            matrix(PRODUCT_QKV, 0, 1, ROLE_QUERY, q_width),
+            matrix(PRODUCT_QKV, q_bands, 1, ROLE_KEY, kv_width),
+            matrix(PRODUCT_QKV, q_bands + kv_bands, 1, ROLE_VALUE, kv_width),
+            matrix(PRODUCT_OUTPUT, 0, 1, ROLE_OUTPUT, b.width),
+            matrix(PRODUCT_UP, 0, 2, ROLE_GATE, gate_width),
+            matrix(PRODUCT_UP, gates, 1 + gates, ROLE_UP, b.hidden),
+            matrix(PRODUCT_DOWN, 0, 1, ROLE_DOWN, b.width),
         };
-        parallel_over(parts, 8, [](const PackedPart &part, i64 begin, i64 end) {
-            const i64 steps = part.columns / TILE_K;
-            for (i64 band = begin; band < end; ++band) {
-                const i64 at = part.first + band * part.interval;
-                const T *from = part.from + band * TILE_ROWS * part.columns;
-                Bf16 *to = part.to + at / 2 * steps * TILE_PAIR + at % 2 * TILE_SIZE;
-                for (i64 step = 0; step < steps; ++step)
-                    pack_b_t(from + step * TILE_K, part.columns, TILE_ROWS, TILE_K,
-                             to + step * TILE_PAIR);
-            }
-        });
+        parallel_over(matrices, 8, pack_bands<T>);
+        const auto down = [&](Product of) {
+            const ProductShape shape = b.product(of);
+            return PackedPart<float>{packed.low[of], 0, 1, b.adapters[of].down,
+                                     shape.rank, shape.inputs, shape.inputs, 0};
+        };
+        const auto up = [&](Product of, i64 first, i64 interval, i64 from, i64 rows) {
+            const ProductShape shape = b.product(of);
+            return PackedPart<float>{packed.wide[of],
+                                     first,
+                                     interval,
+                                     b.adapters[of].up + from * shape.rank,
+                                     shape.rank > 0 ? rows : 0,
+                                     shape.rank,
+                                     shape.wide_inputs(),
+                                     shape.inputs};
+        };
+        const PackedPart<float> adapters[] = {
+            down(PRODUCT_QKV),
+            down(PRODUCT_OUTPUT),
+            down(PRODUCT_UP),
+            down(PRODUCT_DOWN),
+            up(PRODUCT_QKV, 0, 1, 0, b.qkv_width()),
+            up(PRODUCT_OUTPUT, 0, 1, 0, b.width),
+            up(PRODUCT_UP, 0, 2, 0, gate_width),
+            up(PRODUCT_UP, gates, 1 + gates, gate_width, b.hidden),
+            up(PRODUCT_DOWN, 0, 1, 0, b.width),
+        };
+        parallel_over(adapters, 8, pack_bands<float>);
     }
 
     void norm_and_qkv(i64 begin) const {
-        const i64 count = rows_from(begin), width = padded_stride(b.width),
-                  qkv_stride = padded_stride(b.qkv_width());
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * width);
+        const ProductShape shape = b.product(PRODUCT_QKV);
+        const i64 count = rows_from(begin), qkv_stride = shape.out_stride(),
+                  steps = shape.wide_inputs() / TILE_K;
+        ScratchBuffer<Bf16> normed(TILE_TOKENS * shape.in_stride());
         const T *x = static_cast<const T *>(b.x) + begin * b.width;
         for (i64 row = 0; row < count; ++row)
-            norm(x + row * b.width, ROLE_ATTENTION_NORM, saved.stats + begin + row,
-                 normed + row * width);
+            norm(x + row * b.width, ROLE_ATTENTION_NORM, saved.stats[0] + begin + row,
+                 normed + row * shape.in_stride());
+        append_and_save_low(PRODUCT_QKV, begin, normed);
         const T *biases[] = {weight(ROLE_QUERY_BIAS), weight(ROLE_KEY_BIAS),
                              weight(ROLE_VALUE_BIAS)};
         const i64 query_panels = b.attn_width() / PANEL,
                   kv_panels = b.kv_heads * b.head_dim / PANEL;
         Bf16 *qkv = saved.qkv + begin * qkv_stride;
-        matmul(row_major(normed, width), packed.qkv, b.width / TILE_K * TILE_PAIR, count,
-               b.qkv_width() / PANEL, b.width / TILE_K, [&](i64 row, i64 panel, const float *line) {
+        matmul(row_major(normed, shape.in_stride()), packed.wide[PRODUCT_QKV], steps * TILE_PAIR,
+               count, b.qkv_width() / PANEL, steps, [&](i64 row, i64 panel, const float *line) {
                    const i64 projection =
                        (panel >= query_panels) + (panel >= query_panels + kv_panels);
                    const i64 first =
@@ -108,6 +148,16 @@ class BlockForward {
         }
     }
 
+    // The backward pass recomputes normalized rows, but not what an adapter makes of them.
+    void append_and_save_low(Product of, i64 begin, Bf16 *normed) const {
+        const ProductShape shape = b.product(of);
+        const i64 count = rows_from(begin), stride = shape.in_stride();
+        append_low(normed, stride, shape.inputs, shape.rank, packed.low[of], count);
+        for (i64 row = 0; row < count; ++row)
+            std::memcpy(saved.low[of] + (begin + row) * shape.rank,
+                        normed + row * stride + shape.inputs, size_t(shape.rank) * sizeof(Bf16));
+    }
+
     void attend(i64 text, i64 key) const {
         const FlashShape shape = flash_shape(b, text);
         const i64 row = text * b.tokens;
@@ -117,46 +167,45 @@ class BlockForward {
     }
 
     void project_and_mlp(i64 begin) const {
-        const i64 count = rows_from(begin), width = padded_stride(b.width);
-        const i64 attn_stride = padded_stride(b.attn_width()), hidden = padded_stride(b.hidden);
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * width);
-        ScratchBuffer<float> out(TILE_TOKENS * width);
-        const auto project = [&](const Bf16 *rows, i64 stride, const Bf16 *weights, i64 depth) {
-            matmul(row_major(rows, stride), weights, depth / TILE_K * TILE_PAIR, count,
-                   b.width / PANEL, depth / TILE_K, [&](i64 row, i64 panel, const float *line) {
-                       std::memcpy(out + row * width + panel * PANEL, line, PANEL * sizeof(float));
-                   });
-        };
-        project(saved.attn_out + begin * attn_stride, attn_stride, packed.output, b.attn_width());
-        for (i64 row = 0; row < count; ++row) {
-            const i64 at = begin + row;
-            T *resid_mid = saved.resid_mid + at * b.width;
-            add(static_cast<const T *>(b.x) + at * b.width, out + row * width, ROLE_OUTPUT_BIAS, 0,
-                at, resid_mid);
-            norm(resid_mid, ROLE_MLP_NORM, saved.stats + b.rows() + at, normed + row * width);
-        }
+        const i64 count = rows_from(begin), normed_stride = b.in_stride(PRODUCT_UP);
+        ScratchBuffer<Bf16> normed(TILE_TOKENS * normed_stride);
+        ScratchBuffer<float> out(TILE_TOKENS * padded_stride(b.width));
+        project(PRODUCT_OUTPUT, begin, saved.attn_out, out);
+        add(0, begin, static_cast<const T *>(b.x), out, saved.resid_mid);
+        for (i64 row = 0; row < count; ++row)
+            norm(saved.resid_mid + (begin + row) * b.width, ROLE_MLP_NORM,
+                 saved.stats[1] + begin + row, normed + row * normed_stride);
+        append_and_save_low(PRODUCT_UP, begin, normed);
         if (b.gelu)
             activate<Gelu>(begin, count, normed);
         else
             activate<Silu>(begin, count, normed);
-        project(saved.act + begin * hidden, hidden, packed.down, b.hidden);
-        for (i64 row = 0; row < count; ++row) {
-            const i64 at = begin + row;
-            add(saved.resid_mid + at * b.width, out + row * width, ROLE_DOWN_BIAS, 1, at,
-                static_cast<T *>(b.y) + at * b.width);
-        }
+        project(PRODUCT_DOWN, begin, saved.act, out);
+        add(1, begin, saved.resid_mid, out, static_cast<T *>(b.y));
+    }
+
+    void project(Product of, i64 begin, Bf16 *inputs, float *out) const {
+        const ProductShape shape = b.product(of);
+        const i64 count = rows_from(begin), stride = shape.in_stride(),
+                  steps = shape.wide_inputs() / TILE_K, width = padded_stride(b.width);
+        Bf16 *rows = inputs + begin * stride;
+        append_low(rows, stride, shape.inputs, shape.rank, packed.low[of], count);
+        matmul(row_major(rows, stride), packed.wide[of], steps * TILE_PAIR, count, b.width / PANEL,
+               steps, [&](i64 row, i64 panel, const float *line) {
+                   std::memcpy(out + row * width + panel * PANEL, line, PANEL * sizeof(float));
+               });
     }
 
     template <typename Activation>
     void activate(i64 begin, i64 count, const Bf16 *normed) const {
-        const i64 width = padded_stride(b.hidden), grad_stride = padded_stride(b.mlp_width()),
-                  hidden = b.hidden;
-        const i64 steps = b.width / TILE_K;
+        const ProductShape shape = b.product(PRODUCT_UP);
+        const i64 width = b.in_stride(PRODUCT_DOWN), grad_stride = shape.out_stride(),
+                  hidden = b.hidden, steps = shape.wide_inputs() / TILE_K;
         const T *bias = weight(ROLE_UP_BIAS);
         Bf16 *act = saved.act + begin * width, *act_grad = saved.act_grad + begin * grad_stride;
-        const TilesA rows = row_major(normed, padded_stride(b.width));
+        const TilesA rows = row_major(normed, shape.in_stride());
         if (!b.is_gated()) {
-            matmul(rows, packed.up, steps * TILE_PAIR, count, hidden / PANEL, steps,
+            matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, hidden / PANEL, steps,
                    [=](i64 row, i64 panel, const float *line) {
                        for (i64 c = 0, at = panel * PANEL; c < PANEL; c += LANES) {
                            const ActGrad item =
@@ -167,7 +216,7 @@ class BlockForward {
                    });
             return;
         }
-        matmul(rows, packed.up, steps * TILE_PAIR, count, 2 * hidden / PANEL, steps,
+        matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, 2 * hidden / PANEL, steps,
                [=](i64 row, i64 panel, const float *line) {
                    for (i64 c = 0, at = panel * TILE_ROWS; c < TILE_ROWS; c += LANES) {
                        const ActGrad item = Activation::template at<true>(load(line + c));
@@ -185,15 +234,27 @@ class BlockForward {
         norm_row(x, *stats, weight(part), weight(Role(part + 1)), b.norm_offset, b.width, normed);
     }
 
-    // to = residual + dropout(out + bias)
-    void add(const T *residual, const float *out, Role part, uint32_t projection, i64 row,
-             T *to) const {
-        const T *bias = weight(part);
-        const Dropout dropout(b, projection);
-        for (i64 c = 0; c < b.width; c += LANES) {
-            VecF32 delta = biased(load(out + c), bias, c);
-            if (dropout) delta *= dropout.at(row * b.width + c);
-            store(to + c, load(residual + c) + delta);
+    // to = residual + dropout(norm(out + bias)), with a norm only if the model has it
+    void add(int half, i64 begin, const T *residual, float *out, T *to) const {
+        const T *bias = weight(half == 0 ? ROLE_OUTPUT_BIAS : ROLE_DOWN_BIAS),
+                *norm_weight = weight(OUTPUT_NORMS[half]);
+        const Dropout dropout(b, uint32_t(half));
+        for (i64 row = begin; row < begin + rows_from(begin); ++row) {
+            float *line = out + (row - begin) * padded_stride(b.width);
+            for (i64 c = 0; c < b.width; c += LANES)
+                store(line + c, biased(load(line + c), bias, c));
+            if (norm_weight != nullptr) {
+                Bf16 *input = saved.half_output[half] + row * b.width;
+                for (i64 c = 0; c < b.width; c += LANES) store(input + c, load(line + c));
+                const NormStats stats = rms_stats(input, b.width, b.norm_eps);
+                saved.output_stats[half][row] = stats;
+                norm_row(input, stats, norm_weight, (const T *)nullptr, b.norm_offset, b.width,
+                         line);
+            }
+            for (i64 c = row * b.width; c < (row + 1) * b.width; c += LANES, line += LANES) {
+                const VecF32 delta = load(line);
+                store(to + c, load(residual + c) + (dropout ? delta * dropout.at(c) : delta));
+            }
         }
     }
 
