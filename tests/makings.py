@@ -23,7 +23,14 @@ SMALL = {
     "train.precision": "float32",
 }
 LITTLE = ScoreConfig(
-    max_posts=3, max_bytes=3000, baseline_bytes=4000, passages=4, seeds=2, prompts=1, max_tokens=8
+    max_posts=3,
+    max_bytes=3000,
+    baseline_bytes=4000,
+    passages=4,
+    seeds=2,
+    prompts=1,
+    max_tokens=8,
+    decide_s=0,
 )
 _WHO = ("gardener", "miller", "teacher", "sailor", "baker")
 _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth hour")

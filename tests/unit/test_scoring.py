@@ -14,11 +14,13 @@ import families
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import bits_per_byte, metrics, model_metrics
+from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
 from ownwords.evaluation.scorecard import ADAPTING, BASE, NGRAM, OURS, SCRATCH, Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, base_of, score_model
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
+from ownwords.evaluation.voice import Voice
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
@@ -30,7 +32,14 @@ from ownwords.tokenizers import bpe
 assert families  # its import sets one thread
 
 SMALL = ScoreConfig(
-    passages=32, seeds=3, prompts=2, prompt_words=3, max_tokens=70, base_samples=1, adapt_rate=1e-3
+    passages=32,
+    seeds=3,
+    prompts=2,
+    prompt_words=3,
+    max_tokens=70,
+    base_samples=1,
+    adapt_rate=1e-3,
+    decide_s=0,
 )
 # Each stands once in what is learned from, so that every word says which one follows.
 WORDS = [
@@ -142,6 +151,39 @@ def scored(
     return score_model(
         folders.copying, of, rivals, None, workspace=workspace, config=SMALL, progress=progress
     )
+
+
+def test_samples_are_drawn_until_they_decide(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def decided(voice: Voice, fluency: Fluency) -> bool:
+        asked.append(fluency.repeated.samples.of)
+        return len(asked) > 2
+
+    monkeypatch.setattr(metrics, "is_decided", decided)
+    config = replace(SMALL, decide_s=3600.0, max_tokens=12)
+
+    def score() -> Scorecard:
+        rivals = ComparisonModels()
+        return score_model(
+            folders.copying, posts(), rivals, None, workspace=tmp_path, config=config
+        )
+
+    card = score()
+    assert asked == [5, 25, 45]
+    assert card.fluency is not None
+    assert card.fluency.repeated.samples.of == 45
+    assert len(card.samples) == 5  # what is shown stays short
+    again = score()
+    assert asked == [5, 25, 45]  # what was decided is kept
+    assert again.fluency == card.fluency
+    # Without time nothing more is drawn.
+    config = replace(config, decide_s=0.0)
+    card = score()
+    assert card.fluency is not None
+    assert card.fluency.repeated.samples.of == 5
 
 
 def learned() -> list[str]:

@@ -5,6 +5,7 @@ PyTorch is imported only when something has to be measured.
 
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.posts import EvaluationPosts, posts_key, sample_posts
 from ownwords.evaluation.reference_authors import ReferenceAuthors
 from ownwords.evaluation.scores import Score
+from ownwords.evaluation.verdict import is_decided
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models.atomic_dir import readable_dir
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
+_BATCH = 20  # samples drawn at once where more are needed
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
     "ours": "your model",
@@ -70,6 +73,8 @@ class ScoreConfig:
     prompt_words: int = 8
     max_tokens: int = 400  # about 300 words, enough to measure style
     base_samples: int = 4  # of each kind, also written by the base
+    # More samples are drawn until the verdict is decided, for so many seconds at most.
+    decide_s: float = 60.0
     # Learning rate of the adaptive score: the best of those tried on one author's validation posts,
     # 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
     adapt_rate: float = 0.1
@@ -178,8 +183,13 @@ class MetricSuite:
         self.judged_posts = sample_posts(posts.test, config.max_bytes, config.max_posts)
         self.baseline_posts = sample_posts(posts.train, config.baseline_bytes)
         self._held_out = [post.text for post in self.judged_posts]
+        # The author's own text that no figure of the language has seen: validation posts too.
+        unseen = sample_posts([*posts.validation, *posts.test], config.max_bytes, config.max_posts)
+        self._unseen = [post.text for post in unseen]
         self._held_out_ids = [post.id for post in self.judged_posts]
         self._key, self._training_key = posts_key(self.judged_posts), posts_key(posts.train)
+        self._unseen_key = posts_key(unseen)
+        self._judged: dict[str, tuple[Voice, Fluency]] = {}
         self._stage = Stage(Progress(), "", None, "")
 
     @contextmanager
@@ -193,7 +203,7 @@ class MetricSuite:
         if any(rival and rival.role == "base" for rival in rivals):
             tokens += self._tokens(self.base_prompts)
         figures = 1 + sum(rival is not None for rival in rivals)  # bits per byte of each
-        figures += 7 if ours.has_guard else 6
+        figures += 8 if ours.has_guard else 7
         self._figure_units = max(1, round(_OTHER_SHARE * tokens / figures))
         with self._progress.stage("Scoring", tokens + figures * self._figure_units) as self._stage:
             yield
@@ -272,6 +282,47 @@ class MetricSuite:
             units=self._tokens(prompts),
         )
 
+    def more_samples(self, candidate: Candidate, samples: SampledTexts) -> SampledTexts:
+        """The samples, and further new texts until they decide the verdict or time is over."""
+        config, written = self._config, samples.texts
+
+        def measure() -> SampledTexts:
+            ends, more = time.perf_counter() + config.decide_s, list[str]()
+            while time.perf_counter() < ends and not self._decide((*written, *more)):
+                first = config.seeds + len(more) + 1
+                new = [SamplePrompt("", seed) for seed in range(first, first + _BATCH)]
+                prompts = PromptSet(tuple(new), config.max_tokens)
+                texts = candidate.model.samples(prompts, guarded=True, on_tokens=lambda _: None)
+                more += texts.texts
+            return SampledTexts(tuple(more), samples.has_guard)
+
+        more = self._measured(
+            f"written-{candidate.role}-more",
+            "Writing more samples, until they decide",
+            SampledTexts,
+            [candidate.key, *self._texts_key(samples), str(config), repr(DEFAULT_SAMPLING)],
+            measure,
+        )
+        return replace(samples, texts=(*written, *more.texts))
+
+    def _decide(self, texts: Sequence[str]) -> bool:
+        return is_decided(*self._judge(texts))
+
+    def _judge(self, texts: Sequence[str]) -> tuple[Voice, Fluency]:
+        """Voice and fluency of these texts; the last ones are kept, as they are asked for twice."""
+        key = digest(*texts)
+        if key not in self._judged:
+            folders = [self._reference_folder(f.FILE) for f in (reference_authors, lexicon)]
+            others = ReferenceAuthors.load(folders[0]) if folders[0] else None
+            words = Lexicon.load(folders[1]) if folders[1] else None
+            self._judged = {
+                key: (
+                    voice(self._training, self._unseen, texts, others),
+                    fluency(texts, self._unseen, self._training, words),
+                )
+            }
+        return self._judged[key]
+
     def extraction(self, candidate: Candidate) -> Extraction:
         """Share of training passages the model knows by heart."""
         count = self._config.passages
@@ -295,40 +346,28 @@ class MetricSuite:
             f"copies-{how}",
             "Looking for the samples in your posts",
             CopyMeasurements,
-            self._texts_key(samples),
+            (digest(*samples.texts), self._training_key, self._key),
             measure,
         )
 
     def voice(self, samples: SampledTexts) -> Voice:
         """How the samples' style compares with the author's and with other people's."""
-        folder = self._reference_folder(reference_authors.FILE)
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
             Voice,
-            [*self._texts_key(samples), _file_key(folder, reference_authors.FILE)],
-            lambda: voice(
-                self._training,
-                self._held_out,
-                samples.texts,
-                ReferenceAuthors.load(folder) if folder else None,
-            ),
+            self._texts_key(samples),
+            lambda: self._judge(samples.texts)[0],
         )
 
     def fluency(self, samples: SampledTexts) -> Fluency:
         """Faults in the language of the samples, compared with the held-out posts."""
-        folder = self._reference_folder(lexicon.FILE)
         return self._measured(
             "fluency",
             "Checking the samples' language",
             Fluency,
-            [*self._texts_key(samples), _file_key(folder, lexicon.FILE)],
-            lambda: fluency(
-                samples.texts,
-                self._held_out,
-                self._training,
-                Lexicon.load(folder) if folder else None,
-            ),
+            self._texts_key(samples),
+            lambda: self._judge(samples.texts)[1],
         )
 
     def _reference_folder(self, name: str) -> Path | None:
@@ -336,8 +375,10 @@ class MetricSuite:
         folder = self._reference
         return folder if folder and (folder / name).exists() else None
 
-    def _texts_key(self, samples: SampledTexts) -> tuple[str, str, str]:
-        return digest(*samples.texts), self._training_key, self._key
+    def _texts_key(self, samples: SampledTexts) -> tuple[str, ...]:
+        files = (reference_authors.FILE, lexicon.FILE)
+        references = (_file_key(self._reference_folder(name), name) for name in files)
+        return digest(*samples.texts), self._training_key, self._unseen_key, *references
 
     def _beginnings(self) -> list[SamplePrompt]:
         """Return prompts with the beginnings of held-out posts, in reproducible random order."""

@@ -68,6 +68,7 @@ def score_model(
     )
     with suite.stage(ours, (base, scratch, ablation)):
         samples = suite.samples(ours, suite.prompts)
+        more = suite.more_samples(ours, samples)
         # Text that the guard withholds is still memorised, so it is measured without the guard.
         unguarded = samples
         if samples.has_guard:
@@ -89,8 +90,8 @@ def score_model(
             extraction=suite.extraction(ours),
             copies=suite.copies(samples, "guarded") if samples.has_guard else None,
             unguarded_copies=suite.copies(unguarded, "unguarded"),
-            voice=suite.voice(samples),
-            fluency=suite.fluency(samples),
+            voice=suite.voice(more),
+            fluency=suite.fluency(more),
         )
     cache.prune()
     context = ScorecardContext(

@@ -81,6 +81,12 @@ def with_conclusions(card: Scorecard) -> Scorecard:
     return replace(card, verdicts=(_overall(card, *topics), *topics))
 
 
+def is_decided(voice: Voice, fluency: Fluency) -> bool:
+    """Whether more samples would hardly change what these figures say of the model."""
+    kinds = {_voice(voice).kind, _fluency(fluency).kind}
+    return bool(kinds & {GIBBERISH, STUMBLES, NOT_YOURS}) or TOO_FEW not in kinds
+
+
 def _overall(
     card: Scorecard,
     foresight: Conclusion,
@@ -132,12 +138,12 @@ def _voice(voice: Voice | None) -> Conclusion:
     if letters is None:
         return _voice_by_distance(voice)
     if letters.held_out_auc.value < LEAST_AUC:
-        return Conclusion(
-            "voice",
-            TOO_FEW,
+        by_distance = _voice_by_distance(voice)
+        sentence = (
             "The classifier cannot tell even your own held-out posts from other authors' (it ranks"
-            f" {rate(letters.held_out_auc.value)} of pairs correctly), so its voice is unknown.",
+            f" {rate(letters.held_out_auc.value)} of pairs correctly)."
         )
+        return replace(by_distance, sentence=f"{sentence} {by_distance.sentence}")
     sentence = (
         f"A classifier takes {rate_with_range(letters.samples_taken)} of its passages for yours;"
         f" of your own held-out ones {rate(letters.held_out_taken.value)}, of other authors'"
