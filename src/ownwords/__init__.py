@@ -45,10 +45,10 @@ def make_model(
 ) -> MakeResult:
     """Make a model of blogs, exports or folders, let it write, and score it.
 
-    The same as `ownwords make`, with its minutes unless given: `base` is the one in the box, the
-    name of another, a model directory, or "none"; nothing is asked. What was made before and has
-    not changed is not made again. `MakeResult` says where the model is, what it wrote and how good
-    it is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
+    The same as `ownwords make`, with its minutes unless given: `base` is the best installed one
+    that these allow, the name of another, a model directory, or "none"; nothing is asked. What was
+    made before and has not changed is not made again. `MakeResult` says where the model is, what it
+    wrote and how good it is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `make`: importing the package of that name would put it in the function's place.
     from ownwords.make import make_request, pipeline  # noqa: PLC0415 - NumPy takes a moment
@@ -60,6 +60,7 @@ def make_model(
             minutes=make_request.MINUTES if minutes is None else minutes,
             is_timed=minutes is not None,
             base=make_request.base_of(base),
+            chooses_base=not base,
         )
     )
 

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import pytest
 import makings
 import ownwords
 from ownwords.archive.report import Report
+from ownwords.base import catalogue
+from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.resolve import resolve_model
 from ownwords.evaluation.scorecard import Scorecard
@@ -36,6 +39,9 @@ class Listener(MakeCallbacks):
 
     def on_read(self, report: Report, seconds: float) -> None:
         self.told.append("read")
+
+    def on_base_chosen(self, sentences: Sequence[str]) -> None:
+        self.told.append(sentences[0])
 
     def on_changed(self, sentence: str) -> None:
         self.told.append(sentence)
@@ -164,6 +170,23 @@ def test_a_second_time_nothing_is_done(made: Path, monkeypatch: pytest.MonkeyPat
     assert result.trained.plan
     assert result.scorecard is not None
     assert result.to_dict()["paragraph"]["text"] == result.paragraph.text
+
+
+def test_the_best_installed_base_is_taken_and_the_same_one_again(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_training(monkeypatch)
+    folder = made / "base" / "model"
+    installed = catalogue.entry("gemma3-270m", folder, "added")
+    monkeypatch.setattr(catalogue, "entries", lambda: [installed])
+    memory: dict[str, float] = {"available_bytes": 8e9}
+    monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(**memory))
+    told, result = again(made, base=None, chooses_base=True)
+    assert told == ["read", told[1], *NONE[1:]]
+    assert told[1].startswith("From gemma3-270m in 10 min: about 1.3")
+    assert result.trained.before is not None
+    memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
+    assert again(made, base=None, chooses_base=True)[0] == told
 
 
 def test_new_posts_are_told_and_trained_anew_from_the_base(made: Path) -> None:

@@ -318,7 +318,7 @@ def test_who_writes_in_another_language_hears_it(capsys: pytest.CaptureFixture[s
     MakeView(Console(width=80)).on_new_language()
     said = " ".join(capsys.readouterr().out.split())
     assert "Language Your texts do not read as English" in said
-    assert "ownwords base add ORG/NAME" in said
+    assert "ownwords base add gemma3-270m" in said
     MakeView(Console(width=80), stages=False).on_new_language()
     assert not capsys.readouterr().out
 

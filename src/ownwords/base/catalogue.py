@@ -21,6 +21,7 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
 SHIPPED: Final = "shipped"
+LARGE: Final = 50_000_000  # parameters
 BOXED: Final = "the base in the box"  # its display name
 # Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
@@ -124,6 +125,11 @@ def find(name: str, home: Path | None = None) -> Path:
     else:
         hint = "`ownwords base` lists the bases; the path of a model directory works, too"
     raise OwnwordsError(f"there is no base called {name}", hint=hint)
+
+
+def is_large(folder: Path) -> bool:
+    """Whether the base in a folder has so many weights that training is slow on a processor."""
+    return entry(folder.name, folder, "added").parameters >= LARGE
 
 
 def called(folder: Path) -> str:

@@ -9,7 +9,7 @@ from ownwords.cli.desktop import has_desktop, opened
 from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.cli.output import are_terminals, stderr, stdout
-from ownwords.cli.parameters import BaseName, SourcePath, TrainingDevice, described, flag
+from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag
 from ownwords.cli.training import command_start, plan_figures, training_settings
 from ownwords.cli.training_report import print_plan
 from ownwords.cli.training_view import watching
@@ -38,7 +38,13 @@ def make(
             f" with. [default: {MINUTES:g}]"
         ),
     ] = None,
-    base: BaseName = "",
+    base: Annotated[
+        str,
+        described(
+            "The model to start from: a name from `ownwords base`, or a folder; none trains from"
+            " scratch. [default: the best installed one that the minutes allow]"
+        ),
+    ] = "",
     device: TrainingDevice = "auto",
     plan: Annotated[bool, flag("Show every number of the plan with its reason, and stop.")] = False,
     open_: Annotated[
@@ -69,6 +75,7 @@ def make(
         minutes=MINUTES if minutes is None else minutes,
         is_timed=minutes is not None,
         base=base_of(base),
+        chooses_base=not base,
         fixed=training_settings(resolved),
         archive=resolved.settings.archive,
         provenance=resolved.settings.provenance,
@@ -79,7 +86,8 @@ def make(
     view = MakeView(stdout(), stages=not common.quiet)
     with watching(common) as (progress, ask, _):
         if plan:
-            planned = pipeline.plan(request, progress=progress, ask=ask)
+            callbacks = MakeCallbacks() if common.json else view
+            planned = pipeline.plan(request, progress=progress, ask=ask, callbacks=callbacks)
         else:
             callbacks = MakeCallbacks() if common.json else view
             made = pipeline.make(request, progress=progress, ask=ask, callbacks=callbacks)

@@ -1,7 +1,7 @@
 """`ownwords make` on a terminal: a line per stage, the first paragraph, the verdict."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -32,8 +32,8 @@ _BITS_PER_BYTE = (
 )
 _NEW_LANGUAGE = (
     "Your texts do not read as English, the only language the base in the box knows. It must learn"
-    " yours from them alone; a model that knows it is a better start: ownwords base add ORG/NAME,"
-    " then make --base NAME."
+    " yours from them alone; a model that knows it is a better start, such as gemma3-270m, which"
+    " knows 140 languages: `ownwords base add gemma3-270m`, then make again."
 )
 
 
@@ -77,6 +77,9 @@ class MakeView(TerminalWriter, MakeCallbacks):
                 f"Trains on {say.count(train, 'text')}, picks the best checkpoint on"
                 f" {say.count(validation)}, is judged on {say.count(test)}.",
             )
+
+    def on_base_chosen(self, sentences: Sequence[str]) -> None:
+        self.stage("Base", " ".join(sentences))
 
     def on_changed(self, sentence: str) -> None:
         self._has_changed = True

@@ -1,6 +1,6 @@
 """Callbacks through which `ownwords make` reports its progress."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ownwords.archive.report import PostSummary, Report
@@ -19,6 +19,9 @@ class MakeCallbacks:
 
     def on_read(self, report: Report, seconds: float) -> None:
         """Called when the texts are read."""
+
+    def on_base_chosen(self, sentences: Sequence[str]) -> None:
+        """Called when the base is chosen: which, what to expect, what a better one would cost."""
 
     def on_changed(self, sentence: str) -> None:
         """Called when the training differs from the last one in this workspace."""

@@ -15,6 +15,7 @@ MINUTES = 4.0  # gives a small blog its first paragraph within five minutes of a
 COMPARED_FROM = 3.0  # minutes; with less, comparison models are not informative
 _COMPARISON_SHARE = 0.2  # of the minutes, for the model from scratch
 _COMPARISON_MOST_S = 600.0
+_COMPARISON_LARGE_S = 60.0  # at most, beside a large base: its own time is worth more
 _MOST_MINUTES = 10_000_000  # nineteen years
 _QUICK_SCORING = ScoreConfig(seeds=6, prompts=3, max_tokens=300, base_samples=2, passages=96)
 NOTHING = "none"  # the `--base` that means training from scratch
@@ -48,6 +49,7 @@ class MakeRequest:
     minutes: float = MINUTES
     is_timed: bool = False  # the user gave the minutes: do not adopt a tuned model
     base: Path | None = None  # a model directory; None trains from scratch
+    chooses_base: bool = False  # instead of `base`, take the best installed one there is time for
     fixed: Mapping[str, object] = field(default_factory=dict)  # the user's training settings
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
@@ -70,7 +72,8 @@ class MakeRequest:
         """Seconds for the model from scratch; 0 if none is trained."""
         if self.base is None or not self.has_time_to_compare:
             return 0.0
-        return min(_COMPARISON_SHARE * self.minutes * 60, _COMPARISON_MOST_S)
+        most = _COMPARISON_LARGE_S if catalogue.is_large(self.base) else _COMPARISON_MOST_S
+        return min(_COMPARISON_SHARE * self.minutes * 60, most)
 
     @property
     def training_s(self) -> float:

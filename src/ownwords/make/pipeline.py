@@ -43,6 +43,7 @@ def make(
     with stages.lock(), Archive(stages.workspace.archive) as archive:
         progress.begin("plan")
         texts = corpus.load_corpus(archive)
+        stages.choose_base(texts)
         trained = stages.train(texts, report)
         progress.begin("write")
         paragraph = stages.write_paragraph(trained, report)
@@ -66,11 +67,17 @@ def make(
 
 
 def plan(
-    request: MakeRequest, *, progress: Progress | None = None, ask: "AskAuthor | None" = None
+    request: MakeRequest,
+    *,
+    progress: Progress | None = None,
+    ask: "AskAuthor | None" = None,
+    callbacks: MakeCallbacks | None = None,
 ) -> "Plan":
     """Make the training's plan without training; an unfinished training's plan is loaded."""
     request.check()
-    stages = MakeStages(request, progress or Progress(), MakeCallbacks())
+    stages = MakeStages(request, progress or Progress(), callbacks or MakeCallbacks())
     stages.read_texts(ask)
     with stages.lock(), Archive(stages.workspace.archive) as archive:
-        return stages.plan(corpus.load_corpus(archive)).plan
+        texts = corpus.load_corpus(archive)
+        stages.choose_base(texts)
+        return stages.plan(texts).plan

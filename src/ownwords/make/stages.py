@@ -3,6 +3,7 @@
 PyTorch is imported only when a stage needs it.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -14,6 +15,8 @@ from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
 from ownwords.base import catalogue
+from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask, choose_base
+from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, try_lock
@@ -65,10 +68,14 @@ class MakeStages:
         self.scratch_model = self.workspace.runs / "from-nothing" / "model"
         self.ablation_model = self.workspace.runs / "in-full" / "model"
         self.folder = self.workspace.runs / "make"
-        self.base_key = model_fingerprint(request.base, provenance=True) if request.base else ""
         self.cache = StageCache(self.folder / "finished.json")
         self.is_new = False
         self._asking_s = 0.0  # excluded: the time the author takes to answer
+
+    @property
+    def base_key(self) -> str:
+        base = self.request.base
+        return model_fingerprint(base, provenance=True) if base else ""
 
     # --- the stages -------------------------------------------------------------------------------
 
@@ -104,6 +111,33 @@ class MakeStages:
                     hint="wait for it to end, or give another folder to --workspace",
                 )
             yield
+
+    def choose_base(self, texts: Corpus) -> None:
+        """Choose the base, if the request leaves that open; the same command chooses the same."""
+        request = self.request
+        if not request.chooses_base:
+            return
+        entries = catalogue.entries()
+        depends_on = {
+            "texts": texts.key,
+            "minutes": f"{request.minutes:g}",
+            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in entries),
+        }
+        choice = self.cache.get("base", depends_on, BaseChoice)
+        if choice is None:
+            task = TuningTask(
+                seconds=request.minutes * 60,
+                text_bytes=sum(len(text.text.encode()) for text in texts.train),
+                is_english=not language.is_new_to(request.base, texts.train),
+                flops_per_s=ExpectedBits.load().flops_per_s(request.device),
+                memory_bytes=hardware.read_memory().available_bytes or math.inf,
+            )
+            choice = choose_base(task, entries)
+            if choice is None:
+                return
+            self.cache.put("base", depends_on, choice, 0.0)
+        self.request = replace(request, base=Path(choice.folder))
+        self.callbacks.on_base_chosen(choice.sentences)
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
         """Train the author's model, unless it is cached or `ownwords tune` has installed one."""

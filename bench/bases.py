@@ -1,0 +1,99 @@
+"""Bases side by side through `ownwords make`: what each comes to on the same blogs, at what cost.
+
+    python bench/bases.py                                     the sample blog and the columnist
+    python bench/bases.py BLOG... --minutes 4                 other blogs
+    python bench/bases.py --base shipped gemma3-270m --workspace FOLDER    keeps what was made there
+
+Each make is a process of its own, with its seconds and its peak memory, the bases of a blog one
+after the other. Bits per byte are those of the scorecard, on posts that neither training nor the
+choice of weights has read. A base that is not installed is said to be missing.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.corpora import made
+from bench.fresh import ROOT, SHARED, own_peak_mb, run
+
+BLOGS = (ROOT / "examples" / "blog", SHARED / "columnist")
+BASES = ("shipped", "gemma3-270m")
+_COLUMNS = (
+    "blog, base",
+    "plan",
+    "untouched",
+    "tuned",
+    "gain",
+    "read",
+    "make, scoring (s)",
+    "peak, model (MB)",
+    "verdict",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("blogs", nargs="*", type=Path, default=BLOGS)
+    parser.add_argument("--base", nargs="+", default=BASES)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--workspace", type=Path)
+    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one blog, in here
+    given = parser.parse_args()
+    if given.make:
+        done = made(given.make, given.workspace, given.minutes, given.base[0])
+        print(json.dumps(done | {"peak_mb": own_peak_mb()}))
+        return 0
+    missing = [str(path) for path in given.blogs if not path.exists()]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not there")
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
+        place = (given.workspace or Path(scratch)).resolve()
+        print("| " + " | ".join(_COLUMNS) + " |\n|" + "---|" * len(_COLUMNS), flush=True)
+        for blog in given.blogs:
+            for base in given.base if str(blog) not in missing else ():
+                workspace = place / f"{blog.name}-{Path(base).name}.ownwords"
+                options = ["--make", str(blog), "--workspace", str(workspace), "--base", base]
+                ran = run("bases", *options, "--minutes", f"{given.minutes:g}")
+                name = f"{blog.name}, {Path(base).name}"
+                if "crash" in ran.figures or "error" in ran.figures:
+                    print(f"| {name} | {ran.figures.get('crash') or ran.figures['error']} |")
+                    failed += "crash" in ran.figures
+                    continue
+                row = figures(ran.figures, workspace / "model")
+                print(f"| {name} | {' | '.join(row)} |", flush=True)
+    return failed
+
+
+def figures(said: Mapping[str, Any], model: Path) -> list[str]:
+    """The columns of a make, after its name."""
+    plan, seconds, bits = said["plan"], said["seconds"], said.get("bits", {})
+    from ownwords.evaluation.scorecard import BASE, OURS
+
+    rank, rate = plan.get("lora.rank"), plan["optim.learning_rate"]
+    how = f"LoRA {rank}" if rank else "all weights"
+    base, ours = bits.get(BASE), bits.get(OURS)
+    spent = sum(seconds[name] for name in ("train", "write"))
+    disk = sum(file.stat().st_size for file in model.iterdir()) / 1e6
+    return [
+        f"{how}, {said['steps']} x {plan['train.batch_size']} x {plan['train.sequence_length']},"
+        f" {rate:g}",
+        f"{base:.3f}" if base else "",
+        f"{ours:.3f}" if ours else "",
+        f"{1 - ours / base:.1%}" if base and ours else "",
+        f"{said['readings']:g}",
+        f"{spent:.0f}, {seconds.get('score', 0):.0f}",
+        f"{said['peak_mb']:,.0f}, {disk:,.0f}",
+        said.get("verdict", [""])[0],
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

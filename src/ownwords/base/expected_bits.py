@@ -1,0 +1,149 @@
+"""Chooses the base whose tuned model is expected to have the fewest bits per byte.
+
+Expectations come from measured curves in expected_bits.json: bits per byte of each base as it is,
+and what it gains by reading an author's text. Nothing here needs torch or reads weights.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ownwords.base import catalogue
+from ownwords.core import hardware
+from ownwords.core.progress import duration
+from ownwords.core.validation import decode
+
+_MEMORY_SHARE = 0.7  # of the free memory, that a training may take
+_LEAST_TOKENS = 20_000  # read in a training that is worth its time
+_MINUTES = (1, 2, 4, 6, 10, 15, 20, 30, 45, 60, 120, 240, 480)
+_MARGIN = 0.98  # a base must be better by this factor to be worth mentioning
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Bits per byte of a base as it is, and the share of them that tuning saves."""
+
+    untouched: float
+    gain: float  # with `full_gain_bytes` of text
+
+
+@dataclass(frozen=True)
+class BaseCurve:
+    """What was measured of one base."""
+
+    name: str
+    source: str  # on the hub
+    flops_per_token: float  # of training
+    bytes_per_token: float
+    start_s: float  # from the start to the first step
+    memory_bytes: float
+    english: Gain
+    other: Gain  # of another language
+
+
+@dataclass(frozen=True)
+class ExpectedBits:
+    """All measured curves, and the speeds that they are read at."""
+
+    source: str
+    cpu_gflops_per_core: Mapping[str, float]
+    gpu_gflops: float
+    full_gain_bytes: float
+    gain_power: float
+    bases: tuple[BaseCurve, ...]
+
+    @classmethod
+    @cache
+    def load(cls) -> "ExpectedBits":
+        path = Path(__file__).with_name("expected_bits.json")
+        return decode(cls, json.loads(path.read_bytes()), source=str(path))
+
+    def flops_per_s(self, device: str = "cpu") -> float:
+        """The speed at which this machine is expected to train."""
+        if device != "cpu":
+            return 1e9 * self.gpu_gflops
+        cpu = hardware.read_cpu()
+        known = [g for name, g in self.cpu_gflops_per_core.items() if name in cpu.instruction_sets]
+        each = max(known, default=self.cpu_gflops_per_core["other"])
+        return 1e9 * each * max(1, cpu.usable_cores)
+
+
+@dataclass(frozen=True)
+class TuningTask:
+    """What a base is chosen for."""
+
+    seconds: float
+    text_bytes: float
+    is_english: bool = True
+    flops_per_s: float = 5e11
+    memory_bytes: float = 8e9
+
+    def tokens_read(self, base: BaseCurve, seconds: float) -> float:
+        """Tokens that training reads in that time."""
+        return max(0.0, seconds - base.start_s) * self.flops_per_s / base.flops_per_token
+
+    def bits(self, base: BaseCurve, seconds: float | None = None) -> float:
+        """Expected bits per byte of the tuned base on the author's next posts."""
+        seconds = self.seconds if seconds is None else seconds
+        curves, of = ExpectedBits.load(), base.english if self.is_english else base.other
+        read = min(self.text_bytes, self.tokens_read(base, seconds) * base.bytes_per_token)
+        gain: float = of.gain * (read / curves.full_gain_bytes) ** curves.gain_power
+        return of.untouched * (1 - min(0.6, gain))
+
+    def allows(self, base: BaseCurve, seconds: float) -> bool:
+        """Whether memory and so much time are enough to train this base."""
+        fits = base.memory_bytes <= _MEMORY_SHARE * self.memory_bytes
+        return fits and self.tokens_read(base, seconds) >= _LEAST_TOKENS
+
+    def minutes_for(self, base: BaseCurve) -> float | None:
+        """The minutes in which it reads the text once; None if memory is too small for it."""
+        once = min(self.text_bytes, 4e5) / base.bytes_per_token
+        for minutes in _MINUTES:
+            enough = self.tokens_read(base, 60 * minutes) >= once
+            if 60 * minutes >= self.seconds and enough and self.allows(base, 60 * minutes):
+                return float(minutes)
+        return None
+
+
+@dataclass(frozen=True)
+class BaseChoice:
+    """The base that was chosen, and the sentences that say why."""
+
+    name: str
+    folder: str
+    bits_per_byte: float  # expected
+    sentences: tuple[str, ...]
+
+
+def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseChoice | None:
+    """The best of these installed bases that time and memory allow; None if none is measured."""
+    curves = ExpectedBits.load().bases
+    installed = [(curve, entry) for curve in curves for entry in entries if _is(entry, curve)]
+    if not installed:
+        return None
+    allowed = [pair for pair in installed if task.allows(pair[0], task.seconds)] or installed[:1]
+    curve, entry = min(allowed, key=lambda pair: task.bits(pair[0]))
+    bits = task.bits(curve)
+    name = catalogue.BOXED if curve.name == catalogue.SHIPPED else curve.name
+    sentences = [f"From {name} in {duration(task.seconds)}: about {bits:.2f} bits per byte."]
+    names = {one.name for one, _ in installed}
+    for other in curves:
+        minutes = task.minutes_for(other)
+        if other is curve or minutes is None:
+            continue
+        there = task.bits(other, max(task.seconds, 60 * minutes))
+        if there < _MARGIN * bits:
+            how = "" if other.name in names else f" Get it: `ownwords base add {other.name}`."
+            sentences.append(
+                f"With {other.name} and {duration(60 * minutes)}: about {there:.2f} instead of"
+                f" {bits:.2f}.{how}"
+            )
+    return BaseChoice(entry.name, str(entry.folder), bits, tuple(sentences))
+
+
+def _is(entry: catalogue.Entry, curve: BaseCurve) -> bool:
+    if entry.problem:
+        return False
+    return entry.name == curve.name or entry.source == curve.source

@@ -1,0 +1,73 @@
+from dataclasses import replace
+from pathlib import Path
+
+from ownwords.base import catalogue
+from ownwords.base.catalogue import Entry
+from ownwords.base.expected_bits import ExpectedBits, TuningTask, choose_base
+from ownwords.base.known_bases import KNOWN_BASES
+
+BOX = Entry("shipped", Path("box"), "shipped", "shipped", 20_000_000, 10_000_000, "qwen3", None)
+GEMMA = Entry(
+    "gemma3-270m",
+    Path("gemma"),
+    "added",
+    "google/gemma-3-270m",
+    253_000_000,
+    268_000_000,
+    "gemma3_text",
+    None,
+)
+BLOG = TuningTask(seconds=600, text_bytes=124_000)
+
+
+def test_every_curve_is_of_a_base_that_can_be_had() -> None:
+    known = {base.name: base.repository for base in KNOWN_BASES} | {catalogue.SHIPPED: "shipped"}
+    for curve in ExpectedBits.load().bases:
+        assert known[curve.name] == curve.source
+    assert ExpectedBits.load().flops_per_s() > 0
+
+
+def test_the_best_installed_base_is_taken_that_the_minutes_allow() -> None:
+    for name in ("gemma3-270m", "my-gemma"):  # whatever it was called when it was added
+        chosen = choose_base(BLOG, [BOX, replace(GEMMA, name=name)])
+        assert chosen is not None
+        assert (chosen.name, chosen.folder) == (name, "gemma")
+        assert chosen.sentences == ("From gemma3-270m in 10 min: about 1.27 bits per byte.",)
+    for short in (replace(BLOG, seconds=40), replace(BLOG, memory_bytes=2e9)):
+        chosen = choose_base(short, [BOX, GEMMA])
+        assert chosen is not None
+        assert chosen.name == "shipped"
+    broken = replace(GEMMA, problem="its weights are damaged")
+    chosen = choose_base(BLOG, [BOX, broken])
+    assert chosen is not None
+    assert chosen.name == "shipped"
+
+
+def test_what_a_better_base_would_cost_is_said() -> None:
+    chosen = choose_base(replace(BLOG, seconds=60), [BOX])
+    assert chosen is not None
+    assert chosen.sentences == (
+        "From the base in the box in 60 s: about 1.52 bits per byte.",
+        "With gemma3-270m and 2 min: about 1.27 instead of 1.52. Get it: `ownwords base add"
+        " gemma3-270m`.",
+    )
+    chosen = choose_base(replace(BLOG, seconds=40), [BOX, GEMMA])
+    assert chosen is not None
+    assert "Get it" not in chosen.sentences[1]
+    polish = choose_base(replace(BLOG, is_english=False), [BOX])
+    assert polish is not None
+    assert "about 1.16 instead of 1.89" in polish.sentences[1]
+
+
+def test_more_time_and_more_text_never_promise_less() -> None:
+    for curve in ExpectedBits.load().bases:
+        bits = [
+            replace(BLOG, seconds=seconds, text_bytes=text).bits(curve)
+            for seconds, text in ((0, 1e5), (60, 1e5), (600, 1e5), (600, 1e6), (6000, 1e7))
+        ]
+        assert bits == sorted(bits, reverse=True)
+        assert bits[0] == curve.english.untouched
+
+
+def test_without_a_measured_base_nothing_is_chosen() -> None:
+    assert choose_base(BLOG, [replace(BOX, name="mine", source="/home/me/model")]) is None
