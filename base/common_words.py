@@ -1,0 +1,55 @@
+"""Count the commonest words and marks of English prose: what a trimmed vocabulary keeps.
+
+    python base/common_words.py FILE.txt.xz [FILE.txt.xz ...]
+
+The files hold documents that begin with the character U+001C and a line with their name, as
+base/fetch_books.py writes them. `common.txt.xz` in src/ownwords/base/reference gets the pieces that
+occur most often and in several documents, in order: words with their capitals and the space before
+them, numbers of up to three digits, groups of marks. It holds no text.
+"""
+
+import lzma
+import random
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "reference"
+PIECE = re.compile(r" ?[^\W\d_]+(?:['’][^\W\d_]+)?| ?\d{1,3}| ?[^\w\s]+")
+KEPT = 24_000
+LEAST_DOCUMENTS = 4
+LONGEST = 24  # characters
+DOCUMENT_CHARACTERS = 20_000  # of each, so that none decides
+FILE_CHARACTERS = 24_000_000
+
+
+def main(paths: list[Path]) -> None:
+    """Read the files, count, write."""
+    counts: Counter[str] = Counter()
+    documents: Counter[str] = Counter()
+    for path in paths:
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            texts = file.read().split("\x1c")
+        random.Random(1).shuffle(texts)
+        read = 0
+        for text in texts:
+            own = Counter(PIECE.findall(text.partition("\n")[2][:DOCUMENT_CHARACTERS]))
+            counts.update(own)
+            documents.update(own.keys())
+            read += min(len(text), DOCUMENT_CHARACTERS)
+            if read > FILE_CHARACTERS:
+                break
+    common = [
+        piece
+        for piece, _ in counts.most_common()
+        if documents[piece] >= LEAST_DOCUMENTS and len(piece) <= LONGEST
+    ]
+    kept = sorted(common[:KEPT])
+    data = lzma.compress("\n".join(kept).encode(), preset=9 | lzma.PRESET_EXTREME)
+    (OUT / "common.txt.xz").write_bytes(data)
+    print(f"{len(kept):,} pieces, {len(data):,} bytes")
+
+
+if __name__ == "__main__":
+    main([Path(each) for each in sys.argv[1:]])

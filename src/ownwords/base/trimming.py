@@ -1,0 +1,240 @@
+"""Trims a base's vocabulary to what an author writes and everyday English.
+
+Of Gemma's 262,144 tokens an author uses some 25,000. Without the others a step, the memory, the
+file and a written token all cost less, and no probability is spent on them.
+"""
+
+import json
+import lzma
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.core.version import __version__
+from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
+from ownwords.models import atomic_dir, directory, mmap_tensors, registry
+from ownwords.models.directory import CONFIG, FORMAT, GENERATION, PROVENANCE, TOKENIZER
+from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.safetensors_header import write_file
+from ownwords.models.untrusted_files import read_json
+from ownwords.models.weight_mapping import SINGLE, MappedTensor, find_tensors, map_weights
+from ownwords.tokenizers import tokenizer, tokenizer_json, trimming
+from ownwords.tokenizers.hf_tokenizer import HFTokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+REFERENCE = Path(__file__).parent / "reference"
+COMMON = "common.txt.xz"  # the words and marks that are commonest in English prose
+
+_ROWS = ("embedding.weight", "head.weight")  # weights with one row for each token
+# A trimming that removes less is not worth a second copy of the model.
+_LEAST_REMOVED = 0.25
+_BLOCK_ROWS = 4096
+# A letter's script counts as the author's from this share of the letters on.
+_LEAST_OF_SCRIPT = 0.005
+_SAMPLED_TEXTS = 50
+_TOKENIZER_SETTINGS = (
+    "add_bos_token",
+    "add_eos_token",
+    "bos_token",
+    "chat_template",
+    "clean_up_tokenization_spaces",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+)
+_PAPERS = ("LICENSE*", "NOTICE*", directory.CARD)
+
+
+@dataclass(frozen=True)
+class TrimmedBase:
+    """A trimmed base; `folder` is the base's own if trimming would remove too little."""
+
+    folder: Path
+    tokens: int
+    tokens_before: int
+
+
+def trim(
+    base: Path, texts: Iterable[str], out: Path, *, progress: Progress | None = None
+) -> TrimmedBase:
+    """Write the base with fewer tokens to `out`, atomically; one that is there already stays.
+
+    Kept are the tokens of the texts, those of common English if the texts are English or else of
+    words like theirs, and all tokens in other scripts that they use. The result splits the texts
+    exactly as the base does. Raises ModelError for a base that cannot be used, WorkspaceError if
+    writing fails.
+    """
+    texts = list(texts)
+    with directory.open_directory(base) as folder:
+        key = digest(model_fingerprint(folder, provenance=True), *texts)
+        if found := _trimmed_before(out, key):
+            return found
+        files = directory.read(folder)
+        full = tokenizer.from_files(files.tokenizer_files)
+        files.check_tokenizer(full)
+        stored = find_tensors(folder)
+        before = files.config.vocabulary
+        if not isinstance(full, HFTokenizer) or any(name.endswith(".packed") for name in stored):
+            return TrimmedBase(base, before, before)  # ours are small, packed ones are finished
+        mapped = map_weights(stored, files.config, folder)
+        with (progress or Progress()).stage("Trimming the vocabulary") as stage:
+            document = tokenizer_json.read(TOKENIZER, files.tokenizer_files[TOKENIZER])
+            trimmed, old_ids = trimming.trim(document, kept_ids(full, texts))
+            if len(old_ids) > (1 - _LEAST_REMOVED) * before:
+                return TrimmedBase(base, before, before)
+            stage.note(f"{len(old_ids):,} of {before:,} tokens stay")
+            data = _files(folder, trimmed, old_ids, key)
+            with atomic_dir.replace_dir(out) as draft:
+                _write_weights(draft, mapped, old_ids)
+                for name, content in data.items():
+                    atomic_dir.write_file(draft / name, content)
+    return TrimmedBase(out, len(old_ids), before)
+
+
+def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
+    """The ids of the tokens to keep for an author of these texts, without their derivations."""
+    ids = _ids_of(full, texts)
+    similar: frozenset[str] = frozenset()
+    if is_in_the_language(texts[:_SAMPLED_TEXTS], Lexicon.load(REFERENCE).frequent):
+        ids |= _ids_of(full, common_words())
+    else:
+        similar = _trigrams("\n".join(texts))
+    scripts = _other_scripts(texts)
+    if not similar and not scripts:
+        return ids
+    gaps = set(full.gaps)
+    for number in set(range(full.vocabulary_size)) - ids - gaps:
+        token = full.decode([number])
+        letters = [letter for letter in token if letter.isalpha()]
+        if letters and (
+            {_script_of(letter) for letter in letters} <= scripts or _trigrams(token) <= similar
+        ):
+            ids.add(number)
+    return ids
+
+
+def common_words() -> list[str]:
+    """The commonest words and marks of English prose, most with the space before them."""
+    return lzma.decompress((REFERENCE / COMMON).read_bytes()).decode().split("\n")
+
+
+def _ids_of(full: Tokenizer, texts: Sequence[str]) -> set[int]:
+    return {int(number) for row in full.encode_batch(texts) for number in np.unique(row)}
+
+
+def _trigrams(text: str) -> frozenset[str]:
+    """The groups of three letters of a text in lower case; of a shorter text, the text itself."""
+    text = text.casefold()
+    return frozenset(text[at : at + 3] for at in range(max(1, len(text) - 2)))
+
+
+def _other_scripts(texts: Sequence[str]) -> frozenset[str]:
+    """The scripts other than Latin in which a part of the texts is written."""
+    letters = Counter(letter for text in texts for letter in text if letter.isalpha())
+    scripts = Counter[str]()
+    for letter, count in letters.items():
+        scripts[_script_of(letter)] += count
+    least = _LEAST_OF_SCRIPT * scripts.total()
+    return frozenset(name for name, n in scripts.items() if n >= least) - {"LATIN"}
+
+
+@cache
+def _script_of(letter: str) -> str:
+    """The first word of a letter's name in Unicode: LATIN, CYRILLIC, CJK, ..."""
+    return unicodedata.name(letter, "").partition(" ")[0]
+
+
+def _trimmed_before(out: Path, key: str) -> TrimmedBase | None:
+    """The base that an earlier call with this key wrote there, if there is one."""
+    path = atomic_dir.readable_dir(out) / PROVENANCE
+    found = read_json(path).get("trimmed") if path.exists() else None
+    if not isinstance(found, dict) or found.get("key") != key:
+        return None
+    return TrimmedBase(out, int(found["tokens"]), int(found["tokens_before"]))
+
+
+def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequence[int]) -> None:
+    """Write the weights with the rows of the kept tokens only, in the type they have."""
+    arrays = mmap_tensors.map_arrays(tensor.stored for tensor in mapped)
+    rows = np.asarray(old_ids)
+    entries = []
+    for tensor in mapped:
+        shape = tensor.stored.shape
+        if tensor.ours in _ROWS:
+            shape = (len(rows), *shape[1:])
+        entries.append((tensor.stored.name, tensor.stored.dtype, shape))
+
+    def blocks() -> Iterator[memoryview]:
+        for tensor in mapped:
+            array = arrays[tensor.stored.name]
+            if tensor.ours in _ROWS:
+                for start in range(0, len(rows), _BLOCK_ROWS):
+                    yield array[rows[start : start + _BLOCK_ROWS]].data.cast("B")
+            else:
+                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+    write_file(draft / SINGLE, entries, blocks())
+
+
+def _files(
+    folder: Path, document: Mapping[str, Any], old_ids: Sequence[int], key: str
+) -> dict[str, bytes]:
+    """The files beside the weights: config, tokenizer, provenance, card and licences."""
+    new_ids = {old: new for new, old in enumerate(old_ids)}
+    config = _renumbered(read_json(folder / CONFIG), new_ids)
+    before = config["vocab_size"]
+    config["vocab_size"] = len(old_ids)
+    data = {CONFIG: _json(config), TOKENIZER: tokenizer_json.write(dict(document))}
+    if (folder / GENERATION).exists():
+        data[GENERATION] = _json(_renumbered(read_json(folder / GENERATION), new_ids))
+    path = folder / tokenizer_json.CONFIG
+    settings = read_json(path) if path.exists() else {}
+    data[tokenizer_json.CONFIG] = _json(
+        {"tokenizer_class": "PreTrainedTokenizerFast"}
+        | {name: settings[name] for name in _TOKENIZER_SETTINGS if name in settings}
+    )
+    for name in (tokenizer_json.TEMPLATE, tokenizer_json.SPECIAL_MAP):
+        if (folder / name).exists():
+            data[name] = (folder / name).read_bytes()
+    own = tokenizer.from_files(data)
+    provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+    tokens = directory.tokens_digest(data[TOKENIZER], TOKENIZER, registry.config_from_json(config))
+    data[PROVENANCE] = _json(
+        provenance
+        | {
+            "format": FORMAT,
+            "written_by": f"ownwords {__version__}",
+            "tokenizer": {
+                "fingerprint": own.fingerprint(),
+                "size": own.vocabulary_size,
+                "tokens": tokens,
+            },
+            "trimmed": {"key": key, "tokens": len(old_ids), "tokens_before": before},
+        }
+    )
+    for pattern in _PAPERS:
+        data |= {path.name: path.read_bytes() for path in folder.glob(pattern)}
+    return data
+
+
+def _renumbered(settings: Mapping[str, object], new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """The settings with new token ids; null for a token that is gone."""
+    renumbered = dict(settings)
+    for name, value in settings.items():
+        if name.endswith("_token_id") and isinstance(value, int):
+            renumbered[name] = new_ids.get(value)
+        elif name.endswith("_token_id") and isinstance(value, list):
+            renumbered[name] = [new_ids[each] for each in value if each in new_ids]
+    return renumbered
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"

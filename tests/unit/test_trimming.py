@@ -1,0 +1,237 @@
+"""Trimmed vocabularies: the same pieces, every text back, and the model's own rows."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import foreign_tokenizers
+from ownwords.base import trimming
+from ownwords.base.trimming import trim
+from ownwords.inference.model import Model
+from ownwords.models import bundle, directory
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.decoder import build
+from ownwords.models.untrusted_files import ModelError
+from ownwords.tokenizers import tokenizer, tokenizer_json
+from ownwords.tokenizers import trimming as token_trimming
+from ownwords.tokenizers.hf_tokenizer import HFTokenizer
+
+ALPHABET = "aeinrst "
+
+
+def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
+    """A tokenizer.json of one of the two kinds, whose merges are drawn at random."""
+    document: Any
+    if kind == "byte-level":
+        document = foreign_tokenizers.byte_level(foreign_tokenizers.AS_LETTERS, ["<eos>"])
+        space = "Ġ"
+    else:
+        spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+        decoder = {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        }
+        document = foreign_tokenizers.sentencepiece(spaces, decoder)
+        space = "▁"
+    document = json.loads(json.dumps(document))
+    model = document["model"]
+    vocabulary: dict[str, int] = model["vocab"]
+    vocabulary.update((each["content"], each["id"]) for each in document["added_tokens"])
+    after = 1 + max(vocabulary.values())
+    letters = [space if letter == " " else letter for letter in ALPHABET]
+    for letter in letters:
+        if letter not in vocabulary:
+            vocabulary[letter] = after
+            after += 1
+    rng = random.Random(seed)
+    words, model["merges"] = list(letters), []
+    while len(model["merges"]) < merges:
+        left, right = rng.choice(words), rng.choice(words)
+        if len(left + right) > 6 or [left, right] in model["merges"]:
+            continue
+        model["merges"].append([left, right])
+        if left + right not in vocabulary:
+            vocabulary[left + right] = after
+            words.append(left + right)
+            after += 1
+    return document  # type: ignore[no-any-return]
+
+
+def opened(document: dict[str, Any]) -> HFTokenizer:
+    found = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
+    assert isinstance(found, HFTokenizer)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "sentencepiece"])
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 50),
+    own=st.lists(st.text(ALPHABET, max_size=40), max_size=4),
+    other=st.text(ALPHABET, max_size=60),
+    wild=st.text(max_size=20),
+)
+def test_texts_of_kept_tokens_are_split_as_before_and_all_come_back(
+    kind: str, seed: int, own: list[str], other: str, wild: str
+) -> None:
+    document = trained(kind, seed)
+    full = opened(document)
+    small_document, old_ids = token_trimming.trim(
+        document, {number for text in own for number in full.encode(text)}
+    )
+    small = opened(small_document)
+    kept = set(old_ids)
+    assert small.vocabulary_size == len(old_ids)
+    for text in [*own, other]:
+        ids = full.encode(text)
+        if text in own or kept.issuperset(ids):
+            assert [old_ids[number] for number in small.encode(text)] == ids
+    for text in (other, wild, wild + other):
+        if "▁" not in text:
+            assert small.decode(small.encode(text)) == text
+    assert {old_ids[number] for number in small.special.values()} == set(full.special.values())
+
+
+def test_reserved_tokens_go_and_the_start_keeps_its_name() -> None:
+    document = trained("sentencepiece")
+    after = 1 + max(document["model"]["vocab"].values())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for n in range(3):
+        entry = {"id": after + n, "content": f"<unused{n}>", **flags, "special": True}
+        document["added_tokens"].append(entry)
+    start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [start, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [start, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+    }
+    small, old_ids = token_trimming.trim(document, [])
+    assert not any("unused" in entry["content"] for entry in small["added_tokens"])
+    names = {entry["content"]: entry["id"] for entry in small["added_tokens"]}
+    assert small["post_processor"]["special_tokens"]["<s>"]["ids"] == [names["<s>"]]
+    assert len(old_ids) == 3 + 256 + 10  # special tokens, bytes, single characters
+
+
+def base(folder: Path, kind: str = "sentencepiece", tied: bool = True, spare: int = 7) -> Path:
+    """A model with one of these tokenizers, and some rows more than tokens."""
+    document = trained(kind, merges=1200)
+    own = opened(document)
+    config = LlamaConfig(
+        vocabulary=own.vocabulary_size + spare,
+        context=128,
+        width=32,
+        layers=2,
+        heads=2,
+        hidden=64,
+        tied=tied,
+    )
+    model = build(config)
+    model.init_weights(1)
+    bundle.save(folder, model, own, generation={"eos_token_id": 2})
+    (folder / "LICENSE").write_text("All rights to those who share.")
+    return folder
+
+
+TEXTS = ["rest in rain", "art is raisin\n\n", "sea  stairs"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
+    tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trimming, "common_words", lambda: [" the", "in", "ra"])
+    folder = base(tmp_path / "b", tied=tied)
+    made = trim(folder, TEXTS, tmp_path / "out" / "b")
+    assert made.folder == tmp_path / "out" / "b" and made.tokens < made.tokens_before
+    full, small = Model.load(folder), Model.load(made.folder)
+    old = token_trimming.trim(
+        json.loads((folder / "tokenizer.json").read_bytes()),
+        trimming.kept_ids(full.tokenizer, TEXTS),
+    )[1]
+    for text in TEXTS:
+        ids, theirs = small.tokenizer.encode(text), full.tokenizer.encode(text)
+        assert [old[number] for number in ids] == theirs
+        np.testing.assert_allclose(
+            small.logits(ids), full.logits(theirs)[:, old], rtol=1e-5, atol=1e-5
+        )
+    read = directory.read(made.folder)
+    assert read.generation["eos_token_id"] == old.index(2)
+    assert (made.folder / "LICENSE").read_text() == "All rights to those who share."
+    assert read.provenance["trimmed"]["tokens"] == made.tokens  # type: ignore[index]
+
+
+def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = base(tmp_path / "b")
+    made = trim(folder, TEXTS, tmp_path / "out")
+    stamp = (tmp_path / "out" / "model.safetensors").stat().st_ino
+    assert trim(folder, TEXTS, tmp_path / "out") == made
+    assert (tmp_path / "out" / "model.safetensors").stat().st_ino == stamp
+    trim(folder, [*TEXTS, "tress"], tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").stat().st_ino != stamp
+
+
+def test_a_vocabulary_that_is_needed_stays_as_it_is(tmp_path: Path) -> None:
+    folder = base(tmp_path / "b")
+    document = json.loads((folder / "tokenizer.json").read_bytes())
+    words = [token.replace("▁", " ") for token in document["model"]["vocab"]]
+    made = trim(folder, words, tmp_path / "out")
+    assert made.folder == folder and not (tmp_path / "out").exists()
+
+
+def test_a_damaged_base_leaves_nothing(tmp_path: Path) -> None:
+    folder = base(tmp_path / "b")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(ModelError, match="bytes"):
+        trim(folder, TEXTS, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_other_languages_and_scripts_keep_their_tokens() -> None:
+    document = trained("sentencepiece")
+    vocabulary = document["model"]["vocab"]
+    after = 1 + max(vocabulary.values())
+    words = [
+        "я",
+        "п",
+        "р",
+        "и",
+        "ż",
+        "ó",
+        "ł",
+        "w",
+        "при",
+        "żółw",
+        "żó",
+        "wal",
+        "▁hello",
+        "世",
+        "世界",
+    ]
+    for n, word in enumerate(words):
+        vocabulary[word] = after + n
+    full = opened(document)
+    polish = ["żółw i wał, żółwie, król, rów. Owal wala się po szosie i woła."] * 3
+    kept = trimming.kept_ids(full, polish)
+    assert {vocabulary["żółw"], vocabulary["wal"]} <= kept
+    assert not {vocabulary["при"], vocabulary["世界"], vocabulary["▁hello"]} & kept
+    kept = trimming.kept_ids(full, ["я и ты, да"])
+    assert vocabulary["при"] in kept and vocabulary["世界"] not in kept
+
+
+def test_the_words_of_common_english_are_pieces_and_no_text() -> None:
+    words = trimming.common_words()
+    assert {" the", " website", "The", "."} <= set(words)
+    assert len(words) == len(set(words)) and max(map(len, words)) <= 24
+    assert not any("\n" in word or " " in word.strip() for word in words)
