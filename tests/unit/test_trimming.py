@@ -32,8 +32,8 @@ def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
         document = foreign_tokenizers.byte_level(foreign_tokenizers.AS_LETTERS, ["<eos>"])
         space = "Ġ"
     else:
-        spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-        decoder = {
+        spaces: dict[str, object] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+        decoder: dict[str, object] = {
             "type": "Sequence",
             "decoders": [
                 {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
