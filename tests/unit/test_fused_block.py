@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,6 +160,22 @@ def test_blocks_learn_the_same(
     # Of a few tokens either is nearer to the truth, by chance.
     assert ours.mean() < 2 * theirs.mean()
     assert ours.max() < max(0.1, 2 * float(theirs.max()))
+
+
+def test_rows_of_any_length_are_whole_blocks(
+    taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more tokens than the attention's backward pass takes at once, some of which see few."""
+    config = replace(SHAPES["qwen3"], context=2100)
+    monkeypatch.setitem(SHAPES, "qwen3", config)
+    for borders in (False, True):
+        made = _slopes(_model("qwen3"), True, 1, 2100, borders)
+        with monkeypatch.context() as patch:
+            _plainly(patch)
+            plain = _slopes(_model("qwen3"), True, 1, 2100, borders)
+        truth = _slopes(_model("qwen3").double(), False, 1, 2100, borders)
+        assert _errors(made, truth).mean() < 1.2 * _errors(plain, truth).mean()
+    assert len(taken) == 4
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt2", "gemma3"])

@@ -20,7 +20,6 @@ from ownwords.native import bindings
 from ownwords.native.bindings import NativeLibrary
 from ownwords.native.build import Isa
 
-MAX_TOKENS = 1024  # up to this length a block of scores and a head's keys and values fit the cache
 FAST_BF16 = Isa.AVX512BF16  # the lowest level with bfloat16 products faster than float32
 TILE = 32  # the sides of matrices must be multiples of this for bfloat16 products
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # as api.h numbers them
@@ -67,7 +66,6 @@ def supports_attention(ids_BT: Tensor) -> bool:
     """Whether fused attention supports these tokens; it needs `first_BT` instead of a mask."""
     return (
         ids_BT.device.type == "cpu"
-        and ids_BT.shape[1] <= MAX_TOKENS
         and not torch.compiler.is_compiling()
         and find_library() is not None
     )

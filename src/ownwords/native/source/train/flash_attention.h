@@ -141,16 +141,19 @@ inline void store_transposed(const float *from, i64 columns, i64 rows, i64 strid
         }
 }
 
+// Queries whose scores' gradients are held at once, as blocks.
+constexpr i64 QUERY_CHUNK = 1024 / PANEL;
+
 // dx from dy. Scores are [keys, queries] here: what belongs to a query is a lane, and probabilities
 // are already in the order of the products over queries.
 inline void flash_attention_backward(const FlashShape &s, i64 kv_head, const Bf16 *x, const Bf16 *y,
                                      const Bf16 *dy, const float *log_sums, Bf16 *dx) {
     const i64 size = s.padded_tokens() * s.width, out_stride = s.out_stride;
     ScratchBuffer<Bf16> keys(size), query_b_t(size), query_b(size), grad_b_t(size);
-    ScratchBuffer<Bf16> grad_b(size), probs(PANEL * s.padded_tokens()),
-        score_grads(PANEL * s.padded_tokens());
-    ScratchBuffer<Bf16> packed_score_grads(s.padded_tokens() * s.padded_tokens());
-    ScratchBuffer<float> scores(PANEL * s.padded_tokens()), log_sum(s.padded_tokens()),
+    const i64 at_once = std::min(QUERY_CHUNK, s.blocks()) * PANEL;
+    ScratchBuffer<Bf16> grad_b(size), probs(PANEL * at_once), score_grads(PANEL * at_once);
+    ScratchBuffer<Bf16> packed_score_grads(at_once * s.padded_tokens());
+    ScratchBuffer<float> scores(PANEL * at_once), log_sum(s.padded_tokens()),
         grad_dot_out(s.padded_tokens());
     ScratchBuffer<float> dkeys(size), dvalues(size), query_grad_t(PANEL * s.width);
     ScratchBuffer<int32_t> first_tokens(s.padded_tokens());
@@ -175,65 +178,71 @@ inline void flash_attention_backward(const FlashShape &s, i64 kv_head, const Bf1
             grad_dot_out[t] = reduce_add(dot);
             log_sum[t] = t < s.tokens ? log_sums[head * s.tokens + t] : 0.0f;
         }
-        for (i64 block = 0; block < s.blocks(); ++block) {
-            // Queries from these keys on, up to the first block that sees none of them.
-            i64 end_block = block + 1;
-            while (end_block < s.blocks() && s.first_block(end_block) <= block) ++end_block;
-            const i64 begin = block * PANEL, visible = end_block - block, count = visible * PANEL;
-            const i64 at = block * s.k_steps() * TILE_PAIR;
-            matmul(row_major(key_rows + begin * s.stride, s.stride), query_b_t + at,
-                   s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
-                   [&](i64 row, i64 panel, const float *line) {
-                       std::memcpy(scores + row * count + panel * PANEL, line,
-                                   PANEL * sizeof(float));
-                   });
-            matmul(row_major(value_rows + begin * s.stride, s.stride), grad_b_t + at,
-                   s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
-                   [&](i64 row, i64 panel, const float *line) {
-                       const i64 place = row * count + panel * PANEL;
-                       for (i64 q = 0; q < PANEL; q += LANES) {
-                           const i64 t = begin + panel * PANEL + q;
-                           VecI32 first_visible;
-                           std::memcpy(&first_visible, first_tokens + t, sizeof first_visible);
-                           const int32_t key_token = int32_t(begin + row);
-                           const VecI32 mask =
-                               (kIota + int32_t(t) >= key_token) & (first_visible <= key_token);
-                           const VecF32 prob =
-                               exp<true>(load(scores + place + q) * s.scale - load(log_sum + t));
-                           const VecF32 score_grad =
-                               prob * (load(line + q) - load(grad_dot_out + t)) * s.scale;
-                           store(probs + place + q, mask ? prob : VecF32{});
-                           store(score_grads + place + q, mask ? score_grad : VecF32{});
-                       }
-                       if (row % 2 == 0) return;
-                       const Bf16Line item = load_line(score_grads + place - count, PANEL);
-                       const Bf16Line odd = load_line(score_grads + place, PANEL);
-                       Bf16 *to = packed_score_grads +
-                                  ((block + panel) * s.blocks() + block) * TILE_PAIR +
-                                  row / 2 * TILE_K;
-                       interleave_rows(item, odd, to, to + TILE_SIZE);
-                   });
-            const auto add_to = [&](float *totals) {
-                return [=](i64 row, i64 panel, const float *line) {
-                    float *to = totals + (begin + row) * s.width + panel * PANEL;
-                    for (i64 d = 0; d < PANEL; d += LANES)
-                        store(to + d, load(to + d) + load(line + d));
+        for (i64 chunk = 0; chunk < s.blocks(); chunk += QUERY_CHUNK) {
+            const i64 chunk_end = std::min(chunk + QUERY_CHUNK, s.blocks());
+            for (i64 block = 0; block < chunk_end; ++block) {
+                // The chunk's queries from these keys on, up to the first block that sees none.
+                const i64 first_query = std::max(block, chunk);
+                i64 end_block = first_query;
+                while (end_block < chunk_end && s.first_block(end_block) <= block) ++end_block;
+                if (end_block == first_query) continue;
+                const i64 begin = block * PANEL, visible = end_block - first_query;
+                const i64 count = visible * PANEL, at = first_query * s.k_steps() * TILE_PAIR;
+                matmul(row_major(key_rows + begin * s.stride, s.stride), query_b_t + at,
+                       s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
+                       [&](i64 row, i64 panel, const float *line) {
+                           std::memcpy(scores + row * count + panel * PANEL, line,
+                                       PANEL * sizeof(float));
+                       });
+                matmul(row_major(value_rows + begin * s.stride, s.stride), grad_b_t + at,
+                       s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
+                       [&](i64 row, i64 panel, const float *line) {
+                           const i64 place = row * count + panel * PANEL;
+                           for (i64 q = 0; q < PANEL; q += LANES) {
+                               const i64 t = (first_query + panel) * PANEL + q;
+                               VecI32 first_visible;
+                               std::memcpy(&first_visible, first_tokens + t, sizeof first_visible);
+                               const int32_t key_token = int32_t(begin + row);
+                               const VecI32 mask = (kIota + int32_t(t) >= key_token) &
+                                                   (first_visible <= key_token);
+                               const VecF32 prob = exp<true>(load(scores + place + q) * s.scale -
+                                                             load(log_sum + t));
+                               const VecF32 score_grad =
+                                   prob * (load(line + q) - load(grad_dot_out + t)) * s.scale;
+                               store(probs + place + q, mask ? prob : VecF32{});
+                               store(score_grads + place + q, mask ? score_grad : VecF32{});
+                           }
+                           if (row % 2 == 0) return;
+                           const Bf16Line item = load_line(score_grads + place - count, PANEL);
+                           const Bf16Line odd = load_line(score_grads + place, PANEL);
+                           const i64 query = first_query + panel - chunk;
+                           Bf16 *to = packed_score_grads +
+                                      (query * s.blocks() + block) * TILE_PAIR + row / 2 * TILE_K;
+                           interleave_rows(item, odd, to, to + TILE_SIZE);
+                       });
+                const auto add_to = [&](float *totals) {
+                    return [=](i64 row, i64 panel, const float *line) {
+                        float *to = totals + (begin + row) * s.width + panel * PANEL;
+                        for (i64 d = 0; d < PANEL; d += LANES)
+                            store(to + d, load(to + d) + load(line + d));
+                    };
                 };
-            };
-            matmul(row_major(probs, count), grad_b + block * TILE_PAIR, s.blocks() * TILE_PAIR,
-                   PANEL, s.k_steps(), visible, add_to(dvalues));
-            matmul(row_major(score_grads, count), query_b + block * TILE_PAIR,
-                   s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dkeys));
-        }
-        for (i64 block = 0; block < s.blocks(); ++block) {
-            const i64 first_block = s.first_block(block), begin = block * PANEL;
-            matmul(tiled(keys, s.blocks()).from(0, first_block),
-                   packed_score_grads + (block * s.blocks() + first_block) * TILE_PAIR, 0, s.width,
-                   1, block + 1 - first_block, [&](i64 row, i64, const float *line) {
-                       std::memcpy(query_grad_t + row * PANEL, line, PANEL * sizeof(float));
-                   });
-            store_transposed(query_grad_t, s.width, std::min(PANEL, s.tokens - begin), s.stride,
-                             dx + begin * s.stride + head * s.width);
+                matmul(row_major(probs, count), grad_b + first_query * TILE_PAIR,
+                       s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dvalues));
+                matmul(row_major(score_grads, count), query_b + first_query * TILE_PAIR,
+                       s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dkeys));
+            }
+            for (i64 block = chunk; block < chunk_end; ++block) {
+                const i64 first_block = s.first_block(block), begin = block * PANEL;
+                const i64 at = (block - chunk) * s.blocks() + first_block;
+                matmul(tiled(keys, s.blocks()).from(0, first_block),
+                       packed_score_grads + at * TILE_PAIR, 0, s.width, 1, block + 1 - first_block,
+                       [&](i64 row, i64, const float *line) {
+                           std::memcpy(query_grad_t + row * PANEL, line, PANEL * sizeof(float));
+                       });
+                store_transposed(query_grad_t, s.width, std::min(PANEL, s.tokens - begin), s.stride,
+                                 dx + begin * s.stride + head * s.width);
+            }
         }
     }
     for (i64 t = 0; t < s.tokens; ++t)
