@@ -1,6 +1,7 @@
 """`ownwords export`, as it is typed."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,19 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "PARAMETER num_ctx 64" in text
     assert "ollama create mine-ollama" in capsys.readouterr().out
     assert gguf.load(made / "mine.gguf").config.MODEL_TYPE == "qwen3"
+
+
+def test_a_zip_of_the_directory_opens_as_one(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mine here.zip"
+    assert main(["export", str(folder), "--to", "zip", "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == out.stat().st_size
+    with zipfile.ZipFile(out) as archive:
+        archive.extractall(tmp_path / "there")
+    again = bundle.load(tmp_path / "there" / "mine here")
+    assert again.model.state_dict().keys() == bundle.load(folder).model.state_dict().keys()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "an older directory"])

@@ -25,9 +25,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import corpus
 from ownwords.serve.api.posts import find_posts, parse_query
-from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import error_response
+from ownwords.serve.report_cache import CachedReport
 
 SEASONS = ("spring", "summer", "autumn", "winter")
 RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "

@@ -125,7 +125,7 @@ def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
     another = begin("waits")
     job = another.job(id_)
     assert job.ended is None
-    assert job.request == {"kind": "make", "minutes": 4.0, "base": "shipped"}
+    assert job.request == {"kind": "make", "minutes": 4.0, "base": "shipped", "name": ""}
     assert another.find_worker()
     another.stop(id_)
     assert ended(begin("waits"), id_).status == "stopped"

@@ -22,9 +22,10 @@ def export(
     ],
     *,
     to: Annotated[
-        Literal["hf", "gguf", "ollama"],
+        Literal["hf", "gguf", "ollama", "zip"],
         Parameter(
-            help="The format: a model directory, a GGUF file, or a folder for `ollama create`."
+            help="The format: a model directory, a GGUF file, a folder for `ollama create`, or a"
+            " zip of the directory."
         ),
     ],
     type: Annotated[

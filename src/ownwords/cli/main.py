@@ -101,7 +101,7 @@ _VERBS = (
     (
         "export",
         "Export a model for other tools: as a directory, as GGUF, or for Ollama.",
-        "MODEL --to hf|gguf|ollama [OPTIONS]",
+        "MODEL --to hf|gguf|ollama|zip [OPTIONS]",
         "my-blog.ownwords/model --to gguf --type q8_0",
     ),
     (

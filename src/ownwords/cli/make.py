@@ -45,6 +45,13 @@ def make(
             " scratch. [default: the best installed one that the minutes allow]"
         ),
     ] = "",
+    name: Annotated[
+        str,
+        described(
+            "The model's name among those of this workspace. [default: the workspace's, with a"
+            " number]"
+        ),
+    ] = "",
     device: TrainingDevice = "auto",
     plan: Annotated[bool, flag("Show every number of the plan with its reason, and stop.")] = False,
     open_: Annotated[
@@ -82,6 +89,7 @@ def make(
         split=resolved.settings.split,
         device=device,
         began=began,
+        name=name,
     )
     view = MakeView(stdout(), stages=not common.quiet)
     with watching(common) as (progress, ask, _):

@@ -1,5 +1,7 @@
 """Exports a model for other tools: a directory, a GGUF file, or a folder for Ollama."""
 
+import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,15 +10,17 @@ from typing import Literal, get_args
 import torch
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import writing_atomically
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.tokenizers import chat, tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-ExportFormat = Literal["hf", "gguf", "ollama"]
+ExportFormat = Literal["hf", "gguf", "ollama", "zip"]
 
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+_SUFFIXES = {"gguf": ".gguf", "zip": ".zip"}
 # Ollama users expect small files; a GGUF file can be quantized further with other tools.
 _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
 
@@ -37,8 +41,9 @@ def export(
 ) -> ExportResult:
     """Write the model of a directory or GGUF file atomically in another format.
 
-    `form` is hf (a model directory), gguf (one file) or ollama (a folder with a Modelfile); `type`
-    is the type of the weights. Without `out` the result goes beside the source.
+    `form` is hf (a model directory), zip (the same in one file), gguf (one file) or ollama (a
+    folder with a Modelfile); `type` is the type of the weights. Without `out` the result goes
+    beside the source.
     """
     if form not in get_args(ExportFormat):
         raise OwnwordsError(
@@ -51,11 +56,13 @@ def export(
     own_tokenizer = tokenizer.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(own_tokenizer)
     name = source.resolve().stem if source.is_file() else source.resolve().name
-    out = out or source.resolve().parent / (f"{name}.gguf" if form == "gguf" else f"{name}-{form}")
+    out = out or source.resolve().parent / (f"{name}{_SUFFIXES.get(form, f'-{form}')}")
     if out.resolve() == source.resolve():
         raise OwnwordsError(f"{out} is the model itself", hint="give another path to --out")
     if form == "hf":
         return _directory(loaded, own_tokenizer, out, type)
+    if form == "zip":
+        return _zipped(loaded, own_tokenizer, out, type)
     kind = type or _DEFAULT_TYPES[form]
     if form == "gguf":
         written = gguf.save(
@@ -112,3 +119,17 @@ def _for_ollama(
         start=names.get(own_tokenizer.start, "") if own_tokenizer.start is not None else "",
         stops=(end,) if end else (),
     )
+
+
+def _zipped(loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None) -> ExportResult:
+    """A model directory in one file, stored as it is: weights do not compress."""
+    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as draft:
+        folder = Path(draft) / out.stem
+        made = _directory(loaded, own_tokenizer, folder, type)
+        with (
+            writing_atomically(out) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+        ):
+            for path in sorted(folder.iterdir()):
+                archive.write(path, f"{folder.name}/{path.name}")
+    return replace(made, path=out, form="zip", bytes=out.stat().st_size)

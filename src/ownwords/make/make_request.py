@@ -10,6 +10,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.models import directory
+from ownwords.models.model_library import ModelLibrary
 
 MINUTES = 4.0  # gives a small blog its first paragraph within five minutes of a cold start
 COMPARED_FROM = 3.0  # minutes; with less, comparison models are not informative
@@ -57,6 +58,7 @@ class MakeRequest:
     scoring: ScoreConfig | None = None  # None: depends on the minutes
     device: str = "auto"
     began: float | None = None  # time.perf_counter() when the command started
+    name: str = ""  # of the model; without one it gets the workspace's, with a number
 
     @property
     def resolved_workspace(self) -> Workspace:
@@ -90,6 +92,14 @@ class MakeRequest:
     def check(self) -> None:
         """Raise OwnwordsError if the minutes or the base are invalid, before any text is read."""
         check_minutes(self.minutes)
+        if self.name:
+            self._check_name()
         if self.base is not None:
             with directory.open_directory(self.base) as folder:
                 directory.read(folder)
+
+    def _check_name(self) -> None:
+        """Refuse a name that another model has; the current one has it when this is resumed."""
+        library = ModelLibrary(self.resolved_workspace.root)
+        if not any(model.is_current and model.name == self.name for model in library.models()):
+            library.check_name(self.name)

@@ -13,6 +13,7 @@ from ownwords.make.make_request import MakeRequest
 from ownwords.make.parts import announce_parts, expect_ablation
 from ownwords.make.result import MakeResult
 from ownwords.make.stages import MakeStages
+from ownwords.models.model_library import ModelLibrary
 from ownwords.training import corpus
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def make(
         ablated = stages.ablate_dominant_post(texts, report, trained)
         progress.begin("score")
         card = stages.score(archive, texts, report, trained, scratch, ablated)
+        ModelLibrary(stages.workspace.root).keep(request.name)
     return MakeResult(
         workspace=stages.workspace.root,
         model=stages.model,

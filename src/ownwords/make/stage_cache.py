@@ -50,6 +50,11 @@ class StageCache:
         names = {**entry.depends_on, **depends_on}
         return tuple(n for n in names if entry.depends_on.get(n) != depends_on.get(n))
 
+    def inputs(self, stage: str) -> Mapping[str, str]:
+        """The dependencies that the stage's result was made from; empty if it never finished."""
+        entry = self._entries.get(stage)
+        return entry.depends_on if entry else {}
+
     def seconds(self, stage: str) -> float:
         """The seconds that the stage took; 0 if it never finished."""
         entry = self._entries.get(stage)

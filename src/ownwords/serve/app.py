@@ -19,8 +19,11 @@ from ownwords.serve.api import (
     ask,
     blog,
     corpus,
+    exports,
+    home,
     jobs,
     machine,
+    models,
     score,
     sources,
     texts,
@@ -35,7 +38,10 @@ from ownwords.serve.middleware import SecurityMiddleware
 from ownwords.serve.openai import routes as openai
 
 _LOGIN_FORM = "login.html"
-_PARTS = (blog, sources, corpus, score, train, jobs, write, ask, texts, machine)
+_PARTS = (
+    *(home, blog, sources, models, exports, corpus, score, train, jobs, write, ask),
+    *(texts, machine),
+)
 _HEALTH = "/healthz"
 
 

@@ -20,15 +20,24 @@ from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_pool import ArchivePool
 from ownwords.serve.errors import ApiError
 from ownwords.serve.jobs.manager import JobManager
-from ownwords.serve.jobs.requests import ExportRequest, FetchRequest, JobInputs, JobKind, JobRequest
+from ownwords.serve.jobs.requests import (
+    EXPORTS,
+    ExportRequest,
+    FetchRequest,
+    JobInputs,
+    JobKind,
+    JobRequest,
+)
 from ownwords.serve.jobs.results import job_result
 from ownwords.serve.loaded_model import LoadedModel, cache_size, load
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import FairLock, ModelWorker
+from ownwords.serve.report_cache import ReportCache
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sources.source_list import SourceList
 from ownwords.serve.stream_decoder import DecodedStream
@@ -72,7 +81,9 @@ class AppState:
         self._long = ThreadPool("answers", _LONG_THREADS, _LONG_QUEUE)
         self._archive_pool = ArchivePool(workspace.archive, self.settings.embed)
         self._embedder: Embedder | None = None
+        self.report = ReportCache(self.archive)
         self.sources = SourceList(workspace, sources, look_command=self._look_command)
+        self.library = ModelLibrary(workspace.root)
         self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=self._job_result)
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
@@ -116,6 +127,9 @@ class AppState:
         if self.own_model:
             models[self.own_model] = self._own_folder
         models |= self._extra_models
+        for kept in self.library.models():
+            if not kept.is_current:
+                models.setdefault(kept.name, kept.model)
         for name, folder in (self._base(), (FROM_NOTHING, self._from_nothing)):
             if name not in models and _is_model(folder):
                 models[name] = folder
@@ -177,6 +191,8 @@ class AppState:
         if not models:
             raise no_model()
         name = name or next(iter(models))
+        if name not in models and name in {kept.name for kept in self.library.models()}:
+            name = next(iter(models))  # the current model, by the name that it is kept under
         if name not in models:
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
@@ -248,7 +264,10 @@ class AppState:
         if isinstance(request, FetchRequest):
             return replace(inputs, out=self.sources.new_folder(request.host))
         if isinstance(request, ExportRequest):
-            return replace(inputs, model=self._own_folder, out=self._export_path(request))
+            name, folder = self.model_to_export(request.model)
+            exports = self.workspace.root / EXPORTS
+            exports.mkdir(exist_ok=True)
+            return replace(inputs, model=folder, out=exports / request.file_name(name))
         return inputs
 
     def _job_result(self, kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -260,15 +279,14 @@ class AppState:
             return {"source": source.id, "posts": result["posts"]}
         return result
 
-    def _export_path(self, request: ExportRequest) -> Path:
-        """Where an export goes: a name that says what it is, in the workspace's `exports`."""
+    def model_to_export(self, name: str = "") -> tuple[str, Path]:
+        """The name and folder of a model of this workspace; "" is the current one."""
+        kept = {model.name: model.model for model in self.library.models()}
+        if name:
+            return name, self.library.find(name).model
         if not self.own_model:
             raise no_model()
-        exports = self.workspace.root / "exports"
-        exports.mkdir(exist_ok=True)
-        weights = f"-{request.type}" if request.type else ""
-        suffix = {"hf": "", "gguf": ".gguf", "ollama": "-ollama"}[request.to]
-        return exports / f"{self.own_model}{weights}{suffix}"
+        return next(iter(kept), self.own_name), self._own_folder
 
     def _look_command(self) -> str:
         report = json.loads(self.archive().get_meta("report") or "{}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from ownwords.base import catalogue
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import TooManyRequestsError
 from ownwords.serve.jobs.job import Job
@@ -122,6 +123,10 @@ def watched_files(state: AppState) -> Mapping[str, Callable[[], object]]:
     return {
         "blog": lambda: (_stamp(state.workspace.archive), _stamp(state.workspace.choices)),
         "sources": lambda: _stamp(root / "sources.json"),
+        "models": lambda: _stamp(root / "models"),
+        "exports": lambda: _stamp(root / "exports"),
+        "texts": lambda: _stamp(root / "texts"),
+        "bases": lambda: _stamp(catalogue.bases_folder()),
         "model": lambda: (_stamp(root / "model"), _stamp(root / "scorecard.json")),
     }
 

@@ -28,6 +28,7 @@ from ownwords.models import bundle, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
 from ownwords.models.decoder import CausalLM
+from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import (
     model_card,
@@ -448,6 +449,8 @@ class TrainingSession:
             how += " through a LoRA"
         model = self.world.unsharded(result.model)
         if self.world.is_first:
+            library = ModelLibrary(request.workspace)
+            kept = library.keep() if request.out is None else None
             bundle.save(
                 request.folder,
                 model,
@@ -479,6 +482,9 @@ class TrainingSession:
                 dtype=dtype,
                 copy_guard=self._copy_guard(),
             )
+            if kept:
+                library.forget_score()
+                self.progress.note(f"The model before this one is kept as {kept.name}.")
         self.world.close()
         return TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
 

@@ -14,6 +14,7 @@ from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import write_atomically
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.training import recipes
 from ownwords.training.corpus import Corpus
@@ -288,6 +289,7 @@ class _TuneRun:
                 " posts) and stays. With the settings below and as much time, a new one may be"
                 " better still.",
             )
+        ModelLibrary(self.target.parent).keep()
         self.trainer.install(best, self._provenance(result, name, best), self.target)
         self.trainer.tidy(result.trials, set(), self.worker)
         if not any(trial.state == "running" for trial in result.trials):

@@ -11,7 +11,6 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.make.learned_posts import read_learned
 from ownwords.serve.api.posts import word_counts
-from ownwords.serve.api.report_cache import ReportCache
 from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
@@ -65,7 +64,7 @@ class BlogReader:
 
     def __init__(self, state: AppState) -> None:
         self._state = state
-        self._cache = ReportCache(state)
+        self._cache = state.report
 
     def show(self, _: ApiCall[NoBody]) -> BlogOverview:
         """Show what is in the blog, and whether there is something new."""

@@ -23,10 +23,10 @@ from ownwords.serve.api import decisions
 from ownwords.serve.api.decisions import DecisionRequest, SelectionInputs, no_such_post
 from ownwords.serve.api.posts import facets, find_posts, parse_query, row, word_counts
 from ownwords.serve.api.report import report_json
-from ownwords.serve.api.report_cache import CachedReport, ReportCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_body import read_body
+from ownwords.serve.report_cache import CachedReport
 from ownwords.serve.sources.source_list import command_here
 from ownwords.training.corpus import training_text
 
@@ -70,7 +70,7 @@ class _Corpus:
 
     def __init__(self, state: AppState) -> None:
         self._state = state
-        self._cache = ReportCache(state)
+        self._cache = state.report
 
     def workspace(self, _: Request) -> dict[str, Any]:
         workspace = self._state.workspace

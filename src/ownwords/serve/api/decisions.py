@@ -27,8 +27,8 @@ from ownwords.archive.style_outliers import StyleOutlier
 from ownwords.core.config import resolve
 from ownwords.core.safe_toml import parse_toml
 from ownwords.core.workspace import Workspace, write_atomically
-from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.errors import ApiError
+from ownwords.serve.report_cache import CachedReport
 
 _SelectionKey = tuple[ProvenanceConfig, tuple[AuthorChoice, ...]]
 _SECTION = "provenance"

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from ownwords.archive.report import PostSummary, summary
 from ownwords.archive.report import formatting as say
-from ownwords.serve.api.report_cache import CachedReport
+from ownwords.serve.report_cache import CachedReport
 
 Sort = Literal["date", "words", "share", "title", "training_words"]
 PAGE_SIZE = 50

@@ -6,7 +6,7 @@ from typing import Any
 from ownwords.archive.report import Duplicate, Report, summary
 from ownwords.archive.report import formatting as fmt
 from ownwords.archive.report.summary import LONGEST, PAIRS, PASSAGES, SIDES
-from ownwords.serve.api.report_cache import CachedReport
+from ownwords.serve.report_cache import CachedReport
 
 _MAX_ROWS = 40  # maximum number of findings of each kind
 

@@ -66,11 +66,12 @@ class MakeRequest:
     """Read the sources, train a model, let it write, compare and score it.
 
     Without `minutes`, `ownwords make` takes its own default, and keeps a model that `ownwords
-    tune` has found.
+    tune` has found. `name` is the model's among those of this workspace.
     """
 
     minutes: Minutes | None = None
-    base: Name = catalogue.SHIPPED
+    base: Name = ""  # "": the best installed one that the minutes allow
+    name: Name = ""
     kind: ClassVar[JobKind] = "make"
     module: ClassVar[str] = ""
     is_exclusive: ClassVar[bool] = True
@@ -91,7 +92,8 @@ class MakeRequest:
     def arguments(self, inputs: JobInputs) -> list[str]:
         minutes = [] if self.minutes is None else ["--minutes", f"{self.minutes:g}"]
         base = ["--base", self.base] if self.base else []
-        return ["make", *_paths(inputs), *minutes, *inputs.flags, "--json", *base]
+        name = ["--name", self.name] if self.name else []
+        return ["make", *_paths(inputs), *minutes, *inputs.flags, "--json", *base, *name]
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class ScoreRequest:
         return ["score", "--workspace", str(inputs.root), *more, "--json"]
 
 
-ExportForm = Literal["hf", "gguf", "ollama"]
+EXPORTS = "exports"  # the folder of a workspace
+ExportForm = Literal["hf", "gguf", "ollama", "zip"]
 WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 
 
@@ -133,8 +136,14 @@ class ExportRequest:
 
     @property
     def title(self) -> str:
-        names = {"hf": "a folder", "gguf": "GGUF", "ollama": "a folder for Ollama"}
+        names = {"hf": "a folder", "gguf": "GGUF", "ollama": "a folder for Ollama", "zip": "a zip"}
         return f"Exporting as {names[self.to]}"
+
+    def file_name(self, model: str) -> str:
+        """The name of the exported file or folder, which says what it is."""
+        weights = f"-{self.type}" if self.type else ""
+        suffix = {"hf": "", "gguf": ".gguf", "ollama": "-ollama", "zip": ".zip"}[self.to]
+        return f"{model.replace(' ', '-')}{weights}{suffix}"
 
     def arguments(self, inputs: JobInputs) -> list[str]:
         weights = ["--type", self.type] if self.type else []
@@ -164,7 +173,8 @@ class BaseRequest:
 
     def arguments(self, inputs: JobInputs) -> list[str]:
         name = ["--name", self.name] if self.name else []
-        return ["base", "add", self.source, *name, "--json"]
+        accepted = ["--accept-terms", self.source] if self.accepted else []
+        return ["base", "add", self.source, *name, *accepted, "--json"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
-from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 
 
@@ -30,15 +29,15 @@ class CachedReport:
 class ReportCache:
     """The server's one `CachedReport`, rebuilt when the archive changes; thread-safe."""
 
-    def __init__(self, state: AppState) -> None:
-        self._state = state
+    def __init__(self, archive: Callable[[], Archive]) -> None:
+        self._archive = archive
         self._lock = threading.Lock()
         self._cached: CachedReport | None = None
         self._derived: dict[str, tuple[str, Any]] = {}
 
     def __call__(self) -> CachedReport:
         """Return the archive's current report; must be called inside `state.run`."""
-        archive = self._state.archive()
+        archive = self._archive()
         with self._lock:
             state = archive.get_meta("state")
             if self._cached is None or self._cached.state != state:

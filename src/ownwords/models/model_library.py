@@ -1,0 +1,226 @@
+"""The models of a workspace: `model` is the current one, and `models/NAME` keeps every one made.
+
+A kept model costs next to no disk while it is the current one: its files are hard links. Beside the
+model its folder holds what belongs to it: the scorecard, and what `make` knows of it.
+"""
+
+import json
+import os
+import re
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import decode, encode
+from ownwords.core.workspace import SUFFIX, write_atomically
+from ownwords.models import atomic_dir
+from ownwords.models.directory import CONFIG
+from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.weight_mapping import INDEX, SINGLE
+
+FOLDER: Final = "models"
+_RECORD, _SWITCHING = "kept.json", "switching"
+# Files of the workspace that belong to its current model.
+SCORECARD: Final = (Path("scorecard.json"), Path("scorecard.html"))
+BESIDE: Final = (
+    *SCORECARD,
+    Path("runs", "make", "finished.json"),
+    Path("runs", "make", "posts.json"),
+)
+_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
+_MAX_MODELS = 1000
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A kept model: `folder` holds `model`, and copies of the files beside it."""
+
+    name: str
+    folder: Path
+    made_at: float
+    is_current: bool
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    def beside(self, path: Path) -> Path:
+        """Where one of the `BESIDE` files is kept."""
+        return self.folder / path.name
+
+
+@dataclass(frozen=True)
+class _Record:
+    made_at: float
+
+
+class ModelLibrary:
+    """The models of one workspace. Every change is atomic: a killed one is completed or undone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / FOLDER
+        self._current = root / "model"
+
+    def models(self) -> list[KeptModel]:
+        """All kept models, the current one first, then the last made."""
+        self._finish_switch()
+        kept = [self._read(name) for name in self._names()]
+        return sorted(kept, key=lambda model: (not model.is_current, -model.made_at))
+
+    def find(self, name: str) -> KeptModel:
+        """A kept model by its name. Raises OwnwordsError if there is none."""
+        if name not in self._names():
+            raise OwnwordsError(
+                f"there is no model called {name[:80]!r}",
+                hint="the names of all models are under Models",
+            )
+        return self._read(name)
+
+    def keep(self, name: str = "") -> KeptModel | None:
+        """Keep the current model, if there is one, under a name; one that is kept stays as it is.
+
+        With another name than it had, it is renamed. The files beside it are taken over anew.
+        """
+        if not _is_model(self._current):
+            return None
+        self._finish_switch()
+        known = next((model for model in self.models() if model.is_current), None)
+        if known is None:
+            known = self._keep_new(self._free_name(name))
+        elif name and name != known.name:
+            known = self.rename(known.name, name)
+        for path in BESIDE:
+            _copy(self._root / path, known.beside(path))
+        return known
+
+    def forget_score(self) -> None:
+        """Delete the scorecard beside the current model, which is of the one before it."""
+        for path in SCORECARD:
+            (self._root / path).unlink(missing_ok=True)
+
+    def check_name(self, name: str) -> None:
+        """Raise OwnwordsError if a new model cannot have this name."""
+        if not _NAME.fullmatch(name) or name != name.strip() or name.endswith("."):
+            raise OwnwordsError(
+                f"{name[:80]!r} cannot be the name of a model",
+                hint="use at most 80 letters, digits, spaces and . _ - ( ), a letter first",
+            )
+        if name.casefold() in {each.casefold() for each in self._names()}:
+            raise OwnwordsError(
+                f"there is already a model called {name!r}", hint="choose another name"
+            )
+
+    def use(self, name: str) -> None:
+        """Make a kept model the current one; the one before it is kept."""
+        wanted = self.find(name)
+        if wanted.is_current:
+            return
+        self.keep()
+        write_atomically(self._folder / _SWITCHING, name)
+        self._finish_switch()
+
+    def rename(self, name: str, new_name: str) -> KeptModel:
+        """Rename a kept model."""
+        model = self.find(name)
+        if new_name.casefold() != name.casefold():
+            self.check_name(new_name)
+        model.folder.rename(self._folder / new_name)
+        return self._read(new_name)
+
+    def delete(self, name: str) -> None:
+        """Delete a kept model; the current one only from here, not the workspace's `model`."""
+        atomic_dir.delete_dir(self.find(name).folder)
+
+    # --- the files -------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        try:
+            entries = sorted(path.name for path in self._folder.iterdir())
+        except OSError:
+            return []
+        names = [name for name in entries if not name.startswith(".")]
+        return [n for n in names if _is_model(self._folder / n / "model")][:_MAX_MODELS]
+
+    def _read(self, name: str) -> KeptModel:
+        folder = self._folder / name
+        try:
+            made_at = decode(_Record, json.loads((folder / _RECORD).read_bytes())).made_at
+        except (OSError, ValueError, OwnwordsError):
+            made_at = folder.stat().st_mtime
+        return KeptModel(name, folder, made_at, _is_same(folder / "model", self._current))
+
+    def _free_name(self, name: str) -> str:
+        if name:
+            self.check_name(name)
+            return name
+        stem = re.sub(r"[^\w .()+-]+", "-", self._root.name.removesuffix(SUFFIX)).strip("-. ")
+        taken = {each.casefold() for each in self._names()}
+        numbered = (f"{stem[:60] or 'model'} {number}" for number in range(1, _MAX_MODELS + 2))
+        return next(each for each in numbered if each.casefold() not in taken)
+
+    def _keep_new(self, name: str) -> KeptModel:
+        with atomic_dir.replace_dir(self._folder / name) as folder:
+            _link(atomic_dir.readable_dir(self._current), folder / "model")
+            made_at = (atomic_dir.readable_dir(self._current) / CONFIG).stat().st_mtime
+            text = json.dumps(encode(_Record(min(made_at, time.time()))))
+            atomic_dir.write_file(folder / _RECORD, text.encode())
+        return self._read(name)
+
+    def _finish_switch(self) -> None:
+        """Put the model in place that was to be the current one, also after a kill in between."""
+        try:
+            name = (self._folder / _SWITCHING).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return
+        if name in self._names():
+            kept = self._folder / name
+            with atomic_dir.replace_dir(self._current) as folder:
+                _link(kept / "model", folder)
+            for path in BESIDE:
+                _copy(kept / path.name, self._root / path)
+        (self._folder / _SWITCHING).unlink(missing_ok=True)
+
+
+def _is_model(folder: Path) -> bool:
+    return (atomic_dir.readable_dir(folder) / CONFIG).exists()
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    """Whether two folders hold the same model: its files are linked, or equal."""
+    first, second = atomic_dir.readable_dir(first), atomic_dir.readable_dir(second)
+    for name in (SINGLE, INDEX):
+        with suppress(OSError):
+            if (first / name).samefile(second / name):
+                return True
+            if (first / name).stat().st_size != (second / name).stat().st_size:
+                return False
+    key = model_fingerprint(first)
+    return bool(key) and key == model_fingerprint(second)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link the files of a folder into another one; copy them where that is not possible."""
+    target.mkdir(exist_ok=True)
+    for path in source.iterdir():
+        if path.is_file():
+            try:
+                os.link(path, target / path.name)
+            except OSError:  # another disk, or a file system without links
+                shutil.copy2(path, target / path.name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Replace a file atomically by a copy of another one; delete it if that does not exist."""
+    try:
+        content = source.read_bytes()
+    except OSError:
+        with suppress(OSError):
+            target.unlink(missing_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, content)

@@ -1,0 +1,323 @@
+"""The models of a workspace and the bases that they can start from."""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+from starlette.routing import BaseRoute
+
+from ownwords.base import catalogue, install
+from ownwords.base.known_bases import KNOWN_BASES, KnownBase
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import Meta
+from ownwords.evaluation import wording
+from ownwords.evaluation.card import files as card_files
+from ownwords.make.make_request import COMPARED_FROM, MINUTES
+from ownwords.make.result import TrainingSummary
+from ownwords.make.stage_cache import StageCache
+from ownwords.models import atomic_dir
+from ownwords.models.directory import CONFIG, PROVENANCE, base_name
+from ownwords.models.model_library import KeptModel
+from ownwords.models.untrusted_files import read_json
+from ownwords.serve.api_route import ApiCall, NoBody, json_route
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import ApiError, as_conflict
+
+_SAMPLES = 3
+_QUICK, _GOOD, _BEST = 2, 10, 30  # minutes
+_TITLE_OF_SHIPPED = "Built-in English model"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the scorecard, what it is, and what it compares with."""
+
+    figure: str
+    label: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The beginning that a model was given, and the text that it wrote."""
+
+    beginning: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model with what it can be compared by."""
+
+    name: str
+    is_current: bool
+    made_at: float
+    bytes: int
+    base: str
+    minutes: float | None
+    parameters: int | None
+    steps: int | None
+    posts: int | None
+    bits_per_byte: float | None
+    before: float | None  # of its base
+    sentence: str  # the verdict
+    is_bad: bool
+    figures: tuple[Figure, ...]
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class BaseRow:
+    """A base that a model can start from, installed or not."""
+
+    name: str
+    title: str
+    source: str
+    is_installed: bool
+    is_recommended: bool
+    parameters: int
+    bytes: int  # on the disk, or of the download
+    family: str
+    languages: str
+    license: str
+    terms: str  # their address; "" for none
+    terms_title: str
+    terms_gist: str
+    needs_consent: bool
+    problem: str
+
+
+@dataclass(frozen=True)
+class MinuteChoices:
+    """The times that the page offers for a training."""
+
+    quick: float = _QUICK
+    good: float = _GOOD
+    best: float = _BEST
+    default: float = MINUTES
+
+
+@dataclass(frozen=True)
+class ModelOverview:
+    """All models and bases, and what a training can be asked."""
+
+    models: tuple[ModelRow, ...]
+    bases: tuple[BaseRow, ...]
+    can_train: bool
+    minutes: MinuteChoices
+    compared_from: float
+
+
+@dataclass(frozen=True)
+class RenameRequest:
+    """A new name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=80)]
+
+
+def routes(state: AppState) -> list[BaseRoute]:
+    """Create the routes under /api/models, and of deleting a base."""
+    api = ModelReader(state)
+    one = "/api/models/{name}"
+    return [
+        json_route(state, "GET", "/api/models", api.show, result=ModelOverview),
+        json_route(state, "POST", one + "/use", api.use, result=ModelOverview),
+        json_route(state, "PATCH", one, api.rename, body=RenameRequest, result=ModelOverview),
+        json_route(state, "DELETE", one, api.delete),
+        json_route(state, "DELETE", "/api/bases/{name}", api.delete_base),
+    ]
+
+
+class ModelReader:
+    """Reads and changes the models of a workspace."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+
+    def show(self, _: ApiCall[NoBody]) -> ModelOverview:
+        """List the models, the current one first, and the bases."""
+        return ModelOverview(
+            models=tuple(self.models()),
+            bases=tuple(_bases()),
+            can_train=importlib.util.find_spec("torch") is not None,
+            minutes=MinuteChoices(),
+            compared_from=COMPARED_FROM,
+        )
+
+    def use(self, call: ApiCall[NoBody]) -> ModelOverview:
+        """Make a model the current one; the one before it is kept."""
+        self._refuse_while_busy()
+        model = self._find(call.path["name"])
+        with as_conflict():
+            self._state.library.use(model.name)
+        return self.show(call)
+
+    def rename(self, call: ApiCall[RenameRequest]) -> ModelOverview:
+        """Rename a model."""
+        self._refuse_while_busy()
+        model = self._find(call.path["name"])
+        with as_conflict():
+            self._state.library.rename(model.name, call.body.name)
+        return self.show(ApiCall(call.path, call.query, NoBody()))
+
+    def delete(self, call: ApiCall[NoBody]) -> None:
+        """Delete a model that is not the current one."""
+        self._refuse_while_busy()
+        model = self._find(call.path["name"])
+        if model.is_current:
+            raise ApiError(
+                HTTPStatus.CONFLICT,
+                f"{model.name} is the current model",
+                hint="make another one the current model first",
+            )
+        self._state.library.delete(model.name)
+
+    def delete_base(self, call: ApiCall[NoBody]) -> None:
+        """Delete an installed base; models made from it stay."""
+        with as_conflict():
+            install.remove(call.path["name"])
+
+    def models(self) -> list[ModelRow]:
+        """All models with their figures."""
+        state = self._state
+        root = state.workspace.root
+        rows = [
+            _row(model.name, model.model, _beside(model), model.made_at, model.is_current)
+            for model in state.library.models()
+            if not model.is_current
+        ]
+        current = next((model for model in state.library.models() if model.is_current), None)
+        if current or state.own_model:
+            # What is beside the current model may be newer than what was kept of it.
+            folder = atomic_dir.readable_dir(root / "model")
+            made_at = current.made_at if current else (folder / CONFIG).stat().st_mtime
+            name = current.name if current else state.own_name
+            rows.insert(0, _row(name, folder, _BesideFiles(root, root / _FINISHED), made_at, True))
+        return rows
+
+    def _find(self, name: str) -> KeptModel:
+        library = self._state.library
+        try:
+            # A model that was made in another way is kept when it is first changed.
+            if self._state.own_model and name == self._state.own_name:
+                return library.keep() or library.find(name)
+            return library.find(name)
+        except OwnwordsError as error:
+            raise ApiError(HTTPStatus.NOT_FOUND, error.message, error.hint) from error
+
+    def _refuse_while_busy(self) -> None:
+        if holder := self._state.jobs.find_worker():
+            raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends, or stop it")
+
+
+_FINISHED = Path("runs", "make", "finished.json")
+
+
+@dataclass(frozen=True)
+class _BesideFiles:
+    """Where the scorecard of a model is, and what `make` knows of it."""
+
+    scorecard: Path  # its folder
+    finished: Path
+
+
+def _beside(model: KeptModel) -> _BesideFiles:
+    return _BesideFiles(model.folder, model.beside(_FINISHED))
+
+
+def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current: bool) -> ModelRow:
+    provenance = _provenance(folder)
+    trained = StageCache(beside.finished).latest("train", TrainingSummary)
+    minutes = StageCache(beside.finished).inputs("train").get("minutes", "")
+    outcome: Mapping[str, Any] = provenance.get("outcome") or {}
+    card = card_files.read(beside.scorecard)
+    samples = wording.in_turn(card.samples)[:_SAMPLES] if card else []
+    return ModelRow(
+        name=name,
+        is_current=current,
+        made_at=made_at,
+        bytes=sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+        base=base_name(provenance),
+        minutes=float(minutes) if minutes.replace(".", "").isdecimal() else None,
+        parameters=trained.parameters if trained else None,
+        steps=trained.steps if trained else None,
+        posts=trained.posts if trained else None,
+        bits_per_byte=_number(outcome.get("validation_bits_per_byte")),
+        before=_number(outcome.get("validation_bits_per_byte_before")),
+        sentence=card.verdict.sentence if card else "",
+        is_bad=wording.is_bad(card.verdict) if card else False,
+        figures=tuple(Figure(*each) for each in wording.headline(card)) if card else (),
+        samples=tuple(
+            Sample(wording.beginning(sample), "\n\n".join(wording.paragraphs(sample.tuned)))
+            for sample in samples
+        ),
+    )
+
+
+def _provenance(folder: Path) -> dict[str, Any]:
+    try:
+        return read_json(folder / PROVENANCE)
+    except (OwnwordsError, OSError):
+        return {}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _bases() -> list[BaseRow]:
+    """The bases that are here, then the known ones that can be installed."""
+    try:
+        entries = catalogue.entries()
+    except OwnwordsError:  # the folder of installed bases is not available
+        entries = []
+    known = {base.name: base for base in KNOWN_BASES}
+    rows = []
+    for entry in entries:
+        base = known.pop(entry.name, None)
+        is_shipped = entry.name == catalogue.SHIPPED
+        rows.append(
+            BaseRow(
+                name=entry.name,
+                title=_TITLE_OF_SHIPPED if is_shipped else entry.name,
+                source=entry.source,
+                is_installed=True,
+                is_recommended=is_shipped,
+                parameters=entry.parameters,
+                bytes=entry.bytes,
+                family=entry.family,
+                problem=entry.problem,
+                **_licence(base, needs_consent=False, is_shipped=is_shipped),
+            )
+        )
+    rows += [
+        BaseRow(
+            name=base.name,
+            title=base.name,
+            source=base.repository,
+            is_installed=False,
+            is_recommended=False,
+            parameters=base.parameters,
+            bytes=base.download_bytes,
+            family=base.family,
+            problem="",
+            **_licence(base, needs_consent=base.terms is not None, is_shipped=False),
+        )
+        for base in known.values()
+    ]
+    return rows
+
+
+def _licence(base: KnownBase | None, *, needs_consent: bool, is_shipped: bool) -> dict[str, Any]:
+    terms = base.terms if base else None
+    return {
+        "languages": base.languages if base else "English" if is_shipped else "",
+        "license": base.license if base else "",
+        "terms": terms.url if terms else "",
+        "terms_title": terms.title if terms else "",
+        "terms_gist": terms.gist if terms else "",
+        "needs_consent": needs_consent,
+    }

@@ -1,0 +1,234 @@
+"""The models of a workspace: kept, compared, made current again, and never lost on the way."""
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace, try_lock
+from ownwords.models import model_library
+from ownwords.models.model_library import BESIDE, ModelLibrary
+from ownwords.serve.app import create_app
+from ownwords.serve.app_state import AppState
+from ownwords.serve.settings import ServeSettings
+
+HEADERS = {"X-Ownwords": "1", "Content-Type": "application/json"}
+
+
+def put(root: Path, content: str) -> None:
+    """Put a model into the workspace in place of the one that is there, as a training does."""
+    ModelLibrary(root).keep()
+    new = root / f"new-{content}"
+    new.mkdir(parents=True)
+    (new / "config.json").write_text("{}")
+    (new / "model.safetensors").write_text(content)
+    if (root / "model").exists():
+        (root / "model").rename(root / f"old-{content}")
+    new.rename(root / "model")
+    ModelLibrary(root).forget_score()
+    for path in BESIDE:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(f"{path.name} of {content}")
+
+
+def weights(folder: Path) -> str:
+    return (folder / "model.safetensors").read_text()
+
+
+def beside(root: Path) -> set[str]:
+    return {(root / path).read_text().partition(" of ")[2] for path in BESIDE}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "my blog.ownwords").mkdir()
+    (tmp_path / "my blog.ownwords" / ".lock").touch()
+    return tmp_path / "my blog.ownwords"
+
+
+def test_every_model_is_kept_under_a_name(root: Path) -> None:
+    library = ModelLibrary(root)
+    assert library.keep() is None
+    put(root, "a")
+    first = library.keep()
+    assert first is not None
+    assert (first.name, first.is_current) == ("my blog 1", True)
+    assert library.keep() == first
+    put(root, "b")
+    second = library.keep("The second (long)")
+    assert second is not None
+    assert [(m.name, m.is_current) for m in library.models()] == [
+        ("The second (long)", True),
+        ("my blog 1", False),
+    ]
+    assert (weights(first.model), weights(second.model)) == ("a", "b")
+    assert (first.folder / "scorecard.json").read_text() == "scorecard.json of a"
+    assert (second.model / "model.safetensors").samefile(root / "model" / "model.safetensors")
+
+
+def test_a_kept_model_becomes_the_current_one_with_all_that_belongs_to_it(root: Path) -> None:
+    for content in ("a", "b"):
+        put(root, content)
+    library = ModelLibrary(root)
+    library.keep("second")
+    library.use("my blog 1")
+    assert (weights(root / "model"), beside(root)) == ("a", {"a"})
+    assert library.models()[0].name == "my blog 1"
+    library.use("second")
+    library.use("second")
+    assert (weights(root / "model"), beside(root)) == ("b", {"b"})
+
+
+def test_one_that_has_no_score_gets_none_of_another(root: Path) -> None:
+    put(root, "a")
+    put(root, "b")
+    ModelLibrary(root).keep("b")
+    kept = ModelLibrary(root).find("my blog 1")
+    for path in BESIDE[:2]:
+        kept.beside(path).unlink()
+    ModelLibrary(root).use("my blog 1")
+    assert not any((root / path).exists() for path in BESIDE[:2])
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_switch_that_is_killed_is_finished_the_next_time(
+    after: int, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for content in ("a", "b"):
+        put(root, content)
+    ModelLibrary(root).keep("b")
+    steps = 0
+
+    def killed(name: str) -> None:
+        whole = getattr(model_library, name)
+
+        def step(*arguments: object) -> object:
+            nonlocal steps
+            steps += 1
+            if steps > after:
+                raise SystemExit
+            return whole(*arguments)
+
+        monkeypatch.setattr(model_library, name, step)
+
+    for name in ("_link", "_copy", "write_atomically"):
+        killed(name)
+    try:
+        ModelLibrary(root).use("my blog 1")
+    except SystemExit:
+        monkeypatch.undo()
+    models = ModelLibrary(root).models()
+    assert {weights(model.model) for model in models} == {"a", "b"}
+    assert beside(root) == {weights(root / "model")}
+    assert models[0].is_current
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "a/b", ".x", "", "x" * 81, "a\\b", "a\0", "b.", " b", "MINE"]
+)
+def test_no_name_is_a_path_or_taken(name: str, root: Path) -> None:
+    put(root, "a")
+    ModelLibrary(root).keep("mine")
+    with pytest.raises(OwnwordsError):
+        ModelLibrary(root).check_name(name)
+
+
+def test_linked_or_copied_it_is_the_same_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("os.link", no_links)  # as on another disk
+    put(root, "a")
+    kept = ModelLibrary(root).keep("mine")
+    assert kept is not None
+    assert ModelLibrary(root).keep() == kept
+    put(root, "b")
+    assert not ModelLibrary(root).find("mine").is_current
+
+
+# --- the API -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api(root: Path) -> TestClient:
+    app = create_app(AppState(Workspace(root), ServeSettings(key="")))
+    return TestClient(app, base_url="http://127.0.0.1:8377", headers=HEADERS)
+
+
+def test_models_are_listed_renamed_switched_and_deleted(root: Path, api: TestClient) -> None:
+    assert api.get("/api/models").json()["models"] == []
+    put(root, "a")
+    (one,) = api.get("/api/models").json()["models"]
+    assert (one["name"], one["is_current"]) == ("my blog", True)  # not kept: made in another way
+    put(root, "b")
+    ModelLibrary(root).keep("second one")
+    listed = api.get("/api/models").json()
+    assert [model["name"] for model in listed["models"]] == ["second one", "my blog 1"]
+    shipped = [base for base in listed["bases"] if base["is_recommended"]]
+    assert all(base["is_installed"] for base in shipped)
+    gemma = next(base for base in listed["bases"] if base["name"].startswith("gemma"))
+    assert gemma["terms"].startswith("https://")
+    renamed = api.patch("/api/models/my%20blog%201", json={"name": "erste Größe"}).json()
+    assert [model["name"] for model in renamed["models"]] == ["second one", "erste Größe"]
+    used = api.post("/api/models/erste Größe/use", json={}).json()
+    assert [model["name"] for model in used["models"]] == ["erste Größe", "second one"]
+    assert weights(root / "model") == "a"
+    assert api.delete("/api/models/erste Größe").status_code == 409
+    assert api.delete("/api/models/second one").status_code == 204
+    assert api.delete("/api/models/second one").status_code == 404
+    assert api.patch("/api/models/erste Größe", json={"name": "../x"}).status_code == 409
+    assert api.post("/api/models/none/use", json={}).status_code == 404
+
+
+def test_while_a_model_is_made_none_is_changed(root: Path, api: TestClient) -> None:
+    put(root, "a")
+    put(root, "b")
+    (root / "runs" / "make").mkdir(parents=True, exist_ok=True)
+    with (root / "runs" / "make" / ".lock").open("a+") as lock:
+        assert try_lock(lock.fileno())
+        assert api.post("/api/models/my blog 1/use", json={}).status_code == 409
+    assert api.post("/api/models/my blog 1/use", json={}).status_code == 200
+
+
+def test_kept_models_can_be_written_with(root: Path, api: TestClient) -> None:
+    put(root, "a")
+    put(root, "b")
+    names = [model["id"] for model in api.get("/v1/models").json()["data"]]
+    assert names[:2] == ["my blog", "my blog 1"]
+
+
+def test_the_home_says_what_is_to_be_done_next(root: Path, api: TestClient) -> None:
+    home = api.get("/api/home").json()
+    assert (home["step"], home["model"], home["jobs"]) == ("blog", None, [])
+    assert home["name"] == "my blog"
+    blog = root.parent / "blog"
+    blog.mkdir()
+    (blog / "a.md").write_text("# A\n\nWords of mine.\n")
+    assert api.post("/api/sources", json={"path": str(blog)}).status_code == 201
+    assert api.get("/api/home").json()["step"] == "look"
+    put(root, "a")
+    home = api.get("/api/home").json()
+    assert (home["step"], home["model"]["name"]) == ("result", "my blog")
+
+
+def test_exports_are_listed_downloaded_and_deleted(root: Path, api: TestClient) -> None:
+    assert api.get("/api/exports").json() == {"options": [], "exports": []}
+    put(root, "a")
+    options = api.get("/api/exports").json()["options"]
+    assert {option["to"] for option in options} == {"gguf", "ollama", "zip", "hf"}
+    exports = root / "exports"
+    (exports / "blog-ollama").mkdir(parents=True)
+    (exports / "blog-ollama" / "Modelfile").write_text("FROM x")
+    (exports / "blog-q8_0.gguf").write_bytes(b"GGUF")
+    (exports / ".draft").mkdir()
+    rows = {row["name"]: row for row in api.get("/api/exports").json()["exports"]}
+    assert set(rows) == {"blog-ollama", "blog-q8_0.gguf"}
+    assert rows["blog-ollama"]["commands"][1] == "ollama run blog"
+    assert api.get("/api/exports/blog-q8_0.gguf").content == b"GGUF"
+    assert api.get("/api/exports/blog-ollama").status_code == 409
+    for name in ("..", "%2e%2e%2fmodel", "none", ".draft"):
+        assert api.get(f"/api/exports/{name}").status_code == 404
+    for name in rows:
+        assert api.delete(f"/api/exports/{name}").status_code == 204
+    assert not [path for path in exports.iterdir() if not path.name.startswith(".")]
