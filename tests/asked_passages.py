@@ -62,6 +62,7 @@ class PlayedSearcher:
 
     found: RetrievalResult
     index: object = None
+    embedder: None = None
     asked: list[tuple[str, int]] = field(default_factory=list)
 
     def find(self, question: str, limit: int = 8, how: str = "") -> RetrievalResult:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from ownwords.archive.files import untrusted_files
+from ownwords.ask import embedders
 from ownwords.native import bindings
 
 # Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
@@ -33,6 +34,12 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture(autouse=True)
+def _no_installed_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches are by words, whatever is installed here, unless a test names an embedder."""
+    monkeypatch.setattr(embedders, "is_installed", lambda: False)
 
 
 @pytest.fixture

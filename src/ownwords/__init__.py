@@ -79,8 +79,9 @@ def ask_archive(
     given; `model` is a model directory, a GGUF file, the address of an endpoint, or the name of a
     model that runs here; "" is what runs on this machine, if `ownwords ask` was allowed to send
     passages to it; None shows the passages alone;
-    `embed` names what makes vectors. `Answer` holds the text, each citation with its verbatim
-    quote, and the passages. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
+    `embed` names what makes vectors: "" is minilm if it is installed, "none" nothing. `Answer`
+    holds the text, each citation with its verbatim quote, and the passages. Raises
+    `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `ask`: importing the package of that name would put it in the function's place.
     from ownwords.ask import answer, llm_backends  # noqa: PLC0415 - NumPy takes a moment

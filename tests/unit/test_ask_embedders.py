@@ -173,9 +173,13 @@ def test_newer_files_name_the_pooling_and_the_length_elsewhere(tmp_path: Path) -
 # ---- by a setting
 
 
-def test_no_setting_is_no_embedder() -> None:
-    assert open_embedder("") is None
-    assert open_embedder("  ") is None
+def test_no_setting_is_the_installed_model_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_embedder("") is open_embedder("  ") is open_embedder("none") is None
+    monkeypatch.setattr(embedders, "is_installed", lambda: True)
+    monkeypatch.setattr(embedders, "_package_folder", lambda: pytest.fail("opened"))
+    assert open_embedder("none") is None
+    with pytest.raises(pytest.fail.Exception, match="opened"):
+        open_embedder("")
 
 
 def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:

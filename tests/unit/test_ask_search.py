@@ -316,3 +316,19 @@ def test_the_terms_of_a_question_are_its_telling_words() -> None:
         replace(QueryTerms.of("x").words[0], words=said)
         for said in (("a", "b"), ("c",), ("d", "e"))
     )
+
+
+def test_words_that_no_shown_passage_contains_are_named(searcher: ArchiveSearcher) -> None:
+    result = searcher.find("What is the warranty of the hive?")
+    assert not result.is_weak
+    assert "None of these passages contains “warranty”." in result.notes()
+    assert not searcher.find("hive").notes()
+
+
+def test_function_words_are_not_telling() -> None:
+    for question in (
+        "Did somebody tell everyone something about the kettle?",
+        "Hat jemand etwas über den kettle geschrieben?",
+        "¿Hay algo de alguien sobre el kettle?",
+    ):
+        assert [term.label for term in QueryTerms.of(question).words] == ["kettle"], question

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ownwords.archive.document import Segment
 from ownwords.ask.answer import answer
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.query_terms import QueryTerms
@@ -205,3 +206,23 @@ def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
 
 def test_what_was_searched_for_is_said_as_the_post_writes_it(others: ArchiveSearcher) -> None:
     assert others.find("strasse").substitutions == (WordSubstitution("strasse", ("straßenbahn",)),)
+
+
+def test_notes_full_of_code_are_english_and_a_german_post_among_them_is_seen(
+    tmp_path: Path,
+) -> None:
+    code = Segment(
+        "code", "for la in el: de = un + no; si = con[se] # y o te me le les du sur para"
+    )
+    note = "This is how I restart it when the build is stuck, and why it was not my fault."
+    notes = {f"n{n}": Entry(f"Note {n}", (f"{note} It is number {n}.", code)) for n in range(6)}
+    path = tmp_path / "archive.sqlite"
+    put(path, notes)
+    with SearchIndex(path) as index:
+        index.refresh()
+        assert IndexVocabulary(index)._current().is_english
+    german = "Der Kessel ist mir heute kaputt gegangen, und ich weiß nicht, warum das so ist."
+    put(path, notes | {"de": Entry("Der Kessel", (german,))})
+    with SearchIndex(path) as index:
+        index.refresh()
+        assert not IndexVocabulary(index)._current().is_english

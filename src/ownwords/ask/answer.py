@@ -4,9 +4,9 @@ A model is asked only if the search finds something. Of what it writes, only sen
 citations were verified in the passages are shown.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.archive.report.formatting import count
@@ -15,6 +15,7 @@ from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citati
 from ownwords.ask.citation_marks import LEAST_QUOTE
 from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
 from ownwords.ask.errors import ContextLengthError
+from ownwords.ask.excerpts import best_units, matching_units
 from ownwords.ask.llm_backends import LLMBackend, minimum_tokens
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_prompt
@@ -43,7 +44,8 @@ class Answer:
     `answer` is empty if only passages can be shown; `why` then gives the reason, and `refused` is
     true if the archive does not answer the question. `passages` come best first; `nearest` are the
     closest where nothing matched. `model` wrote the answer, "" if none did. `searched_question` is
-    the question plus the words that replaced those no post contains.
+    the question plus the words that replaced those no post contains. `matches` are the spans to
+    show of a passage by its id, where they were chosen by vectors.
     """
 
     question: str
@@ -56,10 +58,13 @@ class Answer:
     notes: tuple[str, ...] = ()
     model: str = ""
     searched_question: str = ""
+    matches: Mapping[int, list[Span]] = field(default_factory=dict)
 
     def matching(self, passage: RetrievedPassage, limit: int = 2) -> list[Span]:
-        """The spans of the sentences of a passage that match the question best."""
-        return best_sentences(self.searched_question or self.question, passage.text, limit)
+        """The spans of the sentences, items and code of a passage that match the question best."""
+        if (spans := self.matches.get(passage.id)) is not None:
+            return spans[:limit]
+        return best_units(self.searched_question or self.question, passage.text, limit)
 
     def to_dict(self) -> dict[str, Any]:
         """The answer for JSON, with the matching sentences of each passage."""
@@ -127,9 +132,13 @@ def answer(
             hint="ask in a sentence or two",
         )
     shown = on_passages or (lambda _: None)
-    if date_answer := date_questions.answer_from_dates(searcher.index, question, limit=limit):
+    first_note: tuple[str, ...] = ()
+    date_answer = date_questions.answer_from_dates(searcher.index, question, limit=limit)
+    if date_answer and not date_answer.is_complete and not date_answer.passages:
+        first_note, date_answer = (date_answer.sentence,), None
+    if date_answer:
         shown(date_answer.passages)
-        if date_answer.is_complete or not date_answer.passages:
+        if date_answer.is_complete:
             return _date_answer(question, date_answer.sentence, date_answer.passages)
         if writer is None:
             return Answer(question, answer=date_answer.sentence, passages=date_answer.passages)
@@ -137,7 +146,7 @@ def answer(
             question, date_answer.passages, writer, on_text, seed, (date_answer.sentence,)
         ).answer()
     result = searcher.find(question, limit)
-    notes = result.notes()
+    notes = (*first_note, *result.notes())
     searched_question = result.searched_question(question)
     if result.is_weak or not result.passages:
         shown(())
@@ -149,14 +158,15 @@ def answer(
             nearest=result.nearest,
             notes=notes,
             searched_question=searched_question,
+            matches=matching_units(searched_question, result.nearest, searcher.embedder, 1),
         )
     shown(result.passages)
+    matches = matching_units(searched_question, result.passages, searcher.embedder)
     if writer is None:
-        return Answer(
-            question, passages=result.passages, notes=notes, searched_question=searched_question
-        )
-    asking = _AnswerSession(question, result.passages, writer, on_text, seed, notes)
-    return replace(asking.answer(), searched_question=searched_question)
+        answered = Answer(question, passages=result.passages, notes=notes)
+    else:
+        answered = _AnswerSession(question, result.passages, writer, on_text, seed, notes).answer()
+    return replace(answered, searched_question=searched_question, matches=matches)
 
 
 def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:

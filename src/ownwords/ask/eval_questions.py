@@ -1,4 +1,4 @@
-"""Generates evaluation questions with known answers from an archive's links, titles and summaries.
+"""Generates evaluation questions with known answers from an archive's own texts.
 
 It also generates questions that the archive cannot answer and the search should refuse. No answer
 is judged by hand: link texts were not written as queries, and a title may use a word that its text
@@ -16,14 +16,17 @@ from typing import Final, Literal, get_args
 
 from ownwords.archive.document import Document
 from ownwords.archive.store import Archive
+from ownwords.ask.query_terms import is_content_word
+from ownwords.ask.sentence_matching import sentences
 from ownwords.core.fingerprint import digest
 
-Kind = Literal["links", "titles", "bodies", "summaries", "unanswerable"]
+Kind = Literal["links", "titles", "bodies", "summaries", "paraphrases", "unanswerable"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 UNANSWERABLE = 50
 MOST = 300  # per kind; more would take minutes and barely narrow the intervals
 _COMMON = 1 / 3  # of the posts; a word in more posts than this does not identify one
+_LEAST_LEFT = 3  # telling words of a paraphrase
 _RUN = 6  # consecutive words that identify the text a question was taken from
 _WORD = re.compile(r"\w+")
 
@@ -77,14 +80,17 @@ def eval_questions_of(archive: Archive, searchable: Iterable[str]) -> EvalQuesti
     heads: list[Document] = []
     frequencies: Counter[str] = Counter()
     summaries: list[EvalQuestion] = []
+    beginnings: list[tuple[str, str]] = []
     for document in archive.documents(searchable):
         frequencies.update(set(_words(f"{document.title}\n{document.text()}")))
         summaries += _summary(document, asked)
+        beginnings += ((document.id, text) for text in _beginnings(document))
         heads.append(replace(document, segments=()))
     asked.questions += _drawn(_links(archive, heads, frequencies, asked))
     asked.questions += _drawn(_titles(heads, "titles"))
     asked.questions += _drawn(_titles(heads, "bodies"))
     asked.questions += _drawn(summaries)
+    asked.questions += _drawn(_paraphrases(beginnings, frequencies))
     asked.questions += _unanswerable(frequencies, asked)
     return asked
 
@@ -143,6 +149,34 @@ def _summary(document: Document, asked: EvalQuestions) -> Iterator[EvalQuestion]
     question = EvalQuestion("summaries", document.summary, frozenset({document.id}), own)
     if any(question.counts(document.id, segment.text) for segment in document.segments):
         yield question
+
+
+def _beginnings(document: Document) -> Iterator[str]:
+    """Yield the first heading and the first sentence of a post."""
+    for kind in ("heading", "prose"):
+        if texts := [segment.text for segment in document.segments if segment.kind == kind]:
+            for begin, end in sentences(texts[0])[:1]:
+                yield texts[0][begin:end]
+
+
+def _paraphrases(
+    beginnings: Iterable[tuple[str, str]], frequencies: Counter[str]
+) -> Iterator[EvalQuestion]:
+    """Yield headings and sentences without the rarer half of their words, for their posts.
+
+    What is left are the words that many posts have: a search by words alone has little to find.
+    """
+    answers: dict[str, set[str]] = defaultdict(set)
+    for document, text in beginnings:
+        words = text.split()
+        telling = {word for word in _words(text) if is_content_word(word)}
+        by_rarity = sorted(telling, key=lambda word: (frequencies[word], word))
+        rare = set(by_rarity[: -(-len(by_rarity) // 2)])
+        if len(telling) - len(rare) >= _LEAST_LEFT:
+            left = [word for word in words if not rare.intersection(_words(word))]
+            answers[" ".join(left)].add(document)
+    for text, documents in answers.items():
+        yield EvalQuestion("paraphrases", text, frozenset(documents))
 
 
 def _unanswerable(frequencies: Counter[str], asked: EvalQuestions) -> Iterator[EvalQuestion]:

@@ -36,18 +36,21 @@ _OVERVIEW = re.compile(
 # Stop words; searched for only if the question has no others.
 _EMPTY = frozenset(
     """
-    a about after again against ain all also although always am among an and another any
-    anything are arent as at be because been before being between both but by ca can cant could
-    couldnt d did didnt do does doesnt doing don done dont during each ever every everything few
-    for from get gets getting go goes going got had hadnt has hasnt have havent having he her
-    here hers him his how however i if im in instead into is isnt it its itself ive just kind
-    know like ll m made make makes making many may me might mine more most much must my myself
-    never no nor not now of off often on once one ones only or other our out over own please
-    quite re really s sha shall she should shouldnt since so some something sort still such t
-    take taken tell than that the their them then there these they thing things this those
-    though through to together too toward towards try under until up upon us use used ve very
-    was wasnt way we well went were werent what whatever when where whether which while who whom
-    whose why will with within without wo wont would wouldnt yes yet you your youre yours youve
+    a about after again against ain all also although always am among an and another any anybody
+    anyhow anyone anything anywhere are arent as at be because been before being between both but
+    by ca can cant could couldnt d did didnt do does doesnt doing don done dont during each else
+    ever every everybody everyone everything everywhere few for from get gets getting go goes
+    going got had hadnt has hasnt have havent having he her here hers herself him himself his how
+    however i if im in instead into is isnt it its itself ive just kind know like ll m made make
+    makes making many may me might mine more most much must my myself never no nobody none nor not
+    nothing now nowhere of off often on once one ones only or other our ours ourselves out over
+    own please quite re really s sha shall she should shouldnt since so some somebody somehow
+    someone something somewhere sort still such supposed t take taken tell than that the their
+    theirs them themselves then there these they thing things this those though through to
+    together too toward towards try under until up upon us use used ve very was wasnt way we well
+    went were werent what whatever when where whether which while who whoever whom whose why will
+    with within without wo wont would wouldnt yes yet you your youre yours yourself yourselves
+    youve
     """.split()  # noqa: SIM905 - to be read
 )
 # Words about posts in general; searched for only if the question has no others.

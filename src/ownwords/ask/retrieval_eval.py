@@ -28,6 +28,7 @@ _HEADINGS: Final[Mapping[Kind, str]] = {
     "titles": "Titles, exactly",
     "bodies": "Titles, searched for in the text alone",
     "summaries": "Summaries, for the rest of their post",
+    "paraphrases": "First sentences and headings without their rare words",
     "unanswerable": "What your posts say nothing about",
 }
 _LABELS: Final[Mapping[Measure, str]] = {
@@ -144,6 +145,13 @@ class RetrievalReport:
             "In brackets: where the figure would lie with other questions of the kind, 19 times of"
             " 20. A question wrongly answered with “not in your archive” found nothing."
         ]
+        if asked.of("paraphrases"):
+            notes.append(
+                "The first sentences and headings lack the rarer half of their words, so that the"
+                " words that are left stand in many posts. They are as near as this comes to"
+                " questions in other words; people's own are harder to find by words and easier"
+                " by meaning."
+            )
         if asked.topics + asked.names:
             made_up = f", {asked.names} about names made up for this" if asked.names else ""
             notes.append(
@@ -223,7 +231,7 @@ def _row(
     if kind != "unanswerable":
         figures["hit@1"] = mean([place == 1 for place in places])
         figures["hit@5"] = mean([1 <= place <= 5 for place in places])
-    if kind in ("links", "bodies", "summaries"):
+    if kind in ("links", "bodies", "summaries", "paraphrases"):
         figures["MRR@10"] = mean([reciprocal(place) for place in places])
         figures["nDCG@10"] = mean([gain(place) for place in places])
     figures["refused"] = mean([result.refused for result in results])

@@ -60,9 +60,9 @@ def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
 
     Each word is weighted by 1 / the number of sentences that contain it.
     """
-    query_stems = _query_stems(question)
+    asked = query_stems(question)
     spans = sentences(text)
-    words = [query_stems & set(stems(text[start:end])) for start, end in spans]
+    words = [asked & set(stems(text[start:end])) for start, end in spans]
     in_sentences = Counter(word for each in words for word in each)
     scores = [sum(1 / in_sentences[word] for word in sorted(each)) for each in words]
     order = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
@@ -86,7 +86,8 @@ def covered_share(words: Iterable[str], known: set[str]) -> float:
     )
 
 
-def _query_stems(question: str) -> set[str]:
+def query_stems(question: str) -> set[str]:
+    """The stems of the words of a question that are no stop words of its language."""
     words = list(_words(question))
     _, empty = detect_stop_words([word.lower() for word in words])
     return {_stem(word) for word in words if word.lower() not in empty}

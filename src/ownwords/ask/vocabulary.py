@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -28,8 +28,9 @@ _BEGINNING, _ENDING = 4, 3
 _COMPOUND = 5  # minimum letters of a word to look for in compounds
 # Shorter words are too often one letter away from another word.
 _MISTYPED = 7
-# An archive is taken to be in a language if it has this share of that language's stop words.
-_PRESENT = 0.25
+# An archive is taken to be in another language, too, if words that only that language has are at
+# least this frequent, relative to English stop words: a German post among eight English ones.
+_OTHER_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,9 @@ def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
         db.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, chunk_search, row)"
         )
-        ordered = [row[0] for row in db.execute("SELECT term FROM temp.words ORDER BY term")]
-    terms_present = set(ordered)
-    _, english = detect_stop_words(())
-    most = max(_share_present(words, terms_present) for words in OTHERS)
-    is_english = most < _PRESENT and most <= _share_present(english, terms_present)
+        frequencies: dict[str, int] = dict(db.execute("SELECT term, cnt FROM temp.words"))
+    ordered = sorted(frequencies)
+    is_english = _is_english(frequencies)
     by_spelling: dict[str, list[str]] = {}
     for term in ordered:
         if not is_english or not term.isascii():
@@ -106,10 +105,21 @@ def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
     return _VocabularySnapshot(generation, ordered, by_spelling, is_english)
 
 
-def _share_present(words: Iterable[str], terms_present: Set[str]) -> float:
-    """The share of these stop words that occur in the archive."""
-    stems = set(_stems(sorted(words)))
-    return len(stems & terms_present) / len(stems)
+def _is_english(frequencies: Mapping[str, int]) -> bool:
+    """Whether the words are English, judged by how often stop words occur.
+
+    Not by whether they occur: notes with code contain most of the short words of any language.
+    """
+
+    def frequency(words: Iterable[str]) -> int:
+        return sum(frequencies.get(stem, 0) for stem in set(_stems(sorted(words))))
+
+    _, english = detect_stop_words(())
+    others = (
+        frequency(word for word in words if word not in english and not _lexicon().knows(word))
+        for words in OTHERS
+    )
+    return max(others) <= _OTHER_SHARE * frequency(english)
 
 
 @cache

@@ -15,6 +15,7 @@ from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
+    from ownwords.ask.embedders import BackgroundVectors
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.llm_backends import EndpointBackend, LLMBackend
     from ownwords.ask.search import ArchiveSearcher
@@ -29,8 +30,9 @@ _ADVICE = (
 )
 _BY_WORDS = (
     "The search compares words. Your posts may use others: rephrase the question, or search by"
-    " meaning as well, with --embed minilm."
+    " meaning as well: {}."
 )
+_FIRST_VECTORS_S = 1.5  # to wait for the vectors of new posts before a question is answered
 HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
 
 
@@ -64,8 +66,9 @@ def ask(
         str,
         Parameter(
             show_default=False,
-            help="Search by meaning as well, with an embedding model: minilm, a folder of"
-            " sentence-transformers, or the address of an endpoint. [default: words only]",
+            help="The model that searches by meaning: minilm, a folder of sentence-transformers,"
+            " the address of an endpoint, or none to search by words only. [default: minilm if it"
+            " is installed]",
         ),
     ] = "",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
@@ -92,7 +95,7 @@ def ask(
     ] = False,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
-    from ownwords.ask.embedders import embed_missing, open_embedder
+    from ownwords.ask.embedders import BackgroundVectors, embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.resolve import resolve_workspace
@@ -107,7 +110,7 @@ def ask(
     with SearchIndex(place.archive) as index:
         with _watched(quiet) as progress:
             index.refresh(progress)
-            if embedder is not None:
+            if embedder is not None and (embed or judge):
                 embed_missing(index, embedder, progress)
             if judge:
                 _judge(place, index, ArchiveSearcher(index, embedder), progress, as_json=json)
@@ -117,11 +120,20 @@ def ask(
         if advice and json:
             print(advice, file=sys.stderr)
         asking = _AskSession(searcher, backend, passages, seed, advice, as_json=json, quiet=quiet)
-        if text:
-            asking.put(text)
-        else:
-            print(HELP, file=sys.stderr)
-            asking.talk(_line)
+        vectors = BackgroundVectors(index, embedder) if embedder and not embed else None
+        try:
+            if vectors:
+                vectors.wait(_FIRST_VECTORS_S)
+            if text:
+                asking.put(text)
+            else:
+                print(HELP, file=sys.stderr)
+                asking.talk(_line)
+        finally:
+            if vectors:
+                vectors.stop()
+        if vectors and not quiet and not json and (missing := vectors.missing()):
+            _finish(vectors, missing)
 
 
 class _AskSession:
@@ -180,7 +192,9 @@ class _AskSession:
 
     def _advice_for(self, result: "Answer") -> str:
         if result.nearest and not self._searcher.embedder:
-            return _BY_WORDS
+            from ownwords.ask.embedders import INSTALL
+
+            return _BY_WORDS.format(INSTALL)
         return self._advice if result.passages and not result.answer else ""
 
     def talk(self, line: Callable[[], str]) -> None:
@@ -216,6 +230,19 @@ class _AskSession:
             yield status.stop
         finally:
             status.stop()
+
+
+def _finish(vectors: "BackgroundVectors", missing: int) -> None:
+    """Make the vectors that the answer had to do without, where somebody can see and end it."""
+    if not sys.stderr.isatty():
+        return
+    print(
+        f"The search by meaning did not know {missing:,} passages yet. It reads them now, once;"
+        " Ctrl-C ends it, and the next question continues.",
+        file=sys.stderr,
+    )
+    with suppress(KeyboardInterrupt), _watched(quiet=False) as progress:
+        vectors.finish(progress)
 
 
 def _question_text(question: Sequence[str], as_json: bool) -> str:

@@ -1,6 +1,5 @@
 """Prints an answer: its text and citations, or the passages."""
 
-import re
 from datetime import date
 
 from rich.console import Console
@@ -13,7 +12,8 @@ from ownwords.ask.answer import Answer
 from ownwords.ask.answer_builder import Citation
 from ownwords.ask.index import MONTHS
 from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.sentence_matching import Span, sentences
+from ownwords.ask.sentence_matching import Span
+from ownwords.ask.windows import is_code, units
 from ownwords.cli.word_wrap import StreamingWordWrap
 
 _INDENT = 4
@@ -21,7 +21,7 @@ _SHOWN = 420  # characters of a passage, about four lines
 _FURTHER = 240  # of a second sentence that matches and stands further down
 _QUOTED = 280
 _NEAREST = 160
-_FENCE = re.compile(r"^```\w*[ \t]*$", re.MULTILINE)
+_MOST_LINES, _CODE_INDENT = 12, 2  # of a block of code
 _WHOSE: dict[Whose, str] = {
     "quoted": "not your own words: a quotation or machine output",
     "other": "not your own words: somebody else's post",
@@ -94,7 +94,7 @@ class AskView(TerminalWriter):
             self._head(f"{number}", passage.title, passage.date, passage.whose)
             if passage.heading:
                 self.line(say.plain(passage.heading, 120), QUIET, indent=_INDENT)
-            self.put(self._excerpt(passage, answer.matching(passage)), indent=_INDENT)
+            self._excerpt(passage, answer.matching(passage))
             self._address(passage.url)
 
     def _nearest(self, answer: Answer) -> None:
@@ -124,50 +124,62 @@ class AskView(TerminalWriter):
         if url:
             self.line(say.plain(url, 300), QUIET, indent=_INDENT)
 
-    def _excerpt(self, passage: RetrievedPassage, matching: list[Span]) -> Text:
-        """The passage from its best matching sentence on, with the matching ones highlighted."""
+    def _excerpt(self, passage: RetrievedPassage, matching: list[Span]) -> None:
+        """Print the passage around its best matching units, which are highlighted; code as code."""
         text = passage.text
-        begin, end = _window(text, matching)
-        shown = Text().append("" if begin == 0 else "… ", QUIET)
-        at = begin
-        for first, last in matching:
-            if first < at:
+        shown = _window(text, matching)
+        line = Text("" if not shown or shown[0] == units(text)[0] else "… ", QUIET)
+        at = shown[0][0] if shown else 0
+        for span in shown:
+            begin, end = span
+            gap = "" if text[at:begin].isspace() or at == begin else "… "
+            at = end
+            if is_code(text[begin:end]):
+                self._prose(line)
+                line = Text()
+                self._code(text[begin:end], LOUD if span in matching else QUIET)
                 continue
-            if last > end:
-                if last - first > _FURTHER:
-                    continue
-                shown.append_text(self._run(text[at:end], QUIET)).append(" … ", QUIET)
-                at = end = first
-            shown.append_text(self._run(text[at:first], QUIET))
-            shown.append_text(self._run(text[first:last], LOUD))
-            at, end = last, max(end, last)
-        shown.append_text(self._run(text[at:end], QUIET))
-        if end < len(text.rstrip()):
-            shown.append(" …", QUIET)
-        if shown.plain.startswith(" "):
-            shown = shown[1:]
-        return self.text(shown.plain) if not self._can_show(shown.plain) else shown
+            line.append(gap if line.plain[-1:] in ("", " ") else f" {gap}", QUIET)
+            line.append(say.plain(text[begin:end]), LOUD if span in matching else QUIET)
+        if at < len(text.rstrip()):
+            line.append(" …", QUIET)
+        self._prose(line)
 
-    def _run(self, text: str, style: Style) -> Text:
-        """A part of the text on one line, keeping one space at its ends."""
-        text = _FENCE.sub(" ", text)
-        before = " " if text[:1].isspace() else ""
-        after = " " if text[-1:].isspace() and text.strip() else ""
-        return Text(before + say.plain(text) + after, style=style)
+    def _prose(self, line: Text) -> None:
+        plain = line.plain.strip()
+        if plain:
+            self.put(line if self._can_show(plain) else self.text(plain), indent=_INDENT)
+
+    def _code(self, block: str, style: Style) -> None:
+        lines = block.split("\n")[1:-1]
+        for line in lines[:_MOST_LINES]:
+            indentation = len(line) - len(line.lstrip())
+            self.put(
+                self.text(" " * indentation + say.plain(line), style), indent=_INDENT + _CODE_INDENT
+            )
+        if len(lines) > _MOST_LINES:
+            self.line("…", QUIET, indent=_INDENT + _CODE_INDENT)
 
 
-def _window(text: str, matching: list[Span]) -> Span:
-    """The span of whole sentences from the first matching one, or from the beginning."""
-    spans = sentences(text)
-    if not spans:
-        return 0, 0
+def _window(text: str, matching: list[Span]) -> list[Span]:
+    """The units to show: from the first that matches on, with what introduces it if it is code."""
+    spans = units(text)
     first = spans.index(matching[0]) if matching else 0
-    end = spans[first][1]
-    for _, further in spans[first + 1 :]:
-        if further - spans[first][0] > _SHOWN:
+    begins = first - 1 if first and is_code(text[slice(*spans[first])]) else first
+    size, shown = 0, []
+    for at, (begin, end) in enumerate(spans[begins:], begins):
+        size += min(end - begin, _SHOWN // 2) if is_code(text[begin:end]) else end - begin
+        if size > _SHOWN and at > first:
             break
-        end = further
-    return spans[first][0], end
+        shown.append((begin, end))
+    further = [
+        span
+        for span in matching
+        if shown
+        and span > shown[-1]
+        and (span[1] - span[0] <= _FURTHER or is_code(text[span[0] :]))
+    ]
+    return shown + further
 
 
 def _when(day: str) -> str:

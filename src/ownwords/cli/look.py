@@ -1,11 +1,14 @@
 """`ownwords look`."""
 
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, setting
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import Workspace
 
 
 def look(
@@ -68,3 +71,23 @@ def look(
             export=export,
         )
     common.show(report.to_dict(), lambda console: print_report(report, console))
+    if not common.json and not common.quiet:
+        _prepare_search(common.workspace_for(paths))
+
+
+def _prepare_search(workspace: Workspace) -> None:
+    """Make the vectors of `ownwords ask`, if its model is installed; Ctrl-C ends it."""
+    from ownwords.ask.embedders import embed_missing, open_embedder
+    from ownwords.ask.index import SearchIndex
+    from ownwords.cli.progress_bars import ProgressBars
+
+    if (embedder := open_embedder("")) is None:
+        return
+    with (
+        suppress(KeyboardInterrupt),  # what is made is stored, and `ask` continues
+        closing(ProgressBars()) as bars,
+        SearchIndex(workspace.archive) as index,
+    ):
+        progress = Progress(bars)
+        index.refresh(progress)
+        embed_missing(index, embedder, progress)

@@ -86,8 +86,8 @@ def serve(
         str,
         Parameter(
             show_default=False,
-            help="Also search by meaning: minilm, a folder of sentence-transformers, or an"
-            " endpoint's address. [default: by words only]",
+            help="The model that searches by meaning: minilm, a folder of sentence-transformers,"
+            " an endpoint's address, or none. [default: minilm if it is installed]",
         ),
     ] = "",
     weights: Weights = "stored",

@@ -303,8 +303,8 @@ class AppState:
         return self._archive_pool.searcher()
 
     async def embedder(self) -> Embedder | None:
-        """The embedder; None if the setting `embed` is empty."""
-        if not self.settings.embed:
+        """The embedder; None without one."""
+        if not self._archive_pool.has_embedder:
             return None  # returns at once, without queueing behind long answers
         if self._embedder is None:
             self._embedder = await self.run_long(self._archive_pool.embedder)

@@ -29,7 +29,7 @@ class ArchivePool:
 
     def __init__(self, path: Path, embed: str = "") -> None:
         self.path = path
-        self._embed = embed
+        self._embed = embed or (embedders.MINILM if embedders.is_installed() else embedders.NONE)
         self._local = threading.local()
         self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
         self._index: SearchIndex | None = None
@@ -37,6 +37,7 @@ class ArchivePool:
         self._searcher: ArchiveSearcher | None = None
         self._indexed_state: tuple[int, ...] = ()
         self._stale: list[SearchIndex] = []
+        self.has_embedder = self._embed != embedders.NONE
         self._embedder: Embedder | None = None
         self._has_embedder = False
         self._vector_thread: threading.Thread | None = None

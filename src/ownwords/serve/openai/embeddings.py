@@ -73,7 +73,7 @@ async def create_embeddings(state: AppState, request: Request) -> Response:
     if embedder is None:
         raise invalid(
             "this server has no embedding model",
-            hint="start it with --embed minilm, or another one that `ownwords ask --help` names",
+            hint="start it with --embed and one that `ownwords ask --help` names",
             param="model",
             code="no_embedder",
         )
