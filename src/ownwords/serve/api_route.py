@@ -15,6 +15,7 @@ from ownwords.serve.json_body import decode_fields, parse_json
 
 T = TypeVar("T")
 _MEDIA_TYPE = "application/json"
+EVENT_STREAM = "text/event-stream"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ApiCall(Generic[T]):
 
 
 class ApiRoute(Route):
-    """A route with what `/api/schema` says of it; its summary is the handler's docstring."""
+    """A route with what `/api/schema` says of it; its summary is the docstring of the handler."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class ApiRoute(Route):
         path: str,
         endpoint: Callable[[Request], Awaitable[Response]],
         *,
-        summary: str,
+        summary: str = "",
         body: object = NoBody,
         result: object = None,
         query: Mapping[str, str] | None = None,
@@ -48,7 +49,7 @@ class ApiRoute(Route):
         accepts: str = _MEDIA_TYPE,
     ) -> None:
         super().__init__(path, endpoint, methods=[method])
-        self.method, self.summary = method, summary
+        self.method, self.summary = method, summary or (endpoint.__doc__ or "").strip()
         self.body, self.result, self.query = body, result, dict(query or {})
         self.media_type, self.accepts = media_type, accepts
 

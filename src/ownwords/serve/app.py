@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
@@ -24,6 +24,7 @@ from ownwords.serve.api import (
     jobs,
     machine,
     models,
+    schema,
     score,
     sources,
     texts,
@@ -31,6 +32,7 @@ from ownwords.serve.api import (
     workspaces,
     write,
 )
+from ownwords.serve.api_route import ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response
@@ -56,6 +58,7 @@ def create_app(state: AppState) -> Starlette:
         *_monitoring(lambda: current),
         *auth.routes(authenticator, form),
         *static_files.routes(files),
+        schema.route(lambda: app.routes),
     ]
 
     async def open_workspace(workspace: Workspace) -> None:
@@ -108,14 +111,19 @@ def _monitoring(current: Callable[[], AppState]) -> list[BaseRoute]:
     """Create /healthz, which needs no key and shows no data, and /metrics for Prometheus."""
 
     async def health(_: Request) -> Response:
+        """Say that the server runs."""
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def show_metrics(_: Request) -> Response:
+        """Show figures for Prometheus."""
         state = current()
         page = state.metrics.page(state.queue_lengths())
         return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
 
-    return [Route(_HEALTH, health), Route("/metrics", show_metrics)]
+    return [
+        ApiRoute("GET", _HEALTH, health),
+        ApiRoute("GET", "/metrics", show_metrics, media_type=metrics.CONTENT_TYPE),
+    ]
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

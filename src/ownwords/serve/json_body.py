@@ -21,6 +21,8 @@ _EXAMPLE = 'send an object like {"model": "...", "prompt": "..."} in UTF-8'
 
 async def read_body(state: AppState, request: Request, kind: type[T]) -> T:
     """Parse a request's body into a `kind`, in a thread; an empty body is an empty object."""
+    described = getattr(request.scope.get("route"), "body", kind)
+    assert described is kind, f"/api/schema describes {described}, and {kind} is read"
     data = await request.body()
     return await state.run(lambda: decode_fields(kind, parse_json(data.strip() or b"{}")))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ownwords.ask import endpoints
 from ownwords.ask.answer import Answer, answer
@@ -19,6 +19,7 @@ from ownwords.ask.endpoints import Endpoint
 from ownwords.ask.llm_backends import LEAST_PARAMETERS, EndpointBackend, LLMBackend, LocalBackend
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.core.validation import Meta
+from ownwords.serve.api_route import EVENT_STREAM, ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_body import read_body
@@ -70,7 +71,10 @@ def routes(state: AppState) -> list[BaseRoute]:
         await state.run(state.archive)  # raises ApiError if the archive is missing
         return EventStreamResponse(partial(_send_answer, state, question, backend, asked.seed))
 
-    return [Route("/api/ask", backends), Route("/api/ask", ask, methods=["POST"])]
+    return [
+        ApiRoute("GET", "/api/ask", backends, query={"refresh": "look for endpoints again"}),
+        ApiRoute("POST", "/api/ask", ask, body=AskRequest, media_type=EVENT_STREAM),
+    ]
 
 
 async def _backend(state: AppState, found: "_EndpointCache", name: str) -> LLMBackend | None:

@@ -1,13 +1,13 @@
 """The Posts page: the report, every post, the search, and the author's decisions."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.report import formatting as fmt
@@ -23,6 +23,7 @@ from ownwords.serve.api import decisions
 from ownwords.serve.api.decisions import DecisionRequest, SelectionInputs, no_such_post
 from ownwords.serve.api.posts import facets, find_posts, parse_query, row, word_counts
 from ownwords.serve.api.report import report_json
+from ownwords.serve.api_route import ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_body import read_body
@@ -30,6 +31,9 @@ from ownwords.serve.report_cache import CachedReport
 from ownwords.serve.sources.source_list import command_here
 from ownwords.training.corpus import training_text
 
+_POSTS_QUERY = dict.fromkeys(("decision", "split", "tag", "year", "kind", "flag"), "a value of it")
+_POSTS_QUERY |= {"title": "words of the title", "sort": "a column", "order": "up or down"}
+_POSTS_QUERY |= {"first": "the number of rows to skip", "most": "the number of rows"}
 _MAX_PASSAGES = 20
 _WORD = re.compile(r"[^\W_]+")
 _MAX_QUESTION = 1000  # characters of a search query that are used
@@ -42,13 +46,16 @@ def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes under /api/corpus, and /api/workspace."""
     corpus = _Corpus(state)
 
-    def get(path: str, work: Callable[[Request], Any]) -> Route:
+    def get(
+        path: str, work: Callable[[Request], Any], query: Mapping[str, str] | None = None
+    ) -> ApiRoute:
         async def endpoint(request: Request) -> JSONResponse:
             return JSONResponse(await state.run(lambda: work(request)))
 
-        return Route(path, endpoint)
+        return ApiRoute("GET", path, endpoint, summary=str(work.__doc__), query=query)
 
     async def decide(request: Request) -> JSONResponse:
+        """Decide what becomes of a post in the next training."""
         asked = await read_body(state, request, DecisionRequest)
         return JSONResponse(await state.run(lambda: corpus.decide(asked)))
 
@@ -56,12 +63,12 @@ def routes(state: AppState) -> list[BaseRoute]:
         get("/api/workspace", corpus.workspace),
         get("/api/corpus", corpus.report),
         get("/api/corpus/facets", corpus.facets),
-        get("/api/corpus/posts", corpus.posts),
-        get("/api/corpus/post", corpus.post),
-        get("/api/corpus/passage", corpus.passage),
-        get("/api/corpus/search", corpus.search),
+        get("/api/corpus/posts", corpus.posts, _POSTS_QUERY),
+        get("/api/corpus/post", corpus.post, {"id": "of the post"}),
+        get("/api/corpus/passage", corpus.passage, {"id": "of the passage"}),
+        get("/api/corpus/search", corpus.search, {"q": "what to look for"}),
         get("/api/corpus/decisions", corpus.decisions),
-        Route("/api/corpus/decide", decide, methods=["POST"]),
+        ApiRoute("POST", "/api/corpus/decide", decide, body=DecisionRequest),
     ]
 
 
@@ -73,6 +80,7 @@ class _Corpus:
         self._cache = state.report
 
     def workspace(self, _: Request) -> dict[str, Any]:
+        """Show the name of the workspace, and what is in it."""
         workspace = self._state.workspace
         try:
             name = summary.name(self._cache().report)
@@ -90,6 +98,7 @@ class _Corpus:
         }
 
     def report(self, _: Request) -> Any:  # noqa: ANN401 - JSON
+        """Show the report of the last look."""
         return self._cache.derived("report", report_json) | {"command": self._command()}
 
     def _command(self) -> str:
@@ -97,12 +106,15 @@ class _Corpus:
         return fmt.plain(command_here(self._cache().report.command, self._state.workspace.root))
 
     def facets(self, _: Request) -> Any:  # noqa: ANN401 - JSON
+        """List the values of each filter, with the number of posts."""
         return self._cache.derived("facets", facets)
 
     def posts(self, request: Request) -> dict[str, Any]:
+        """List posts: filtered, sorted, and in pages."""
         return find_posts(self._cache(), parse_query(request.query_params))
 
     def post(self, request: Request) -> dict[str, Any]:
+        """Show one post, and what becomes of each part of it."""
         cached, archive = self._cache(), self._state.archive()
         id_ = request.query_params.get("id", "")
         document = next(archive.documents([id_]), None) if id_ in cached.positions else None
@@ -125,6 +137,7 @@ class _Corpus:
             return {"error": {"message": error.message, "hint": error.hint}}
 
     def passage(self, request: Request) -> dict[str, Any]:
+        """Show one passage."""
         text = request.query_params.get("id", "")
         number = int(text) if text.isdecimal() and len(text) < 16 else -1
         passages = self._state.searcher().index.passages([(number, 0.0)])
@@ -137,6 +150,7 @@ class _Corpus:
         return _passage(passages[0])
 
     def search(self, request: Request) -> dict[str, Any]:
+        """Search the passages of all posts."""
         question = request.query_params.get("q", "")[:_MAX_QUESTION].strip()
         if not question:
             return {"passages": [], "is_weak": False, "why": "", "nearest": [], "notes": []}
@@ -155,6 +169,7 @@ class _Corpus:
         }
 
     def decisions(self, _: Request) -> dict[str, Any]:
+        """List the posts that stand out, and what becomes of them."""
         inputs = self._inputs(self._state.archive())
         overview = decisions.overview(self._state.workspace, self._cache(), inputs)
         return overview | {"command": self._command()}

@@ -68,7 +68,6 @@ def routes(state: AppState) -> list[BaseRoute]:
             "GET",
             one,
             api.download,
-            summary=str(api.download.__doc__),
             media_type="application/octet-stream",
         ),
         json_route(state, "DELETE", one, api.delete),

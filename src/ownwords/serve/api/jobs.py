@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ownwords.serve.api.train import check_can_train
-from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_route
+from ownwords.serve.api_route import EVENT_STREAM, ApiCall, ApiRoute, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import TooManyRequestsError, as_conflict
 from ownwords.serve.jobs.job import Job
@@ -75,8 +75,7 @@ def routes(state: AppState) -> list[BaseRoute]:
             "GET",
             "/api/events",
             api.events,
-            summary=str(api.events.__doc__),
-            media_type="text/event-stream",
+            media_type=EVENT_STREAM,
         ),
     ]
 

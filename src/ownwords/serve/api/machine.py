@@ -61,7 +61,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     return [
         json_route(state, "GET", "/api/machine", api.show, result=MachineFacts),
         json_route(state, "GET", "/api/connect", api.connect, result=Connection),
-        ApiRoute("POST", "/api/machine/stop", api.stop, summary=str(api.stop.__doc__)),
+        ApiRoute("POST", "/api/machine/stop", api.stop),
     ]
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ownwords.archive.report import formatting as fmt
 from ownwords.evaluation import wording
 from ownwords.evaluation.card import files, panels
 from ownwords.evaluation.card.gauges import Panel
 from ownwords.evaluation.scorecard import CopiedPassage, Dominant, Scorecard, Topic, WritingSample
+from ownwords.serve.api_route import ApiRoute
 from ownwords.serve.app_state import AppState
 
 
@@ -21,9 +22,10 @@ def routes(state: AppState) -> list[BaseRoute]:
     folder = state.workspace.root
 
     async def score(_: Request) -> JSONResponse:
+        """Show the scorecard of the current model."""
         return JSONResponse(await state.run(lambda: _read(folder, bool(state.own_model))))
 
-    return [Route("/api/score", score)]
+    return [ApiRoute("GET", "/api/score", score)]
 
 
 def _read(folder: Path, has_model: bool) -> dict[str, Any]:

@@ -62,7 +62,6 @@ def routes(state: AppState) -> list[BaseRoute]:
             "POST",
             UPLOADS,
             api.upload,
-            summary=str(api.upload.__doc__),
             query={"name": "the file's name"},
             result=Source,
             accepts="application/octet-stream",

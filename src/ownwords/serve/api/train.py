@@ -9,19 +9,21 @@ from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta
 from ownwords.make.make_request import COMPARED_FROM, MINUTES, NOTHING
 from ownwords.serve.api.training_monitor import TrainingMonitor
+from ownwords.serve.api_route import EVENT_STREAM, ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError, as_conflict, invalid
 from ownwords.serve.jobs.requests import MakeRequest, Minutes
 from ownwords.serve.json_body import read_body
 from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
 
+_RUN = {"run": "the name of a training; without it the newest"}
 _POLL_S = 1.0
 _KEEP_ALIVE_S = 15.0
 _OPTIONS_FRESH_S = 10.0
@@ -41,10 +43,10 @@ def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes of the Train page."""
     train = _Train(state)
     return [
-        Route("/api/train", train.show),
-        Route("/api/train/events", train.events),
-        Route("/api/train/start", train.start, methods=["POST"]),
-        Route("/api/train/stop", train.stop, methods=["POST"]),
+        ApiRoute("GET", "/api/train", train.show, query=_RUN),
+        ApiRoute("GET", "/api/train/events", train.events, query=_RUN, media_type=EVENT_STREAM),
+        ApiRoute("POST", "/api/train/start", train.start, body=StartRequest),
+        ApiRoute("POST", "/api/train/stop", train.stop),
     ]
 
 

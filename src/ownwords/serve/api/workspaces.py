@@ -54,7 +54,6 @@ def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
             "POST",
             "/api/workspaces/open",
             api.open,
-            summary=str(api.open.__doc__),
             body=OpenRequest,
             result=KnownWorkspaces,
         ),

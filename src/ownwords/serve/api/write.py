@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
@@ -21,6 +21,7 @@ from ownwords.evaluation.verbatim import SharedPassage, shared_passages
 from ownwords.inference import generation
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.serve.api_route import EVENT_STREAM, ApiRoute
 from ownwords.serve.app_state import FROM_NOTHING, AppState
 from ownwords.serve.json_body import read_body
 from ownwords.serve.loaded_model import LoadedModel
@@ -106,9 +107,9 @@ def routes(state: AppState) -> list[BaseRoute]:
         return JSONResponse(await state.run_long(lambda: _origins(state, asked.text)))
 
     return [
-        Route("/api/write", models),
-        Route("/api/write", write, methods=["POST"]),
-        Route("/api/write/origins", origins, methods=["POST"]),
+        ApiRoute("GET", "/api/write", models),
+        ApiRoute("POST", "/api/write", write, body=WriteRequest, media_type=EVENT_STREAM),
+        ApiRoute("POST", "/api/write/origins", origins, body=OriginsRequest),
     ]
 
 
