@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import large_vocabulary
+from ownwords.base import trimming
 from ownwords.cli.main import main
 from ownwords.training import recipes
 from ownwords.training.forecast import Forecast
@@ -195,7 +197,7 @@ def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> N
     for name in "abc":
         words = "The sea was calm, and nobody spoke of the weather. " * 30
         (tmp_path / "old" / f"{name}.txt").write_text(f"{name} story\n\n{words}{name}.\n")
-    arguments = ["finetune", BLOG, "--base", "./base", "--quiet"]
+    arguments = ["finetune", BLOG, "--base", "./base", "--no-trim", "--quiet"]
     assert main(arguments) == 0
     assert play.base == Path("base")
     assert (play.replay, play.by_lora) == (None, None)
@@ -204,6 +206,19 @@ def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> N
     assert play.replay
     assert any("The sea was calm" in text.text for text in play.replay)
     assert not any("The sea was calm" in text.text for text in play.texts)
+
+
+def test_a_base_with_a_large_vocabulary_is_trimmed(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trimming, "SMALL", 100)
+    large_vocabulary.write(tmp_path / "large")
+    arguments = ["finetune", BLOG, "--base", "./large", "--quiet", "--workspace", "w.ownwords"]
+    assert main([*arguments, "--no-trim"]) == 0
+    assert play.base == Path("large")
+    assert main(arguments) == 0
+    assert play.base == Path("w.ownwords/runs/trimmed/large")
+    assert json.loads((play.base / "ownwords.json").read_bytes())["trimmed"]["tokens"] < 600
 
 
 def test_whoever_interrupts_hears_how_to_go_on(

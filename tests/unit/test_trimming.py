@@ -1,95 +1,39 @@
 """Trimmed vocabularies: the same pieces, every text back, and the model's own rows."""
 
 import json
-import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import foreign_tokenizers
+import large_vocabulary
 from ownwords.base import trimming
 from ownwords.base.trimming import trim
 from ownwords.inference.model import Model
-from ownwords.models import bundle, directory
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.decoder import build
+from ownwords.models import directory
 from ownwords.models.untrusted_files import ModelError
-from ownwords.tokenizers import tokenizer, tokenizer_json
 from ownwords.tokenizers import trimming as token_trimming
-from ownwords.tokenizers.hf_tokenizer import HFTokenizer
-
-ALPHABET = "aeinrst "
-
-
-def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
-    """A tokenizer.json of one of the two kinds, whose merges are drawn at random."""
-    document: Any
-    if kind == "byte-level":
-        document = foreign_tokenizers.byte_level(foreign_tokenizers.AS_LETTERS, ["<eos>"])
-        space = "Ġ"
-    else:
-        spaces: dict[str, object] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-        decoder: dict[str, object] = {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-            ],
-        }
-        document = foreign_tokenizers.sentencepiece(spaces, decoder)
-        space = "▁"
-    document = json.loads(json.dumps(document))
-    model = document["model"]
-    vocabulary: dict[str, int] = model["vocab"]
-    vocabulary.update((each["content"], each["id"]) for each in document["added_tokens"])
-    after = 1 + max(vocabulary.values())
-    letters = [space if letter == " " else letter for letter in ALPHABET]
-    for letter in letters:
-        if letter not in vocabulary:
-            vocabulary[letter] = after
-            after += 1
-    rng = random.Random(seed)
-    words, model["merges"] = list(letters), []
-    while len(model["merges"]) < merges:
-        left, right = rng.choice(words), rng.choice(words)
-        if len(left + right) > 6 or [left, right] in model["merges"]:
-            continue
-        model["merges"].append([left, right])
-        if left + right not in vocabulary:
-            vocabulary[left + right] = after
-            words.append(left + right)
-            after += 1
-    return document  # type: ignore[no-any-return]
-
-
-def opened(document: dict[str, Any]) -> HFTokenizer:
-    found = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
-    assert isinstance(found, HFTokenizer)
-    return found
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "sentencepiece"])
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 50),
-    own=st.lists(st.text(ALPHABET, max_size=40), max_size=4),
-    other=st.text(ALPHABET, max_size=60),
+    own=st.lists(st.text(large_vocabulary.ALPHABET, max_size=40), max_size=4),
+    other=st.text(large_vocabulary.ALPHABET, max_size=60),
     wild=st.text(max_size=20),
 )
 def test_texts_of_kept_tokens_are_split_as_before_and_all_come_back(
     kind: str, seed: int, own: list[str], other: str, wild: str
 ) -> None:
-    document = trained(kind, seed)
-    full = opened(document)
+    document = large_vocabulary.trained(kind, seed)
+    full = large_vocabulary.opened(document)
     small_document, old_ids = token_trimming.trim(
         document, {number for text in own for number in full.encode(text)}
     )
-    small = opened(small_document)
+    small = large_vocabulary.opened(small_document)
     kept = set(old_ids)
     assert small.vocabulary_size == len(old_ids)
     for text in [*own, other]:
@@ -103,7 +47,7 @@ def test_texts_of_kept_tokens_are_split_as_before_and_all_come_back(
 
 
 def test_reserved_tokens_go_and_the_start_keeps_its_name() -> None:
-    document = trained("sentencepiece")
+    document = large_vocabulary.trained("sentencepiece")
     after = 1 + max(document["model"]["vocab"].values())
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     for n in range(3):
@@ -123,24 +67,10 @@ def test_reserved_tokens_go_and_the_start_keeps_its_name() -> None:
     assert len(old_ids) == 3 + 256 + 10  # special tokens, bytes, single characters
 
 
-def base(folder: Path, kind: str = "sentencepiece", tied: bool = True, spare: int = 7) -> Path:
-    """A model with one of these tokenizers, and some rows more than tokens."""
-    document = trained(kind, merges=1200)
-    own = opened(document)
-    config = LlamaConfig(
-        vocabulary=own.vocabulary_size + spare,
-        context=128,
-        width=32,
-        layers=2,
-        heads=2,
-        hidden=64,
-        tied=tied,
-    )
-    model = build(config)
-    model.init_weights(1)
-    bundle.save(folder, model, own, generation={"eos_token_id": 2})
-    (folder / "LICENSE").write_text("All rights to those who share.")
-    return folder
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trim tiny vocabularies, too."""
+    monkeypatch.setattr(trimming, "SMALL", 100)
 
 
 TEXTS = ["rest in rain", "art is raisin\n\n", "sea  stairs"]
@@ -151,7 +81,7 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
     tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trimming, "common_words", lambda: [" the", "in", "ra"])
-    folder = base(tmp_path / "b", tied=tied)
+    folder = large_vocabulary.write(tmp_path / "b", tied=tied)
     made = trim(folder, TEXTS, tmp_path / "out" / "b")
     assert made.folder == tmp_path / "out" / "b" and made.tokens < made.tokens_before
     full, small = Model.load(folder), Model.load(made.folder)
@@ -172,7 +102,7 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
 
 
 def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = base(tmp_path / "b")
+    folder = large_vocabulary.write(tmp_path / "b")
     made = trim(folder, TEXTS, tmp_path / "out")
     stamp = (tmp_path / "out" / "model.safetensors").stat().st_ino
     assert trim(folder, TEXTS, tmp_path / "out") == made
@@ -182,7 +112,7 @@ def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_vocabulary_that_is_needed_stays_as_it_is(tmp_path: Path) -> None:
-    folder = base(tmp_path / "b")
+    folder = large_vocabulary.write(tmp_path / "b")
     document = json.loads((folder / "tokenizer.json").read_bytes())
     words = [token.replace("▁", " ") for token in document["model"]["vocab"]]
     made = trim(folder, words, tmp_path / "out")
@@ -190,7 +120,7 @@ def test_a_vocabulary_that_is_needed_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_damaged_base_leaves_nothing(tmp_path: Path) -> None:
-    folder = base(tmp_path / "b")
+    folder = large_vocabulary.write(tmp_path / "b")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
     with pytest.raises(ModelError, match="bytes"):
@@ -199,7 +129,7 @@ def test_a_damaged_base_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_other_languages_and_scripts_keep_their_tokens() -> None:
-    document = trained("sentencepiece")
+    document = large_vocabulary.trained("sentencepiece")
     vocabulary = document["model"]["vocab"]
     after = 1 + max(vocabulary.values())
     words = [
@@ -221,7 +151,7 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
     ]
     for n, word in enumerate(words):
         vocabulary[word] = after + n
-    full = opened(document)
+    full = large_vocabulary.opened(document)
     polish = ["żółw i wał, żółwie, król, rów. Owal wala się po szosie i woła."] * 3
     kept = trimming.kept_ids(full, polish)
     assert {vocabulary["żółw"], vocabulary["wal"]} <= kept

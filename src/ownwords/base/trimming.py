@@ -33,6 +33,9 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 REFERENCE = Path(__file__).parent / "reference"
 COMMON = "common.txt.xz"  # the words and marks that are commonest in English prose
 
+TRIMMED = "trimmed"  # the folder of trimmed bases within a workspace's runs
+
+SMALL = 32_768  # a vocabulary of so many tokens is left as it is
 _ROWS = ("embedding.weight", "head.weight")  # weights with one row for each token
 # A trimming that removes less is not worth a second copy of the model.
 _LEAST_REMOVED = 0.25
@@ -72,8 +75,11 @@ def trim(
     exactly as the base does. Raises ModelError for a base that cannot be used, WorkspaceError if
     writing fails.
     """
-    texts = list(texts)
     with directory.open_directory(base) as folder:
+        before = registry.config_from_json(read_json(folder / CONFIG)).vocabulary
+        if before <= SMALL:
+            return TrimmedBase(base, before, before)
+        texts = list(texts)
         key = digest(model_fingerprint(folder, provenance=True), *texts)
         if found := _trimmed_before(out, key):
             return found
@@ -81,7 +87,6 @@ def trim(
         full = tokenizer.from_files(files.tokenizer_files)
         files.check_tokenizer(full)
         stored = find_tensors(folder)
-        before = files.config.vocabulary
         if not isinstance(full, HFTokenizer) or any(name.endswith(".packed") for name in stored):
             return TrimmedBase(base, before, before)  # ours are small, packed ones are finished
         mapped = map_weights(stored, files.config, folder)

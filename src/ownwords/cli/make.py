@@ -52,6 +52,10 @@ def make(
             " number]"
         ),
     ] = "",
+    no_trim: Annotated[
+        bool,
+        flag("Keep the whole vocabulary of a large base, not only what your texts need."),
+    ] = False,
     device: TrainingDevice = "auto",
     plan: Annotated[bool, flag("Show every number of the plan with its reason, and stop.")] = False,
     open_: Annotated[
@@ -83,6 +87,7 @@ def make(
         is_timed=minutes is not None,
         base=base_of(base),
         chooses_base=not base,
+        trims=not no_trim,
         fixed=training_settings(resolved),
         archive=resolved.settings.archive,
         provenance=resolved.settings.provenance,

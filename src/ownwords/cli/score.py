@@ -90,8 +90,9 @@ def _comparison_models(
     Those only if they were trained on the same texts: others may have seen the test posts.
     """
     from ownwords.base import catalogue
+    from ownwords.base.trimming import TRIMMED
     from ownwords.evaluation.scoring import ComparisonModels, base_of
-    from ownwords.models.directory import PROVENANCE
+    from ownwords.models.directory import CONFIG, PROVENANCE
     from ownwords.models.untrusted_files import read_json
 
     def provenance_of(model: Path) -> dict[str, object]:
@@ -109,7 +110,8 @@ def _comparison_models(
     if name == _NONE:
         return ComparisonModels(scratch=scratch, ablation=ablation)
     try:
-        base_folder = catalogue.find(name)
+        trimmed = place.runs / TRIMMED / name
+        base_folder = trimmed if (trimmed / CONFIG).exists() else catalogue.find(name)
     except OwnwordsError as error:
         if base is not None:
             raise

@@ -51,6 +51,7 @@ class MakeRequest:
     is_timed: bool = False  # the user gave the minutes: do not adopt a tuned model
     base: Path | None = None  # a model directory; None trains from scratch
     chooses_base: bool = False  # instead of `base`, take the best installed one there is time for
+    trims: bool = True  # a large vocabulary to what the author writes
     fixed: Mapping[str, object] = field(default_factory=dict)  # the user's training settings
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)

@@ -45,6 +45,7 @@ def make(
         progress.begin("plan")
         texts = corpus.load_corpus(archive)
         stages.choose_base(texts)
+        stages.trim_base(texts)
         trained = stages.train(texts, report)
         progress.begin("write")
         paragraph = stages.write_paragraph(trained, report)
@@ -82,4 +83,5 @@ def plan(
     with stages.lock(), Archive(stages.workspace.archive) as archive:
         texts = corpus.load_corpus(archive)
         stages.choose_base(texts)
+        stages.trim_base(texts)
         return stages.plan(texts).plan

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
-from ownwords.base import catalogue
+from ownwords.base import catalogue, trimming
 from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask, choose_base
+from ownwords.base.trimming import TRIMMED
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
 from ownwords.core.progress import Progress
@@ -138,6 +139,16 @@ class MakeStages:
             self.cache.put("base", depends_on, choice, 0.0)
         self.request = replace(request, base=Path(choice.folder))
         self.callbacks.on_base_chosen(choice.sentences)
+
+    def trim_base(self, texts: Corpus) -> None:
+        """Continue with a copy of the base without the tokens that this author does not need."""
+        base = self.request.base
+        if base is None or not self.request.trims:
+            return
+        out = self.workspace.runs / TRIMMED / base.name
+        own = (text.text for text in texts.train)
+        trimmed = trimming.trim(base, own, out, progress=self.progress)
+        self.request = replace(self.request, base=trimmed.folder)
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
         """Train the author's model, unless it is cached or `ownwords tune` has installed one."""

@@ -1,0 +1,83 @@
+"""Tiny models whose tokenizer has hundreds of tokens, merged at random."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import foreign_tokenizers
+from ownwords.models import bundle
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.decoder import build
+from ownwords.tokenizers import tokenizer, tokenizer_json
+from ownwords.tokenizers.hf_tokenizer import HFTokenizer
+
+ALPHABET = "aeinrst "
+
+
+def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
+    """A tokenizer.json of one of the two kinds, whose merges are drawn at random."""
+    document: Any
+    if kind == "byte-level":
+        document = foreign_tokenizers.byte_level(foreign_tokenizers.AS_LETTERS, ["<eos>"])
+        space = "Ġ"
+    else:
+        spaces: dict[str, object] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+        decoder: dict[str, object] = {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        }
+        document = foreign_tokenizers.sentencepiece(spaces, decoder)
+        space = "▁"
+    document = json.loads(json.dumps(document))
+    model = document["model"]
+    vocabulary: dict[str, int] = model["vocab"]
+    vocabulary.update((each["content"], each["id"]) for each in document["added_tokens"])
+    after = 1 + max(vocabulary.values())
+    letters = [space if letter == " " else letter for letter in ALPHABET]
+    for letter in letters:
+        if letter not in vocabulary:
+            vocabulary[letter] = after
+            after += 1
+    rng = random.Random(seed)
+    words, model["merges"] = list(letters), []
+    while len(model["merges"]) < merges:
+        left, right = rng.choice(words), rng.choice(words)
+        if len(left + right) > 6 or [left, right] in model["merges"]:
+            continue
+        model["merges"].append([left, right])
+        if left + right not in vocabulary:
+            vocabulary[left + right] = after
+            words.append(left + right)
+            after += 1
+    return document  # type: ignore[no-any-return]
+
+
+def opened(document: dict[str, Any]) -> HFTokenizer:
+    found = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
+    assert isinstance(found, HFTokenizer)
+    return found
+
+
+def write(folder: Path, kind: str = "sentencepiece", tied: bool = True, spare: int = 7) -> Path:
+    """A model with one of these tokenizers, and some rows more than tokens."""
+    document = trained(kind, merges=1200)
+    own = opened(document)
+    config = LlamaConfig(
+        vocabulary=own.vocabulary_size + spare,
+        context=128,
+        width=32,
+        layers=2,
+        heads=2,
+        hidden=64,
+        tied=tied,
+    )
+    model = build(config)
+    model.init_weights(1)
+    bundle.save(folder, model, own, generation={"eos_token_id": 2})
+    (folder / "LICENSE").write_text("All rights to those who share.")
+    return folder
