@@ -1,8 +1,8 @@
-// Activations for int8 weights on AMX: 15-bit integers, 128 * high byte + low byte, with one scale
+// Activations for int8 weights with AVX512-VNNI: 15-bit integers, 128 * high byte + low byte, with one scale
 // per row. The rows of low bytes follow those of high bytes.
 #include "engine/panel_loops.h"
 #include "engine/int8_dot.h"
-#if defined(OWNWORDS_AMX)
+#if defined(OWNWORDS_INT15)
 
 namespace ownwords::engine {
 namespace {

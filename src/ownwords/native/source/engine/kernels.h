@@ -35,7 +35,12 @@ const float *scales_of(const MatmulArgs &work, i64 panel);
 void amx_bf16(const MatmulArgs &work, i64 first, i64 last);
 void amx_int8(const MatmulArgs &work, i64 first, i64 last);
 void amx_int4(const MatmulArgs &work, i64 first, i64 last);
-void matmul_int15(const MatmulArgs &work, i64 first, i64 last);  // 1 to 3 rows, int8
+#endif
+
+#if defined(__AVX512VNNI__)
+// Products of int8 weights are of 15-bit activations, with AMX and without it, to the bit.
+#define OWNWORDS_INT15 1
+void matmul_int15(const MatmulArgs &work, i64 first, i64 last);
 
 // See input_int15.cpp.
 void prepare_int15(const Matrix &matrix, const float *in, i64 rows, i64 row, MatmulInput &input);

@@ -1,16 +1,16 @@
-// Products of one to three rows with int8 weights on AMX machines: the same integers as in
-// amx_bf16_int8.cpp, by vectors, which read memory a little faster.
+// Products with int8 weights by vectors: the same integers as in amx_bf16_int8.cpp, which is faster
+// from four rows on.
 #include "engine/int8_panels.h"
-#if defined(OWNWORDS_AMX)
+#if defined(OWNWORDS_INT15)
 
 namespace ownwords::engine {
 namespace {
 
 template <template <int> class Panels, int P, int R>
-void block(const MatmulArgs &w, i64 p, i64 stride) {
+void block(const MatmulArgs &w, i64 p, i64 stride, i64 n) {
     const i64 depth = w.matrix.depth();
     const Panels<P> panels(w, p, stride);
-    const int8_t *highs = w.input.codes, *lows = w.input.codes + w.rows * depth;
+    const int8_t *highs = w.input.codes + n * depth, *lows = highs + w.rows * depth;
     VecI32 high[P][R] = {}, low[P][R] = {};
     for (i64 k = 0; k < depth; k += GROUP) {
 #pragma GCC unroll 4
@@ -38,32 +38,31 @@ void block(const MatmulArgs &w, i64 p, i64 stride) {
     std::memcpy(high_codes, high, sizeof high_codes);
     std::memcpy(low_codes, low, sizeof low_codes);
     for (int i = 0; i < P; ++i)
-        store_int15_sums(w, p + i * stride, 0, R, high_codes[i][0], low_codes[i][0]);
+        store_int15_sums(w, p + i * stride, n, R, high_codes[i][0], low_codes[i][0]);
 }
 
-template <template <int> class Panels, int R>
-void matmul_panels(const MatmulArgs &w, i64 first, i64 last) {
-    first = for_panel_streams<4>(first, last,
-                                 [&](i64 p, i64 stride) { block<Panels, 4, R>(w, p, stride); });
-    for_panel_streams<1>(first, last,
-                         [&](i64 p, i64 stride) { block<Panels, 1, R>(w, p, stride); });
+// Three rows at a time: so many sums of four panels fit into registers.
+template <template <int> class Panels, int P>
+void matmul_rows(const MatmulArgs &w, i64 p, i64 stride) {
+    i64 n = 0;
+    for (; n + 3 <= w.rows; n += 3) block<Panels, P, 3>(w, p, stride, n);
+    if (w.rows - n == 2) block<Panels, P, 2>(w, p, stride, n);
+    if (w.rows - n == 1) block<Panels, P, 1>(w, p, stride, n);
 }
 
 template <template <int> class Panels>
-void matmul_by_rows(const MatmulArgs &work, i64 first, i64 last) {
-    if (work.rows == 1)
-        matmul_panels<Panels, 1>(work, first, last);
-    else if (work.rows == 2)
-        matmul_panels<Panels, 2>(work, first, last);
-    else
-        matmul_panels<Panels, 3>(work, first, last);
+void matmul_panels(const MatmulArgs &w, i64 first, i64 last) {
+    first = for_panel_streams<4>(
+        first, last, [&](i64 p, i64 stride) { matmul_rows<Panels, 4>(w, p, stride); });
+    for_panel_streams<1>(first, last,
+                         [&](i64 p, i64 stride) { matmul_rows<Panels, 1>(w, p, stride); });
 }
 
 }  // namespace
 
 void matmul_int15(const MatmulArgs &work, i64 first, i64 last) {
-    work.split_head == nullptr ? matmul_by_rows<PlainPanels>(work, first, last)
-                               : matmul_by_rows<SplitPanels>(work, first, last);
+    work.split_head == nullptr ? matmul_panels<PlainPanels>(work, first, last)
+                               : matmul_panels<SplitPanels>(work, first, last);
 }
 
 }  // namespace ownwords::engine

@@ -9,7 +9,7 @@
 namespace ownwords::engine {
 namespace {
 
-// Of an int8 product on AMX: 255 * 127 * MAX_INPUTS fits into 32 bits.
+// Of an int8 product with AVX512-VNNI: 255 * 127 * MAX_INPUTS fits into 32 bits.
 constexpr int64_t MAX_INPUTS = 1 << 16;
 
 // No product of the sizes below overflows within these bounds.

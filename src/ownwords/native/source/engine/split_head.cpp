@@ -147,7 +147,11 @@ void SplitHead::matmul(const MatmulInput &input, i64 rows, float *out, i64 strid
     }
 #else
     static_cast<void>(scratch);
+#if defined(OWNWORDS_INT15)
+    matmul_int15(work, first, last);
+#else
     matmul_int8(work, first, last);
+#endif
 #endif
 }
 
