@@ -215,7 +215,9 @@ class TrainingSession:
         return read_plan(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def _store(self, plan: Plan) -> Plan:
-        write_atomically(self.run.folder / PLAN, plan.to_toml())
+        # With too little time nothing is trained; on a machine less busy there may be enough.
+        if plan.recipe.train.steps:
+            write_atomically(self.run.folder / PLAN, plan.to_toml())
         self.run.write_config(plan.resolved().to_toml())
         return plan
 
