@@ -184,6 +184,10 @@ def test_samples_are_drawn_until_they_decide(
     card = score()
     assert card.fluency is not None
     assert card.fluency.repeated.samples.of == 5
+    # A large model does not learn as it reads: that would take minutes.
+    assert card.row(ADAPTING) is not None
+    monkeypatch.setattr(metrics, "_LARGE", 1)
+    assert score().row(ADAPTING) is None
 
 
 def learned() -> list[str]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
+_LARGE = 50_000_000  # parameters
 _BATCH = 20  # samples drawn at once where more are needed
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
@@ -236,8 +237,11 @@ class MetricSuite:
         )
 
     def adaptive_bits_per_byte(self, candidate: Candidate) -> Score | None:
-        """Bits per byte of a model that keeps learning within each post."""
-        if not self.judged_posts:
+        """Bits per byte of a model that keeps learning within each post.
+
+        None for a large one: its learning rate was never measured, and it would take minutes.
+        """
+        if not self.judged_posts or candidate.parameters >= _LARGE:
             return None
         rate = self._config.adapt_rate
         return self._measured(
