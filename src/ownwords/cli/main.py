@@ -154,6 +154,13 @@ def main(arguments: Sequence[str]) -> int:
 def _call(arguments: Sequence[str]) -> None:
     from cyclopts import CycloptsError
 
+    from ownwords.cli.desktop import has_desktop
+
+    if not arguments and has_desktop():
+        from ownwords.cli.open_page import open_page
+
+        open_page()
+        return
     app = build()
     try:
         app(
@@ -185,7 +192,8 @@ def build() -> "App":
     app = App(
         name="ownwords",
         help="A language model of your own writing, on your own machine.",
-        help_epilogue="ownwords VERB --help explains a verb and shows an example.",
+        help_epilogue="ownwords VERB --help explains a verb and shows an example. On a desktop,"
+        " ownwords alone opens the page.",
         help_format="plaintext",
         usage="Usage: ownwords VERB [OPTIONS]",
         version=__version__,

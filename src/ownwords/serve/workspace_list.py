@@ -64,6 +64,12 @@ class WorkspaceList:
             if path == self._current or path.is_dir()  # others may be on a disk that is away
         ]
 
+    def last_opened(self) -> Path | None:
+        """The workspace that was opened last and is still there."""
+        opened = self._read()
+        by_time = sorted(opened, key=lambda path: -opened[path])
+        return next((Path(path) for path in by_time if Path(path).is_dir()), None)
+
     def find(self, path: str) -> Workspace:
         """The listed workspace at this path. Raises ApiError if it is not listed."""
         if path in {entry.path for entry in self.entries()}:

@@ -10,13 +10,13 @@ from starlette.routing import BaseRoute
 
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
-from ownwords.models.ollama import MODELFILE
 from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.jobs.requests import EXPORTS, ExportForm
 
 # Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
+MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
 _BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 _LABELS = {
     "f32": "32 bits, as large as in training",

@@ -1,0 +1,69 @@
+"""`ownwords` without a verb: the page on a desktop, the help elsewhere."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ownwords.cli import open_page
+from ownwords.cli.main import main
+from ownwords.core.workspace import Workspace
+from ownwords.serve.workspace_list import WorkspaceList
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "data"))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "CI", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def test_without_a_desktop_it_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "Usage: ownwords VERB" in capsys.readouterr().out
+
+
+def test_on_a_desktop_it_serves_and_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = folder(tmp_path / "here")
+    monkeypatch.chdir(here)
+    served: list[tuple[Path, bool]] = []
+
+    def serve(*, workspace: Path, open: bool) -> None:
+        served.append((workspace, open))
+        workspace.mkdir(exist_ok=True)
+
+    monkeypatch.setattr(open_page, "serve", serve)
+    monkeypatch.setattr("ownwords.cli.desktop.has_desktop", lambda: True)
+    assert main([]) == 0
+    assert served == [(here / "my-blog.ownwords", True)]
+    monkeypatch.chdir(folder(tmp_path / "elsewhere"))
+    assert main([]) == 0
+    assert served[1] == served[0]
+
+
+def test_which_workspace_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = folder(tmp_path / "here")
+    assert open_page.workspace_to_open(here) == here / "my-blog.ownwords"
+    one = folder(here / "one.ownwords")
+    assert open_page.workspace_to_open(here) == one
+    assert open_page.workspace_to_open(one) == one
+    two = folder(here / "two.ownwords")
+    os.utime(one, (time.time() + 9, time.time() + 9))
+    assert open_page.workspace_to_open(here) == one
+    WorkspaceList(Workspace(two)).remember(Workspace(two))
+    assert open_page.workspace_to_open(here) == two
+    two.rmdir()
+    assert open_page.workspace_to_open(here) == one
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    empty = folder(tmp_path / "empty")
+    assert open_page.workspace_to_open(empty) == tmp_path / "my-blog.ownwords"
