@@ -4,10 +4,12 @@
     python bench/training_goals.py --against DIR    each beside the checkout DIR, run by its Python
     python bench/training_goals.py --only gemma     shapes whose name has this in it
 
-Weights are bfloat16 with float32 masters, batches are random ids. Each shape is one process a
-checkout, which live side by side and take turns, round by round; the least time of a step counts,
-as a busy neighbour only ever adds to it. The limit is the bfloat16 matrix product of torch on this
-machine, measured between the shapes. Arithmetic a token: training/flops.py of this checkout.
+Weights are bfloat16, with float32 masters or frozen under a LoRA; batches are random ids. Each
+shape is one process a checkout, which live side by side and take turns, round by round; the least
+time of a step counts, as a busy neighbour only ever adds to it. The limit is the bfloat16 matrix
+product of torch on this machine, measured between the shapes. Arithmetic a token:
+training/flops.py of this checkout. Memory is what training adds to a process that has imported all
+it needs.
 """
 
 import argparse
@@ -35,6 +37,7 @@ class Work:
     context: int
     rank: int = 0  # of LoRA; 0: all weights
     optimizer: str = "muon"
+    at_once: int = 0  # rows of a micro-batch; 0: all
 
 
 GEMMA_270M = {
@@ -77,6 +80,9 @@ WORKS = {
     "Gemma 3 270M, 32k vocabulary, LoRA 16": Work("gemma3", GEMMA_270M, 4, 512, rank=16),
     "SmolLM2 135M, LoRA 16, 4 x 512": Work("llama", SMOLLM2_135M, 4, 512, rank=16),
     "Qwen3 0.6B, 32k vocabulary, LoRA 16, 4 x 512": Work("qwen3", QWEN3_600M, 4, 512, rank=16),
+    "Gemma 3 270M, LoRA 16, a row at a time": Work("gemma3", GEMMA_270M, 4, 512, 16, at_once=1),
+    "SmolLM2 135M, LoRA 16, a row at a time": Work("llama", SMOLLM2_135M, 4, 512, 16, at_once=1),
+    "Qwen3 0.6B, LoRA 16, a row at a time": Work("qwen3", QWEN3_600M, 4, 512, 16, at_once=1),
 }
 
 
@@ -92,8 +98,8 @@ def main() -> int:
         return _work(arguments.worker)
     checkouts = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
     print(
-        f"{'':45} {'tokens/s':>9} {'ms/step':>9} {'of limit':>9} {'peak MB':>8} {'weights':>8}"
-        f" {'there':>9} {'ratio':>7} {'its MB':>7}"
+        f"{'':45} {'tokens/s':>9} {'ms/step':>9} {'of limit':>9} {'MB':>6} {'weights':>8}"
+        f" {'of them':>8} {'there':>9} {'ratio':>7} {'its MB':>7}"
     )
     for name, work in WORKS.items():
         if arguments.only.lower() in name.lower():
@@ -106,9 +112,10 @@ def _show(name: str, work: Work, found: list[dict[str, float]]) -> None:
     speeds = [work.rows * work.context / each["seconds"] for each in found]
     share = speeds[0] * ours["flops_per_token"] / ours["limit"]
     line = f"{name:45} {speeds[0]:9,.0f} {1000 * ours['seconds']:9,.1f} {share:9.1%}"
-    line += f" {ours['peak_mb']:8,.0f} {ours['weights_mb']:8,.0f}"
+    line += f" {ours['added_mb']:6,.0f} {ours['weights_mb']:8,.0f}"
+    line += f" {ours['added_mb'] / ours['weights_mb']:7.2f}x"
     if len(found) > 1:
-        line += f" {speeds[1]:9,.0f} {speeds[0] / speeds[1]:6.2f}x {found[1]['peak_mb']:7,.0f}"
+        line += f" {speeds[1]:9,.0f} {speeds[0] / speeds[1]:6.2f}x {found[1]['added_mb']:7,.0f}"
     print(line, flush=True)
 
 
@@ -123,7 +130,7 @@ def _in_turns(
             for ask, figures in zip(asks, found, strict=True):
                 told = ask({"seconds": seconds})
                 figures["seconds"] = min(told["seconds"], figures.get("seconds", told["seconds"]))
-                figures["peak_mb"] = told["peak_mb"]
+                figures["added_mb"] = told["added_mb"]
             limit = asks[0]({"limit": True})["limit"]
             found[0]["limit"] = max(limit, found[0].get("limit", limit))
         return found
@@ -183,7 +190,8 @@ def _work(name: str) -> int:
                 taken.append(time.perf_counter() - began)
                 done += 1
             figures["seconds"] = min(taken)
-        print(json.dumps(figures | {"peak_mb": _peak_mb()}), flush=True)
+        added_mb = _peak_mb() - figures["empty_mb"]
+        print(json.dumps(figures | {"added_mb": added_mb}), flush=True)
     return 0
 
 
@@ -222,7 +230,8 @@ def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
     if library() is None:
         raise SystemExit("no compiled library: run python -m ownwords.native.build in the checkout")
 
-    model = build(config(**work.shape))
+    empty_mb = _peak_mb()
+    model = build(config(**work.shape), dtype=torch.bfloat16 if work.rank else torch.float32)
     model.init_weights(1)
     exact: dict[str, torch.Tensor] = {}
     if not work.rank:
@@ -240,16 +249,18 @@ def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
     generator = torch.Generator().manual_seed(1)
     vocabulary = model.config.vocabulary
     ids_BT1 = torch.randint(0, vocabulary, (work.rows, work.context + 1), generator=generator)
-    ids_BT, targets_BT = ids_BT1[:, :-1].contiguous(), ids_BT1[:, 1:].contiguous()
+    parts = torch.split(ids_BT1, work.at_once or work.rows)
 
     def step(number: int) -> None:
         optimizer.zero_grad()
-        loss, tokens = model.loss(ids_BT, targets_BT)
-        torch.autograd.backward(loss / tokens)
+        for part in parts:
+            loss, _ = model.loss(part[:, :-1].contiguous(), part[:, 1:].contiguous())
+            torch.autograd.backward(loss / (work.rows * work.context))
         optimizer.step(1.0, number)
         loss.item()
 
-    return step, figures | {"flops_per_token": float(per_token(model, work.context))}
+    figures |= {"flops_per_token": float(per_token(model, work.context)), "empty_mb": empty_mb}
+    return step, figures
 
 
 if __name__ == "__main__":

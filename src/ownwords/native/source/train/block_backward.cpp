@@ -15,6 +15,7 @@ struct BackwardScratch {
     Bf16 *grads[PRODUCT_COUNT], *inputs[PRODUCT_COUNT];
     // Gradients of activations, a row per token.
     Bf16 *attn_grad, *qkv_grad;
+    Bf16 *kv_grads;  // of each query head's keys and values
     float *resid_grad;
     // Each tile's part of the gradients of norms and biases.
     float *vector_grads;
@@ -30,6 +31,7 @@ struct BackwardScratch {
         attn_grad = layout.next<Bf16>(rows * b.in_stride(PRODUCT_OUTPUT));
         qkv_grad = layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV));
         resid_grad = layout.next<float>(b.rows() * b.width);
+        kv_grads = layout.next<Bf16>(2 * b.rows() * b.attn_width());
         vector_grads = layout.next<float>(tiles_of(b) * VectorGradOffsets(b).count);
     }
 
@@ -64,10 +66,10 @@ class BlockBackward {
             const AmxTileConfig units;
             for (i64 tile = begin; tile < end; ++tile) mlp_and_output_backward(tile);
         });
-        parallel_for(b.batch * b.kv_heads, 1, [this](i64 begin, i64 end, int) {
+        parallel_for(b.batch * b.query_heads, 1, [this](i64 begin, i64 end, int) {
             const AmxTileConfig units;
             for (i64 task = begin; task < end; ++task)
-                attention_backward(task / b.kv_heads, task % b.kv_heads);
+                attention_backward(task / b.query_heads, task % b.query_heads);
         });
         parallel_for(tiles_of(b), 1, [this](i64 begin, i64 end, int) {
             const AmxTileConfig units;
@@ -195,13 +197,26 @@ class BlockBackward {
         });
     }
 
-    void attention_backward(i64 text, i64 key) const {
+    void attention_backward(i64 text, i64 head) const {
         const FlashShape shape = flash_shape(b, text);
         const i64 row = text * b.tokens;
         flash_attention_backward(
-            shape, key, saved.qkv_rope + row * shape.stride,
+            shape, head, saved.qkv_rope + row * shape.stride,
             saved.attn_out + row * shape.out_stride, scratch.attn_grad + row * shape.out_stride,
-            saved.log_sums + row * b.query_heads, scratch.qkv_grad + row * shape.stride);
+            saved.log_sums + row * b.query_heads, scratch.qkv_grad + row * shape.stride,
+            scratch.kv_grads + 2 * row * b.attn_width());
+    }
+
+    // The gradients of a token's keys and values: the sum over the query heads that share them.
+    void sum_kv_grads(i64 row, Bf16 *to) const {
+        const i64 group_width = b.attn_width() / b.kv_heads;
+        const Bf16 *from = scratch.kv_grads + 2 * row * b.attn_width();
+        for (i64 head = 0; head < 2 * b.kv_heads; ++head, from += group_width, to += b.head_dim)
+            for (i64 d = 0; d < b.head_dim; d += LANES) {
+                VecF32 sum{};
+                for (i64 at = d; at < group_width; at += b.head_dim) sum += load(from + at);
+                store(to + d, sum);
+            }
     }
 
     void qkv_backward(i64 tile) const {
@@ -212,6 +227,8 @@ class BlockBackward {
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width)), grad(b.head_dim);
         float *total = vector_grads_of(tile);
         Bf16 *qkv_grad = scratch.qkv_grad + begin * qkv_stride;
+        for (i64 row = 0; row < count; ++row)
+            sum_kv_grads(begin + row, qkv_grad + row * qkv_stride + b.attn_width());
         if (b.has_rope())
             for (i64 row = 0; row < count; ++row) {
                 const i64 angle = (begin + row) % b.rope_period * b.head_dim;

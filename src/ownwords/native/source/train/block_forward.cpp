@@ -17,9 +17,10 @@ class BlockForward {
             const AmxTileConfig units;
             for (i64 tile = begin; tile < end; ++tile) norm_and_qkv(tile * TILE_TOKENS);
         });
-        parallel_for(b.batch * b.kv_heads, 1, [this](i64 begin, i64 end, int) {
+        parallel_for(b.batch * b.query_heads, 1, [this](i64 begin, i64 end, int) {
             const AmxTileConfig units;
-            for (i64 task = begin; task < end; ++task) attend(task / b.kv_heads, task % b.kv_heads);
+            for (i64 task = begin; task < end; ++task)
+                attend(task / b.query_heads, task % b.query_heads);
         });
         parallel_for(tiles_of(b), 1, [this](i64 begin, i64 end, int) {
             const AmxTileConfig units;
@@ -158,10 +159,10 @@ class BlockForward {
                         normed + row * stride + shape.inputs, size_t(shape.rank) * sizeof(Bf16));
     }
 
-    void attend(i64 text, i64 key) const {
+    void attend(i64 text, i64 head) const {
         const FlashShape shape = flash_shape(b, text);
         const i64 row = text * b.tokens;
-        flash_attention(shape, key, saved.qkv_rope + row * shape.stride,
+        flash_attention(shape, head, saved.qkv_rope + row * shape.stride,
                         saved.attn_out + row * shape.out_stride,
                         saved.log_sums + row * b.query_heads);
     }

@@ -1,5 +1,5 @@
 // Causal attention by tiles of bfloat16 (FlashAttention: Dao et al. 2022, arXiv 2205.14135), for
-// one key head of one sequence. Each token sees those from `first` to itself; blocks of keys that
+// one query head of one sequence. Each token sees those from `first` to itself; blocks of keys that
 // no query of a block sees are skipped.
 #pragma once
 
@@ -84,43 +84,42 @@ inline SoftmaxStats softmax_row(float *scores, i64 from, i64 to, i64 count, Bf16
 }
 
 // y [tokens, query_heads * width]; log_sums [query_heads, tokens].
-inline void flash_attention(const FlashShape &s, i64 kv_head, const Bf16 *x, Bf16 *y,
+inline void flash_attention(const FlashShape &s, i64 head, const Bf16 *x, Bf16 *y,
                             float *log_sums) {
-    const i64 size = s.padded_tokens() * s.width;
+    const i64 size = s.padded_tokens() * s.width, kv_head = head / s.group_size();
     ScratchBuffer<Bf16> keys(size), values(size), probs(PANEL * s.padded_tokens());
     ScratchBuffer<float> scores(PANEL * s.padded_tokens());
     pack_tokens_b_t(s, x + s.key_at(kv_head), s.stride, keys);
     pack_tokens_b(s, x + s.value_at(kv_head), s.stride, values);
-    for (i64 head = kv_head * s.group_size(); head < (kv_head + 1) * s.group_size(); ++head)
-        for (i64 block = 0; block < s.blocks(); ++block) {
-            const i64 begin = block * PANEL, rows = std::min(PANEL, s.tokens - begin);
-            const i64 first_block = s.first_block(block), visible = block + 1 - first_block,
-                      count = visible * PANEL;
-            float inverse_sums[PANEL];
-            matmul(row_major(x + begin * s.stride + head * s.width, s.stride),
-                   keys + first_block * s.k_steps() * TILE_PAIR, s.k_steps() * TILE_PAIR, rows,
-                   visible, s.k_steps(), [&](i64 row, i64 panel, const float *line) {
-                       float *to = scores + row * count + panel * PANEL;
-                       for (i64 k = 0; k < PANEL; k += LANES)
-                           store(to + k, load(line + k) * s.scale);
-                   });
-            for (i64 row = 0; row < rows; ++row) {
-                const i64 t = begin + row, first_key = first_block * PANEL;
-                const SoftmaxStats softmax =
-                    softmax_row(scores + row * count, s.first ? s.first[t] - first_key : 0,
-                                t + 1 - first_key, count, probs + row * count);
-                inverse_sums[row] = 1.0f / softmax.sum;
-                log_sums[head * s.tokens + t] = softmax.max + std::log(softmax.sum);
-            }
-            matmul(row_major(probs, count), values + first_block * TILE_PAIR,
-                   s.blocks() * TILE_PAIR, rows, s.k_steps(), visible,
-                   [&](i64 row, i64 panel, const float *line) {
-                       Bf16 *to = y + (begin + row) * s.out_stride + head * s.width;
-                       to += panel * PANEL;
-                       for (i64 d = 0; d < PANEL; d += LANES)
-                           store(to + d, load(line + d) * inverse_sums[row]);
-                   });
+    for (i64 block = 0; block < s.blocks(); ++block) {
+        const i64 begin = block * PANEL, rows = std::min(PANEL, s.tokens - begin);
+        const i64 first_block = s.first_block(block), visible = block + 1 - first_block,
+                  count = visible * PANEL;
+        float inverse_sums[PANEL];
+        matmul(row_major(x + begin * s.stride + head * s.width, s.stride),
+               keys + first_block * s.k_steps() * TILE_PAIR, s.k_steps() * TILE_PAIR, rows,
+               visible, s.k_steps(), [&](i64 row, i64 panel, const float *line) {
+                   float *to = scores + row * count + panel * PANEL;
+                   for (i64 k = 0; k < PANEL; k += LANES)
+                       store(to + k, load(line + k) * s.scale);
+               });
+        for (i64 row = 0; row < rows; ++row) {
+            const i64 t = begin + row, first_key = first_block * PANEL;
+            const SoftmaxStats softmax =
+                softmax_row(scores + row * count, s.first ? s.first[t] - first_key : 0,
+                            t + 1 - first_key, count, probs + row * count);
+            inverse_sums[row] = 1.0f / softmax.sum;
+            log_sums[head * s.tokens + t] = softmax.max + std::log(softmax.sum);
         }
+        matmul(row_major(probs, count), values + first_block * TILE_PAIR,
+               s.blocks() * TILE_PAIR, rows, s.k_steps(), visible,
+               [&](i64 row, i64 panel, const float *line) {
+                   Bf16 *to = y + (begin + row) * s.out_stride + head * s.width;
+                   to += panel * PANEL;
+                   for (i64 d = 0; d < PANEL; d += LANES)
+                       store(to + d, load(line + d) * inverse_sums[row]);
+               });
+    }
 }
 
 // Store the transpose of `columns` rows of 32 numbers.
@@ -144,11 +143,14 @@ inline void store_transposed(const float *from, i64 columns, i64 rows, i64 strid
 // Queries whose scores' gradients are held at once, as blocks.
 constexpr i64 QUERY_CHUNK = 1024 / PANEL;
 
-// dx from dy. Scores are [keys, queries] here: what belongs to a query is a lane, and probabilities
+// The gradient of one head's queries in dx, and its part in the gradients of its keys and values in
+// kv_grads [tokens, 2, query_heads, width]. Scores are [keys, queries] here: what belongs to a query is a lane, and probabilities
 // are already in the order of the products over queries.
-inline void flash_attention_backward(const FlashShape &s, i64 kv_head, const Bf16 *x, const Bf16 *y,
-                                     const Bf16 *dy, const float *log_sums, Bf16 *dx) {
+inline void flash_attention_backward(const FlashShape &s, i64 head, const Bf16 *x, const Bf16 *y,
+                                     const Bf16 *dy, const float *log_sums, Bf16 *dx,
+                                     Bf16 *kv_grads) {
     const i64 size = s.padded_tokens() * s.width, out_stride = s.out_stride;
+    const i64 kv_head = head / s.group_size();
     ScratchBuffer<Bf16> keys(size), query_b_t(size), query_b(size), grad_b_t(size);
     const i64 at_once = std::min(QUERY_CHUNK, s.blocks()) * PANEL;
     ScratchBuffer<Bf16> grad_b(size), probs(PANEL * at_once), score_grads(PANEL * at_once);
@@ -163,92 +165,91 @@ inline void flash_attention_backward(const FlashShape &s, i64 kv_head, const Bf1
     std::fill_n((float *)dvalues, size, 0.0f);
     for (i64 t = 0; t < s.padded_tokens(); ++t)
         first_tokens[t] = t >= s.tokens ? INT32_MAX : s.first ? s.first[t] : 0;
-    for (i64 head = kv_head * s.group_size(); head < (kv_head + 1) * s.group_size(); ++head) {
-        const Bf16 *query = x + head * s.width, *grad = dy + head * s.width;
-        pack_tokens_b_t(s, query, s.stride, query_b_t);
-        pack_tokens_b(s, query, s.stride, query_b);
-        pack_tokens_b_t(s, grad, out_stride, grad_b_t);
-        pack_tokens_b(s, grad, out_stride, grad_b);
-        for (i64 t = 0; t < s.padded_tokens(); ++t) {
-            VecF32 dot{};
-            if (t < s.tokens)
-                for (i64 d = 0; d < s.width; d += LANES)
-                    dot += load(grad + t * out_stride + d) *
-                           load(y + t * out_stride + head * s.width + d);
-            grad_dot_out[t] = reduce_add(dot);
-            log_sum[t] = t < s.tokens ? log_sums[head * s.tokens + t] : 0.0f;
-        }
-        for (i64 chunk = 0; chunk < s.blocks(); chunk += QUERY_CHUNK) {
-            const i64 chunk_end = std::min(chunk + QUERY_CHUNK, s.blocks());
-            for (i64 block = 0; block < chunk_end; ++block) {
-                // The chunk's queries from these keys on, up to the first block that sees none.
-                const i64 first_query = std::max(block, chunk);
-                i64 end_block = first_query;
-                while (end_block < chunk_end && s.first_block(end_block) <= block) ++end_block;
-                if (end_block == first_query) continue;
-                const i64 begin = block * PANEL, visible = end_block - first_query;
-                const i64 count = visible * PANEL, at = first_query * s.k_steps() * TILE_PAIR;
-                matmul(row_major(key_rows + begin * s.stride, s.stride), query_b_t + at,
-                       s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
-                       [&](i64 row, i64 panel, const float *line) {
-                           std::memcpy(scores + row * count + panel * PANEL, line,
-                                       PANEL * sizeof(float));
-                       });
-                matmul(row_major(value_rows + begin * s.stride, s.stride), grad_b_t + at,
-                       s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
-                       [&](i64 row, i64 panel, const float *line) {
-                           const i64 place = row * count + panel * PANEL;
-                           for (i64 q = 0; q < PANEL; q += LANES) {
-                               const i64 t = (first_query + panel) * PANEL + q;
-                               VecI32 first_visible;
-                               std::memcpy(&first_visible, first_tokens + t, sizeof first_visible);
-                               const int32_t key_token = int32_t(begin + row);
-                               const VecI32 mask = (kIota + int32_t(t) >= key_token) &
-                                                   (first_visible <= key_token);
-                               const VecF32 prob = exp<true>(load(scores + place + q) * s.scale -
-                                                             load(log_sum + t));
-                               const VecF32 score_grad =
-                                   prob * (load(line + q) - load(grad_dot_out + t)) * s.scale;
-                               store(probs + place + q, mask ? prob : VecF32{});
-                               store(score_grads + place + q, mask ? score_grad : VecF32{});
-                           }
-                           if (row % 2 == 0) return;
-                           const Bf16Line item = load_line(score_grads + place - count, PANEL);
-                           const Bf16Line odd = load_line(score_grads + place, PANEL);
-                           const i64 query = first_query + panel - chunk;
-                           Bf16 *to = packed_score_grads +
-                                      (query * s.blocks() + block) * TILE_PAIR + row / 2 * TILE_K;
-                           interleave_rows(item, odd, to, to + TILE_SIZE);
-                       });
-                const auto add_to = [&](float *totals) {
-                    return [=](i64 row, i64 panel, const float *line) {
-                        float *to = totals + (begin + row) * s.width + panel * PANEL;
-                        for (i64 d = 0; d < PANEL; d += LANES)
-                            store(to + d, load(to + d) + load(line + d));
-                    };
+    const Bf16 *query = x + head * s.width, *grad = dy + head * s.width;
+    pack_tokens_b_t(s, query, s.stride, query_b_t);
+    pack_tokens_b(s, query, s.stride, query_b);
+    pack_tokens_b_t(s, grad, out_stride, grad_b_t);
+    pack_tokens_b(s, grad, out_stride, grad_b);
+    for (i64 t = 0; t < s.padded_tokens(); ++t) {
+        VecF32 dot{};
+        if (t < s.tokens)
+            for (i64 d = 0; d < s.width; d += LANES)
+                dot += load(grad + t * out_stride + d) *
+                       load(y + t * out_stride + head * s.width + d);
+        grad_dot_out[t] = reduce_add(dot);
+        log_sum[t] = t < s.tokens ? log_sums[head * s.tokens + t] : 0.0f;
+    }
+    for (i64 chunk = 0; chunk < s.blocks(); chunk += QUERY_CHUNK) {
+        const i64 chunk_end = std::min(chunk + QUERY_CHUNK, s.blocks());
+        for (i64 block = 0; block < chunk_end; ++block) {
+            // The chunk's queries from these keys on, up to the first block that sees none.
+            const i64 first_query = std::max(block, chunk);
+            i64 end_block = first_query;
+            while (end_block < chunk_end && s.first_block(end_block) <= block) ++end_block;
+            if (end_block == first_query) continue;
+            const i64 begin = block * PANEL, visible = end_block - first_query;
+            const i64 count = visible * PANEL, at = first_query * s.k_steps() * TILE_PAIR;
+            matmul(row_major(key_rows + begin * s.stride, s.stride), query_b_t + at,
+                   s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
+                   [&](i64 row, i64 panel, const float *line) {
+                       std::memcpy(scores + row * count + panel * PANEL, line,
+                                   PANEL * sizeof(float));
+                   });
+            matmul(row_major(value_rows + begin * s.stride, s.stride), grad_b_t + at,
+                   s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
+                   [&](i64 row, i64 panel, const float *line) {
+                       const i64 place = row * count + panel * PANEL;
+                       for (i64 q = 0; q < PANEL; q += LANES) {
+                           const i64 t = (first_query + panel) * PANEL + q;
+                           VecI32 first_visible;
+                           std::memcpy(&first_visible, first_tokens + t, sizeof first_visible);
+                           const int32_t key_token = int32_t(begin + row);
+                           const VecI32 mask = (kIota + int32_t(t) >= key_token) &
+                                               (first_visible <= key_token);
+                           const VecF32 prob = exp<true>(load(scores + place + q) * s.scale -
+                                                         load(log_sum + t));
+                           const VecF32 score_grad =
+                               prob * (load(line + q) - load(grad_dot_out + t)) * s.scale;
+                           store(probs + place + q, mask ? prob : VecF32{});
+                           store(score_grads + place + q, mask ? score_grad : VecF32{});
+                       }
+                       if (row % 2 == 0) return;
+                       const Bf16Line item = load_line(score_grads + place - count, PANEL);
+                       const Bf16Line odd = load_line(score_grads + place, PANEL);
+                       const i64 query = first_query + panel - chunk;
+                       Bf16 *to = packed_score_grads +
+                                  (query * s.blocks() + block) * TILE_PAIR + row / 2 * TILE_K;
+                       interleave_rows(item, odd, to, to + TILE_SIZE);
+                   });
+            const auto add_to = [&](float *totals) {
+                return [=](i64 row, i64 panel, const float *line) {
+                    float *to = totals + (begin + row) * s.width + panel * PANEL;
+                    for (i64 d = 0; d < PANEL; d += LANES)
+                        store(to + d, load(to + d) + load(line + d));
                 };
-                matmul(row_major(probs, count), grad_b + first_query * TILE_PAIR,
-                       s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dvalues));
-                matmul(row_major(score_grads, count), query_b + first_query * TILE_PAIR,
-                       s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dkeys));
-            }
-            for (i64 block = chunk; block < chunk_end; ++block) {
-                const i64 first_block = s.first_block(block), begin = block * PANEL;
-                const i64 at = (block - chunk) * s.blocks() + first_block;
-                matmul(tiled(keys, s.blocks()).from(0, first_block),
-                       packed_score_grads + at * TILE_PAIR, 0, s.width, 1, block + 1 - first_block,
-                       [&](i64 row, i64, const float *line) {
-                           std::memcpy(query_grad_t + row * PANEL, line, PANEL * sizeof(float));
-                       });
-                store_transposed(query_grad_t, s.width, std::min(PANEL, s.tokens - begin), s.stride,
-                                 dx + begin * s.stride + head * s.width);
-            }
+            };
+            matmul(row_major(probs, count), grad_b + first_query * TILE_PAIR,
+                   s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dvalues));
+            matmul(row_major(score_grads, count), query_b + first_query * TILE_PAIR,
+                   s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dkeys));
+        }
+        for (i64 block = chunk; block < chunk_end; ++block) {
+            const i64 first_block = s.first_block(block), begin = block * PANEL;
+            const i64 at = (block - chunk) * s.blocks() + first_block;
+            matmul(tiled(keys, s.blocks()).from(0, first_block),
+                   packed_score_grads + at * TILE_PAIR, 0, s.width, 1, block + 1 - first_block,
+                   [&](i64 row, i64, const float *line) {
+                       std::memcpy(query_grad_t + row * PANEL, line, PANEL * sizeof(float));
+                   });
+            store_transposed(query_grad_t, s.width, std::min(PANEL, s.tokens - begin), s.stride,
+                             dx + begin * s.stride + head * s.width);
         }
     }
     for (i64 t = 0; t < s.tokens; ++t)
         for (i64 d = 0; d < s.width; d += LANES) {
-            store(dx + t * s.stride + s.key_at(kv_head) + d, load(dkeys + t * s.width + d));
-            store(dx + t * s.stride + s.value_at(kv_head) + d, load(dvalues + t * s.width + d));
+            Bf16 *to = kv_grads + (2 * t * s.query_heads + head) * s.width + d;
+            store(to, load(dkeys + t * s.width + d));
+            store(to + s.query_heads * s.width, load(dvalues + t * s.width + d));
         }
 }
 
