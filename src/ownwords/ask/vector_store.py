@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -27,13 +28,18 @@ _LARGEST = 127
 _ROWS_AT_ONCE = 2048  # converted to floats while they are in the cache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredVectors:
     """The vectors of one embedder: a row of codes with its scale for each window of a passage."""
 
     passages: Ids
     codes: Codes
     scales: Floats
+
+    @cached_property
+    def firsts(self) -> Ids:
+        """The first row of each passage; its rows are adjacent."""
+        return np.flatnonzero(np.diff(self.passages, prepend=self.passages[0] - 1))
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -43,9 +49,7 @@ class StoredVectors:
         if not len(self):
             return self.passages, self.scales
         scores = _dot_codes(self.codes, self.scales, np.ascontiguousarray(query, np.float32))
-        # The rows of a passage are adjacent.
-        firsts = np.flatnonzero(np.diff(self.passages, prepend=self.passages[0] - 1))
-        return self.passages[firsts], np.maximum.reduceat(scores, firsts)
+        return self.passages[self.firsts], np.maximum.reduceat(scores, self.firsts)
 
 
 def _dot_codes(codes: Codes, scales: Floats, query: Floats) -> Floats:

@@ -28,6 +28,18 @@ VecF32 exact_gelu(VecF32 x) {
     return x * (x > 0.0f ? 1.0f - tail : tail);
 }
 
+VecF32 load_codes_as_float(const int8_t *codes) {
+#if defined(__AVX512F__)  // GCC 12 converts bytes to vectors in many steps
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(codes));
+    return (VecF32)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+#else
+    typedef int8_t Bytes __attribute__((vector_size(LANES)));
+    Bytes bytes;
+    std::memcpy(&bytes, codes, sizeof bytes);
+    return __builtin_convertvector(__builtin_convertvector(bytes, VecI32), VecF32);
+#endif
+}
+
 // Rows are read a tile at a time, and their ends a panel at a time.
 i64 padded_rows(i64 rows) { return (rows + PANEL - 1) / PANEL * PANEL + PANEL; }
 
@@ -325,19 +337,17 @@ int ownwords_dot_codes(const int8_t *codes, const float *scales, const float *qu
     if (codes == nullptr || scales == nullptr || query == nullptr || scores == nullptr)
         return STATUS_NULL_POINTER;
     if (rows < 0 || width < 1) return STATUS_BAD_SHAPE;
-    typedef int8_t Bytes __attribute__((vector_size(LANES)));
+    constexpr int SUMS = 4;  // a single one would wait for each addition
     for (int64_t row = 0; row < rows; ++row, codes += width) {
-        VecF32 sum = splat(0.0f);
+        VecF32 sums[SUMS] = {};
         int64_t c = 0;
-        for (; c + LANES <= width; c += LANES) {
-            Bytes bytes;
-            std::memcpy(&bytes, codes + c, sizeof bytes);
-            sum += __builtin_convertvector(__builtin_convertvector(bytes, VecI32), VecF32) *
-                   load(query + c);
-        }
+        for (; c + SUMS * LANES <= width; c += SUMS * LANES)
+            for (int i = 0; i < SUMS; ++i) {
+                sums[i] += load_codes_as_float(codes + c + i * LANES) * load(query + c + i * LANES);
+            }
         float rest = 0.0f;
         for (; c < width; ++c) rest += float(codes[c]) * query[c];
-        scores[row] = (reduce_add(sum) + rest) * scales[row];
+        scores[row] = (reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest) * scales[row];
     }
     return STATUS_OK;
 }
