@@ -69,7 +69,7 @@ build/axe:
 screenshots: $(DEV)
 	$(BIN)/python docs/screenshots.py demo.ownwords
 
-# OWNWORDS_ISA runs any test at a chosen instruction set: none, sse2, avx2, avx512, ...
+# OWNWORDS_ISA runs any test at a chosen instruction set: none, sse2, avx2, avxvnni, avx512, ...
 NATIVE_TESTS := tests/unit/test_native*.py tests/unit/test_fused*.py tests/contract/test_engines.py
 
 check-levels: $(DEV)

@@ -12,7 +12,11 @@ def isas() -> list[Isa]:
     best = bindings.load_library()
     if best is None:
         return []
-    return [isa for isa in ISA_FLAGS if isa <= best.isa and library_path(isa).exists()]
+    return [
+        isa
+        for isa in ISA_FLAGS
+        if isa <= best.isa and best.runs_isa(isa) and library_path(isa).exists()
+    ]
 
 
 def library_at(isa: Isa) -> NativeLibrary:

@@ -1,7 +1,7 @@
 """Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
-The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avx512,
-avx512bf16 or amx (on ARM: none, neon or neon-dotprod). The default is the best available.
+The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avxvnni,
+avx512, avx512bf16 or amx (on ARM: none, neon or neon-dotprod). The default is the best available.
 """
 
 import ctypes
@@ -24,6 +24,7 @@ _TYPES = {
     **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
 _OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
+_PLAIN = ("ownwords_best_isa", "ownwords_runs_isa")  # whose result is not a Status
 # Keyed by the names of Status in api.h.
 _MESSAGES = {
     "NULL_POINTER": "an array is missing",
@@ -119,7 +120,7 @@ class NativeLibrary:
         for name, (result, arguments) in interface().functions.items():
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
-            if result is ctypes.c_int and name != "ownwords_best_isa":
+            if result is ctypes.c_int and name not in _PLAIN:
                 function.errcheck = _check
             setattr(self, name.removeprefix("ownwords_"), function)
         self.best = Isa(self.best_isa())
@@ -171,7 +172,7 @@ def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
     if baseline is None:
         return None, problem
     if choice:
-        if labels[choice] > baseline.best:
+        if not baseline.runs_isa(labels[choice]):
             raise ConfigError(
                 f"{VARIABLE}={choice}: the best this processor can run is {baseline.best.label}"
             )
@@ -180,7 +181,7 @@ def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
             raise ConfigError(f"{VARIABLE}={choice}: {problem}")
         return library, ""
     for isa in sorted(ISA_FLAGS, reverse=True):
-        if isa <= baseline.best and (library := _open(isa, folder)[0]):
+        if baseline.runs_isa(isa) and (library := _open(isa, folder)[0]):
             return library, ""
     return baseline, ""
 
@@ -211,6 +212,7 @@ def describe() -> str:
         Isa.BASELINE: "any processor",
         Isa.NEON_DOTPROD: "NEON's dot products",
         Isa.AVX2: "AVX2",
+        Isa.AVXVNNI: "AVX2 and VNNI",
         Isa.AVX512: "AVX-512",
         Isa.AVX512BF16: "AVX-512 with bfloat16",
         Isa.AMX: "AVX-512 and AMX",

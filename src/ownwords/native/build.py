@@ -55,7 +55,8 @@ class Isa(IntEnum):
 
     BASELINE = 0
     NEON_DOTPROD = 1
-    AVX2 = 3
+    AVX2 = 2
+    AVXVNNI = 3
     AVX512 = 4
     AVX512BF16 = 5
     AMX = 6
@@ -68,6 +69,7 @@ class Isa(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+_AVX2 = ("-march=x86-64-v3", *_UNALIGNED)
 _AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512", *_UNALIGNED)
 _AVX512BF16 = (*_AVX512, "-mavx512vnni", "-mavx512bf16")
 
@@ -77,7 +79,8 @@ def _isa_flags() -> dict[Isa, tuple[str, ...]]:
     if MACHINE == "x86_64":
         flags = {
             Isa.BASELINE: (),
-            Isa.AVX2: ("-march=x86-64-v3", *_UNALIGNED),
+            Isa.AVX2: _AVX2,
+            Isa.AVXVNNI: (*_AVX2, "-mavxvnni"),
             Isa.AVX512: _AVX512,
             Isa.AVX512BF16: _AVX512BF16,
             Isa.AMX: (*_AVX512BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),

@@ -18,11 +18,13 @@
 extern "C" {
 #endif
 
-// Levels of instructions. A higher value includes the lower ones of the same processor family.
+// Levels of instructions. A higher value includes the lower ones of the same processor family, but
+// for AVX-VNNI, which some processors with AVX-512 lack.
 enum Isa {
     ISA_BASELINE = 0,  // SSE2, NEON
     ISA_NEON_DOTPROD = 1,
-    ISA_AVX2 = 3,
+    ISA_AVX2 = 2,
+    ISA_AVXVNNI = 3,
     ISA_AVX512 = 4,
     ISA_AVX512BF16 = 5,  // and VNNI
     ISA_AMX = 6
@@ -82,6 +84,9 @@ enum Role {
 
 // The best Isa of this processor and system.
 OWNWORDS_API int ownwords_best_isa(void);
+
+// Whether this processor runs a level: 1, or 0.
+OWNWORDS_API int ownwords_runs_isa(int isa);
 // SHA-256 of the sources this library was compiled from, in hexadecimal digits.
 OWNWORDS_API const char *ownwords_source_hash(void);
 // Run the training kernels on the threads of an OpenMP runtime, given its functions GOMP_parallel,

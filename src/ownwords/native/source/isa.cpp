@@ -29,6 +29,11 @@ bool has_amx() {
 #endif
 }
 
+bool has_avx_vnni() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1u << 4) != 0;
+}
+
 }  // namespace
 #endif
 
@@ -43,12 +48,20 @@ int ownwords_best_isa(void) {
     const bool avx512bf16 =
         avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
     if (avx512bf16) return has_amx() ? ISA_AMX : ISA_AVX512BF16;
-    return avx512 ? ISA_AVX512 : avx2 ? ISA_AVX2 : ISA_BASELINE;
+    if (avx512) return ISA_AVX512;
+    return !avx2 ? ISA_BASELINE : has_avx_vnni() ? ISA_AVXVNNI : ISA_AVX2;
 #elif defined(__aarch64__) && defined(__linux__)
     return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? ISA_NEON_DOTPROD : ISA_BASELINE;
 #else
     return ISA_BASELINE;  // compilers for Apple's processors use all that these have
 #endif
+}
+
+int ownwords_runs_isa(int isa) {
+#if defined(__x86_64__)
+    if (isa == ISA_AVXVNNI && !has_avx_vnni()) return 0;
+#endif
+    return isa <= ownwords_best_isa();
 }
 
 #if !defined(OWNWORDS_SOURCE_HASH)

@@ -42,7 +42,7 @@ inline VecI32 load_codes(const void *from) {
     return result;
 }
 
-#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
 
 using Code = int8_t;
 
@@ -63,13 +63,17 @@ inline void store_codes(VecI32 from, Code *to) {
     std::memcpy(to, &bytes, sizeof bytes);
 }
 
-#if defined(__AVX512VNNI__)
+#if defined(__x86_64__)
 constexpr int INT8_OFFSET = 128;  // what int8 weights are stored with too much
 
 inline VecI32 int8_operand(VecI32 line) { return line; }
 
 inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
+#if defined(__AVX512VNNI__)
     return (VecI32)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)four.all);
+#else
+    return (VecI32)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)four.all);
+#endif
 }
 #else
 constexpr int INT8_OFFSET = 0;
