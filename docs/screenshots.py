@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 FOLDER = Path(__file__).parent / "screenshots"
 WIDE, TALL = 1280, 900
 PHONE = {"width": 360, "height": 760}
-TABLET = {"width": 820, "height": 1100}
+TABLET = {"width": 768, "height": 1100}
 QUESTION = "What did I do about the limescale?"
 PROMPT = "The trouble with the kettle"
 LOOK_MS, STILL_LOOKS, MOST_LOOKS = 250, 8, 240
@@ -38,13 +38,13 @@ def main() -> None:
             with looking(browser, link, dark=False) as page:
                 shot(page, place, f"{name}.png")
         with looking(browser, link, dark=True) as page:
-            for name in ("corpus", "score"):
+            for name in ("home", "models"):
                 shot(page, f"/#/{name}", f"{name}-dark.png")
         with looking(browser, link, size=PHONE) as page:
-            shot(page, "/#/corpus", "corpus-phone.png")
+            shot(page, "/#/home", "home-phone.png")
             shot(page, f"/#/ask?q={quote(QUESTION)}", "ask-phone.png")
         with looking(browser, link, size=TABLET) as page:
-            shot(page, "/#/train", "train-tablet.png")
+            shot(page, "/#/home", "home-tablet.png")
         browser.close()
 
 
@@ -52,17 +52,20 @@ def places(browser: Browser, link: str) -> dict[str, str]:
     """What is looked at, by the name of its picture."""
     with looking(browser, link) as page:
         found = page.request.get("/api/corpus/posts?sort=words&most=3").json()["rows"]
+        model = page.request.get("/api/models").json()["models"][0]["name"]
     found_in = found[min(2, len(found) - 1)]["id"]
     return {
-        "corpus": "/#/corpus",
-        "posts": "/#/corpus/posts",
-        "post": f"/#/corpus/post/{quote(found_in, safe='')}",
-        "search": f"/#/corpus/search?q={quote('limescale')}",
-        "decisions": "/#/corpus/decisions",
-        "train": "/#/train",
+        "home": "/#/home",
+        "posts": "/#/posts",
+        "post": f"/#/posts/post/{quote(found_in, safe='')}",
+        "search": f"/#/posts/search?q={quote('limescale')}",
+        "decisions": "/#/posts/decisions",
+        "report": "/#/posts/report",
         "write": f"/#/write?prompt={quote(PROMPT)}",
         "ask": f"/#/ask?q={quote(QUESTION)}",
-        "score": "/#/score",
+        "models": "/#/models",
+        "scorecard": f"/#/models/{quote(model)}",
+        "settings": "/#/settings",
     }
 
 
@@ -92,7 +95,7 @@ def shot(page: Page, place: str, name: str) -> None:
     page.wait_for_selector("main :is(h1, h2)")
     if place.startswith("/#/write"):
         page.locator("textarea").first.press("Control+Enter")
-        page.wait_for_selector("main blockquote, main article, main .column")
+        page.wait_for_selector(".first .below > *")
     settle(page)
     page.evaluate("document.activeElement.blur()")
     page.screenshot(path=FOLDER / name)

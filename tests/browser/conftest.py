@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import openai_server
 from browser.site import Site, opened, served, workspace
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.card import files
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from unit import sample_card
 
 if TYPE_CHECKING:
@@ -43,15 +45,16 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The sample blog with a hostile post, and a scorecard; nothing in it is changed by a test."""
+    """The sample blog with a hostile post, a tiny model and a scorecard; no test changes it."""
     place = workspace(tmp_path_factory.mktemp("site"))
+    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
     files.write(sample_card.good(), place.root)
     yield from served(place)
 
 
 @pytest.fixture
 def own_site(tmp_path: Path) -> Iterator[Site]:
-    """The same for one test alone, which may change it; it has no scorecard."""
+    """The same for one test alone, which may change it; it has no model."""
     yield from served(workspace(tmp_path))
 
 
@@ -72,7 +75,7 @@ def expected() -> list[str]:
 
 @pytest.fixture
 def page(browser: "Browser", site: Site, expected: list[str]) -> "Iterator[Page]":
-    """The page over `site` at 1280 wide, nothing opened yet: `page.goto("/#/corpus")`."""
+    """The page over `site` at 1280 wide, nothing opened yet: `page.goto("/#/posts")`."""
     yield from opened(browser, site, expected)
 
 

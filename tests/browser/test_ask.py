@@ -1,5 +1,6 @@
 """Ask in a real browser: passages, citations that open their posts, answers that are only text."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page"
     shown(page, "/#/ask")
     page.get_by_label("Who answers").select_option("none")
     asked(page)
+    page.wait_for_url("**/#/ask/*")  # it has been saved
     first = page.locator(".passages-found > li").first
     assert "copper" in page.locator(".passages-found").first.inner_text().lower()
     link = first.locator("a").first
@@ -41,6 +43,7 @@ def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page"
     page.go_back()
     until(page, "document.querySelectorAll('.turn').length === 1")
     assert QUESTION in page.locator(".turn h2").inner_text()
+    assert page.locator(".citations li").count() > 0
 
 
 def test_what_is_not_there_is_said(page: "Page") -> None:
@@ -59,6 +62,31 @@ def test_keys_alone_ask_and_an_address_can_carry_a_question(page: "Page") -> Non
     page.keyboard.press("Enter")
     until(page, "document.querySelectorAll('.turn').length === 2")
     until(page, ANSWERED)
+
+
+def test_a_follow_up_is_asked_with_what_it_follows(page: "Page") -> None:
+    shown(page, "/#/ask")
+    asked(page, "copper")
+    page.get_by_role("button", name="Ask a follow-up").click()
+    assert "copper" in page.locator(".following").inner_text()
+    with page.expect_request("**/api/ask") as sent:
+        page.keyboard.type("the rain gauge")
+        page.keyboard.press("Enter")
+    body = json.loads(sent.value.post_data or "{}")
+    assert body["question"] == "copper the rain gauge"
+    until(page, "document.querySelectorAll('.turn').length === 2")
+    until(page, ANSWERED)
+
+
+def test_the_second_answer_is_not_under_the_box(page: "Page") -> None:
+    shown(page, "/#/ask")
+    asked(page, "copper")
+    asked(page, "limescale")
+    answer = page.locator(".turn").last.locator(".answer > *").first.bounding_box()
+    box = page.locator(".question").bounding_box()
+    assert answer is not None
+    assert box is not None
+    assert answer["y"] < box["y"]
 
 
 def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
@@ -83,6 +111,8 @@ def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
             choose = page.get_by_label("Who answers")
             assert choose.input_value() == "none"  # nothing is sent before somebody chooses
             choose.select_option(label="writer (llama.cpp)")
+            said = page.locator(".who").inner_text()
+            assert "writer (llama.cpp, on this machine) is sent your question" in said
             asked(page, "five inches of copper")
             answer = page.locator(".turn .answer")
             assert answer.locator("img, iframe, script").count() == 0

@@ -1,4 +1,4 @@
-"""The frame around all five parts: ways, keys, colours, widths, and what is said when all fails."""
+"""The frame around all parts: ways, keys, colours, widths, and what is said when all fails."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-PARTS = ("corpus", "train", "write", "ask", "score")
+PARTS = ("home", "posts", "write", "ask", "models", "settings")
 ADDRESSES = (
     *(f"/#/{part}" for part in PARTS),
-    "/#/corpus/posts",
-    "/#/corpus/search?q=limescale",
-    "/#/corpus/decisions",
+    "/#/posts/report",
+    "/#/posts/search?q=limescale",
+    "/#/posts/decisions",
 )
 
 
@@ -34,9 +34,9 @@ def test_each_part_has_an_address_a_key_and_a_place_in_the_menu(page: "Page") ->
         assert current.inner_text().lower() == part
         assert page.title().endswith("ownwords")
     page.go_back()
-    page.wait_for_selector(".page.ask")
-    page.locator("#parts").get_by_text("Train").click()
-    page.wait_for_selector(".page.train")
+    page.wait_for_selector(".page.models")
+    page.locator("#parts").get_by_text("Posts").click()
+    page.wait_for_selector(".page.posts")
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -75,52 +75,52 @@ def test_every_page_tells_those_who_listen_what_is_what(page: "Page", address: s
 
 
 def test_the_first_tab_leads_past_the_menu(page: "Page") -> None:
-    shown(page, "/#/corpus")
+    shown(page, "/#/posts")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.tagName") == "H1"
-    assert page.url.endswith("/#/corpus")
+    assert page.url.endswith("/#/posts")
 
 
 def test_the_menu_is_plain_links(page: "Page") -> None:
-    shown(page, "/#/corpus")
-    for _ in range(2 + 5):  # past the skip link and the program's name, to the last part
+    shown(page, "/#/posts")
+    for _ in range(3 + 6):  # past the skip link, the program's name and the blogs, to the last part
         page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent.trim()") == "Score"
+    assert page.evaluate("document.activeElement.textContent.trim()") == "Settings"
     page.keyboard.press("Enter")
-    page.wait_for_selector(".page.score")
+    page.wait_for_selector(".page.settings")
     assert page.evaluate("document.activeElement.tagName") == "H1"  # where reading goes on
 
 
 def test_the_keys_are_listed_and_the_list_lets_go(page: "Page") -> None:
-    shown(page, "/#/corpus/posts")
+    shown(page, "/#/posts")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog")
     assert "Find a post by title" in keys.inner_text()
     page.keyboard.press("2")  # meant for the list, not for the page behind it
     page.keyboard.press("Escape")
     assert keys.count() == 0
-    assert page.url.endswith("/#/corpus/posts")
+    assert page.url.endswith("/#/posts")
 
 
 def test_single_keys_can_be_switched_off(page: "Page") -> None:
-    shown(page, "/#/corpus/posts")
+    shown(page, "/#/posts")
     page.locator("#keys").click()
     page.get_by_label("Single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("3")
     page.keyboard.press("?")
-    assert page.url.endswith("/#/corpus/posts")
+    assert page.url.endswith("/#/posts")
     assert page.get_by_role("dialog").count() == 0
     page.reload()  # the browser remembers it
     page.wait_for_selector("h1")
     page.keyboard.press("3")
-    assert page.url.endswith("/#/corpus/posts")
+    assert page.url.endswith("/#/posts")
 
 
 def test_escape_leaves_a_field(page: "Page") -> None:
-    for address, label in (("/#/ask", "Your question"), ("/#/write", "Beginning")):
+    for address, label in (("/#/ask", "Your question"), ("/#/write", "Your text")):
         shown(page, address)
         page.get_by_label(label).focus()
         page.keyboard.press("Escape")
@@ -128,18 +128,18 @@ def test_escape_leaves_a_field(page: "Page") -> None:
 
 
 def test_while_one_types_keys_are_letters(page: "Page") -> None:
-    shown(page, "/#/corpus/posts")
+    shown(page, "/#/posts")
     page.keyboard.press("f")
     page.keyboard.type("2t?")
     assert page.get_by_label("Title").input_value() == "2t?"
-    assert "/#/corpus/posts" in page.url
+    assert "/#/posts" in page.url
     assert page.get_by_role("dialog").count() == 0
 
 
 def test_colours_are_the_systems_until_one_chooses(browser: "Browser", site: Site) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     for page in opened(browser, site, dark=True):
-        shown(page, "/#/corpus")
+        shown(page, "/#/posts")
         dark = page.evaluate(ground)
         page.keyboard.press("t")
         light = page.evaluate(ground)
@@ -158,7 +158,7 @@ def test_colours_are_the_systems_until_one_chooses(browser: "Browser", site: Sit
 def test_an_address_that_is_none_says_so(page: "Page") -> None:
     page.goto("/#/nowhere")
     assert "no page nowhere" in page.get_by_role("alert").inner_text()
-    page.goto("/#/corpus/%zz%")  # a lone percent sign is no mistake of ours
+    page.goto("/#/posts/%zz%")  # a lone percent sign is no mistake of ours
     page.wait_for_selector("h1")
 
 
@@ -166,11 +166,11 @@ def test_a_server_that_is_gone_is_told_in_a_sentence_and_can_be_asked_again(
     page: "Page", expected: list[str]
 ) -> None:
     expected.append("Failed to load resource")
-    page.route("**/api/corpus", lambda route: route.abort())
-    page.goto("/#/corpus")
+    page.route("**/api/corpus/facets", lambda route: route.abort())
+    page.goto("/#/posts")
     told = page.get_by_role("alert")
     assert "the server does not answer" in told.inner_text().lower()
-    page.unroute("**/api/corpus")
+    page.unroute("**/api/corpus/facets")
     told.get_by_role("button", name="Try again").click()
     page.wait_for_selector("h1")
 
@@ -178,8 +178,8 @@ def test_a_server_that_is_gone_is_told_in_a_sentence_and_can_be_asked_again(
 def test_an_error_of_the_server_keeps_its_hint(page: "Page", expected: list[str]) -> None:
     expected.append("Failed to load resource")
     said = '{"error": {"message": "the disk is full", "hint": "make room"}}'
-    page.route("**/api/corpus", lambda route: route.fulfill(status=507, body=said))
-    page.goto("/#/corpus")
+    page.route("**/api/corpus/facets", lambda route: route.fulfill(status=507, body=said))
+    page.goto("/#/posts")
     told = page.get_by_role("alert").inner_text()
     assert "The disk is full." in told
     assert "Make room." in told
@@ -201,14 +201,14 @@ def test_a_part_that_cannot_be_loaded_says_that_the_server_is_gone(
     page: "Page", expected: list[str]
 ) -> None:
     expected.append("Failed to load resource")
-    shown(page, "/#/corpus")
-    page.route("**/score.js", lambda route: route.abort())
-    page.goto("/#/score")
+    shown(page, "/#/posts")
+    page.route("**/models.js", lambda route: route.abort())
+    page.goto("/#/models")
     text = page.get_by_role("alert").inner_text()
     assert "The server does not answer." in text
-    assert page.get_by_role("alert").locator("code").inner_text() == "ownwords serve"
+    assert page.get_by_role("alert").locator("code").inner_text() == "ownwords"
 
 
 def test_a_short_page_is_not_taller_than_the_window(empty_page: "Page") -> None:
-    shown(empty_page, "/#/train")
+    shown(empty_page, "/#/write")
     assert empty_page.evaluate("document.documentElement.scrollHeight - innerHeight") == 0

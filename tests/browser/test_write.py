@@ -1,91 +1,136 @@
-"""Write in a real browser: two texts at once, by keys alone, and where they may come from."""
+"""Write in a real browser: a text in turns, two models beside each other, and what is saved."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import openai_server
 from browser.looking import shown, until
-from browser.site import Site, opened, served, workspace
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from browser.site import Site, opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
-DONE = """document.querySelector('.written')
-  && [...document.querySelectorAll('.written')].every((one) => one.ariaBusy === 'false')"""
+DONE = "document.querySelector('.first .below')?.textContent !== ''"
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The sample blog with a tiny model of its own beside the base in the box."""
-    folder: Path = tmp_path_factory.mktemp("two")
-    place = workspace(folder)
-    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
-    yield from served(place)
-
-
-@pytest.fixture
-def page(browser: "Browser", two: Site, expected: list[str]) -> "Iterator[Page]":
-    yield from opened(browser, two, expected)
-
-
-def texts(page: "Page") -> list[str]:
-    return [one.text_content() or "" for one in page.locator(".written .text").all()]
+def text(page: "Page") -> str:
+    return page.get_by_label("Your text").input_value()
 
 
 def set_length(page: "Page", tokens: int) -> None:
     page.get_by_label("Length").fill(str(tokens))
 
 
-def test_both_models_write_at_once_with_the_same_luck(page: "Page") -> None:
+def write(page: "Page", label: str = "Write") -> None:
+    page.get_by_role("button", name=label, exact=True).click()
+    until(page, DONE)
+
+
+def test_it_continues_tries_again_and_takes_back(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
-    page.get_by_label("Beginning").fill("The rain <b>gauge</b>")
+    page.get_by_label("Your text").fill("The rain <b>gauge</b>")
+    page.get_by_text("More", exact=True).click()
     page.get_by_label("Seed").fill("11")
+    write(page)
+    first = text(page)
+    assert first.startswith("The rain <b>gauge</b>")
+    assert len(first) > 30
+    assert "seed 11" in page.locator(".first .below").inner_text()
+    write(page, "Try again")
+    assert text(page) == first  # the same seed, the same text
+    page.get_by_role("button", name="Remove it").click()
+    assert text(page) == "The rain <b>gauge</b>"
+    write(page)
+    write(page, "Continue")
+    assert text(page).startswith(first)
+    assert len(text(page)) > len(first)
+
+
+def test_a_change_by_hand_is_never_taken_back(page: "Page") -> None:
+    shown(page, "/#/write")
+    set_length(page, 50)
+    write(page)
+    page.get_by_label("Your text").press_sequentially(" mine")
+    assert page.get_by_role("button", name="Try again").is_hidden()
+    assert page.get_by_role("button", name="Remove it").is_hidden()
+
+
+def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
+    shown(page, "/#/write")
+    set_length(page, 50)
+    page.get_by_label("Your text").fill("A zeppelin over the <i>harbour</i>")
+    write(page)
+    page.wait_for_url("**/#/write/*")
+    kept = text(page)
+    page.reload()
+    until(page, "document.querySelector('.manuscript')?.value.includes('zeppelin')")
+    assert text(page) == kept
+    page.get_by_role("button", name="New text").click()
+    until(page, "document.querySelector('.manuscript')?.value === ''")
+    page.get_by_text("Saved texts").click()
+    page.get_by_label("Search saved texts").fill("zeppelin")
+    until(page, "document.querySelectorAll('.saved > li').length === 1")
+    assert page.locator(".saved i").count() == 0
+    with page.expect_download() as download:
+        page.locator(".saved").get_by_role("link", name="Download").click()
+    assert kept.split()[-1] in download.value.path().read_text("utf-8")
+    page.locator(".saved").get_by_role("button", name="Delete").click()
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    until(page, "document.querySelectorAll('.saved > li').length === 0")
+
+
+def test_two_models_write_the_same_beginning(page: "Page") -> None:
+    shown(page, "/#/write")
+    set_length(page, 50)
+    page.get_by_label("Compare with").select_option(index=2)
+    page.get_by_label("Your text").fill("The harbour")
     page.get_by_role("button", name="Write", exact=True).click()
-    until(page, DONE)
-    first = texts(page)
-    assert len(first) == 2
-    assert all(one.startswith("The rain <b>gauge</b>") and len(one) > 30 for one in first)
-    assert page.locator(".written b").count() == 0
-    seeds = [one.inner_text() for one in page.locator(".written header .quiet").all()]
-    assert seeds == ["seed 11", "seed 11"]
-    assert re.search(r"5\d? tokens in", page.locator(".written .below").first.inner_text())
+    until(page, "document.querySelectorAll('.below:not(:empty)').length === 2")
+    left, right = page.locator(".manuscript"), page.locator(".written .text")
+    assert right.inner_text().startswith("The harbour")
+    boxes = left.bounding_box(), right.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    page.get_by_label("Compare with").select_option("")
+
+
+def test_nothing_moves_sideways_while_text_comes(page: "Page") -> None:
+    shown(page, "/#/write")
+    set_length(page, 1000)
+    page.get_by_label("Compare with").select_option(index=2)
+    place = "JSON.stringify(['.manuscript', '.writing aside'].map((one) => {"
+    place += " const box = document.querySelector(one).getBoundingClientRect();"
+    place += " return [box.left, box.width, box.top + scrollY]; }))"
     page.get_by_role("button", name="Write", exact=True).click()
+    until(page, "document.querySelector('.written .text')?.textContent.length > 20")
+    before = page.evaluate(place)
+    length = len(text(page))
+    until(page, f"document.querySelector('.manuscript').value.length > {length + 40}")
+    assert page.evaluate(place) == before
+    page.keyboard.press("Escape")
     until(page, DONE)
-    assert texts(page) == first
+    page.get_by_label("Compare with").select_option("")
 
 
 def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     shown(page, "/#/write")
-    page.get_by_label("Beginning").focus()
     set_length(page, 1000)
-    page.get_by_label("Temperature").fill("1.5")
-    page.get_by_label("Beginning").focus()
+    page.get_by_label("Your text").focus()
     page.keyboard.type("It rained")
     page.keyboard.press("Control+Enter")
-    until(page, "document.querySelectorAll('.written').length === 2")
+    until(page, "document.querySelector('.manuscript').value.length > 'It rained'.length")
     page.keyboard.press("Escape")
     until(page, DONE)
-    # What was written so far stays; so it does when the reader comes back from elsewhere.
-    kept = texts(page)
-    page.keyboard.press("Escape")
-    page.locator("h1").click()
-    page.keyboard.press("1")
-    page.wait_for_selector(".page.corpus h1")
-    page.keyboard.press("3")
-    until(page, "document.querySelectorAll('.written').length === 2")
-    assert texts(page) == kept
+    assert text(page).startswith("It rained")
     # Begun, and left: the server stops writing.
-    page.get_by_role("button", name="Write", exact=True).click()
-    page.keyboard.press("1")
-    page.wait_for_selector(".page.corpus h1")
+    page.get_by_role("button", name="Continue", exact=True).click()
+    page.locator("#parts").get_by_text("Posts").click()
+    page.wait_for_selector(".page.posts h1")
     for _ in range(50):
         said = page.request.get("/metrics").text()
         busy = re.findall(r"^ownwords_\w*(?:running|waiting)\w*\{[^}]*\} (\d+)", said, re.MULTILINE)
@@ -96,30 +141,17 @@ def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
         raise AssertionError(said)
 
 
-def test_one_column_where_the_base_is_not_wanted(page: "Page") -> None:
-    shown(page, "/#/write")
-    set_length(page, 50)
-    page.get_by_label("Compare with the base").uncheck()
-    page.get_by_role("button", name="Write", exact=True).click()
-    until(page, DONE)
-    assert len(texts(page)) == 1
-    page.get_by_label("Compare with the base").check()
-
-
 def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
-    page.get_by_label("Compare with the base").uncheck()
-    page.get_by_role("button", name="Write", exact=True).click()
-    until(page, DONE)
+    write(page)
     # The noise of a tiny model comes from nowhere: the page is given words of a post in its place.
-    words = "the kettle has its limescale"
     found = page.request.post(
         "/api/write/origins",
         data={"text": "five inches of copper and a tube"},
         headers={"X-Ownwords": "1", "Origin": page.url.split("/#")[0]},
     ).json()
-    assert found["nearest"], words
+    assert found["nearest"]
     page.route("**/api/write/origins", lambda route: route.fulfill(json=found))
     page.get_by_role("button", name="Where did this come from?").click()
     page.wait_for_selector(".origins")
@@ -129,19 +161,15 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
     page.wait_for_selector("article.reading")
     assert title in page.locator("h1").inner_text()
     page.wait_for_selector("article mark")
-    page.go_back()
-    until(page, "document.querySelectorAll('.written').length === 1")
-    page.get_by_label("Compare with the base").check()
 
 
-def test_without_an_own_model_the_base_writes_alone(
-    browser: "Browser", site: Site, expected: list[str]
+def test_without_an_own_model_the_base_writes_and_says_so(
+    browser: "Browser", own_site: Site, expected: list[str]
 ) -> None:
-    for page in opened(browser, site, expected):
+    for page in opened(browser, own_site, expected):
         shown(page, "/#/write")
         assert page.locator("h1").inner_text() == "Not in your voice yet"
         set_length(page, 50)
-        page.get_by_label("Beginning").fill("The harbour")
-        page.get_by_role("button", name="Write", exact=True).click()
-        until(page, DONE)
-        assert len(texts(page)) == 1
+        page.get_by_label("Your text").fill("The harbour")
+        write(page)
+        assert len(text(page)) > len("The harbour")

@@ -1,19 +1,21 @@
-// Ask: questions to the archive, with answers whose citations link to their posts.
+// Ask: questions to the archive, with answers whose citations link to their posts; conversations are saved.
 
-import { address, announce, setTitle, get, go, remember, remembered, shortcut, stream } from "/app.js";
-import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, quote, row, sentence, statement, tag, textarea, title } from "/components.js";
+import { address, go, setTitle, shortcut } from "/app.js";
+import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, row, sentence, statement, tag, textarea, title } from "/components.js";
+import { announce, remember, remembered } from "/messages.js";
+import { get, stream } from "/server.js";
+import { savedList, saver } from "/texts.js";
 
 const NO_MODEL = "none";
 const ANSWERER = "answerer"; // the name under which the choice is remembered
 const AT_ONCE = 4; // passages; more are unfolded
 const WHOSE = { quoted: "a quotation, not your words", other: "not your words" };
-// The conversation stays while other pages are open; it is gone when the tab is closed.
-const state = { turns: [], backend: null, number: 0 };
 
-export async function show(element, { query }) {
-  const [offer, facets] = await Promise.all([get("/api/ask"), get("/api/corpus/facets").catch(() => null)]);
+export async function show(element, { path, query }) {
+  const id = path[0] ?? "";
+  const [offer, facets, saved] = await Promise.all([get("/api/ask"), get("/api/corpus/facets").catch(() => null), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const years = (facets?.years ?? []).map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
-  const page = pageOf(element, offer, years);
+  const page = pageOf(element, offer, years, saved);
   shortcut("/", "To the question", page.focus);
   shortcut("Escape", "Stop the answer", page.stop, { whileTyping: true });
   const asked = query.get("q");
@@ -24,43 +26,49 @@ export async function show(element, { query }) {
   return page.leave;
 }
 
-function pageOf(element, offer, years) {
-  let answering = null;
-  const talk = el("div", { class: "talk" });
+function pageOf(element, offer, years, saved) {
+  const turns = turnsOf(saved);
+  let answering = null, backend = remembered(ANSWERER), context = "", isLeft = false;
+  const talk = el("div", { class: "talk" }), head = el("div"), who = el("div", { class: "who" }), following = el("div", { class: "following" });
   const question = textarea({ rows: "2", dir: "auto", "aria-label": "Your question", placeholder: "What did I say about backups?" });
   const send = button("Ask", null, { kind: "primary", icon: "ask", type: "submit" });
   const end = button("Stop", stop, { icon: "stop" });
+  const anew = button("New conversation", () => go(address("ask")), { kind: "small" });
+  const list = savedList("conversation", "ask", "Saved conversations");
+  const saving = saver(saved?.id ?? "", (result) => {
+    if (isLeft) return;
+    go(address("ask", [result.id]), { replace: true, quietly: true });
+    list.mark(result.id);
+  });
   end.hidden = true;
-  const clear = button("Clear", reset, { kind: "small" });
-  const who = el("div", { class: "who" });
-  const form = el("form", { class: "question", on: { submit: (event) => { event.preventDefault(); put(question.value); } } },
-    question, row(send, end, who, clear));
+  const form = el("form", { class: "question", on: { submit: (event) => { event.preventDefault(); put(question.value); } } }, following, question, row(send, end, anew), who);
   question.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     put(question.value);
   });
-
-  const head = el("div");
-  add(element, head, talk, form);
+  add(element, head, list, talk, form);
   writers(offer);
   draw();
+  list.mark(saved?.id ?? "");
 
   function writers(result) {
     const known = [NO_MODEL, ...result.endpoints.map((item) => item.name), ...result.own.map((item) => item.name)];
-    state.backend ??= remembered(ANSWERER);
-    if (!known.includes(state.backend)) state.backend = NO_MODEL; // nothing is sent to a model that was not chosen
+    if (!known.includes(backend)) backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
-    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.backend = choose.value; remember(ANSWERER, choose.value); hint(); } } },
+    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { backend = choose.value; remember(ANSWERER, backend); say(); } } },
       option(NO_MODEL, "No model: show the passages"),
       result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
       result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
-    choose.value = state.backend;
-    const wording = el("span", { class: "quiet" });
-    const hint = () => {
-      wording.textContent = state.backend.startsWith("own:") ? "A small model writes in your voice, but seldom answers." : result.endpoints.length ? (state.backend === NO_MODEL ? "Choose a model to have answers in words; it then reads the passages." : "") : "Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
+    choose.value = backend;
+    const wording = el("span", { class: "quiet", role: "status" });
+    const say = () => {
+      const to = result.endpoints.find((item) => item.name === backend);
+      if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? "You see the passages. Choose a model to have answers in words." : "You see the passages. Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
+      else if (to) wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.${to.is_fit ? "" : " It is small: it seldom answers well."}`;
+      else wording.textContent = "Your own model puts the answer into words, here. A small model writes in your voice, but seldom answers.";
     };
-    hint();
+    say();
     const again = button("Look again", async () => {
       again.disabled = true;
       try {
@@ -74,26 +82,37 @@ function pageOf(element, offer, years) {
   }
 
   function draw() {
-    fill(head, masthead({ kicker: "Ask", heading: "What did I write?", lede: state.turns.length ? "" : "Ask your archive. Every answer quotes a post that you can open." }));
-    fill(talk, state.turns.length ? null : examples(), state.turns.map(drawn));
-    clear.hidden = !state.turns.length;
+    fill(head, masthead({ heading: saved ? title(saved.title) : "What did I write?", lede: turns.length ? "" : "Ask your archive. Every answer quotes a post that you can open." }));
+    fill(talk, turns.length ? turns.map((turn) => drawn(turn, followUp)) : examples());
+    anew.hidden = !turns.length;
   }
 
   function examples() {
     const some = ["What did I say about …?", "When did I first write about …?", years.length ? `How many posts are there from ${years.at(-1)}?` : "How many posts are there?"];
-    return el("div", { class: "examples" }, quiet("Each question stands for itself. For example:"),
-      el("ul", {}, some.map((text) => el("li", {}, button(text, () => { question.value = text; question.focus(); const at = text.indexOf("…"); if (at >= 0) question.setSelectionRange(at, at + 1); }, { kind: "small" })))));
+    return el("div", { class: "examples" }, quiet("For example:"), el("ul", {}, some.map((text) => el("li", {}, button(text, () => {
+      question.value = text;
+      question.focus();
+      const at = text.indexOf("…");
+      if (at >= 0) question.setSelectionRange(at, at + 1);
+    }, { kind: "small" })))));
+  }
+
+  /** The next question follows on from this one: both are searched for. */
+  function followUp(turn) {
+    context = turn?.searched ?? "";
+    fill(following, context ? [quiet("Follows on from “", el("bdi", {}, turn.question), "”"), button("Ask on its own", () => { followUp(null); question.focus(); }, { kind: "small" })] : null);
+    if (turn) question.focus();
   }
 
   async function put(text) {
     const asked = text.trim();
     if (!asked || answering) return;
     question.value = "";
-    const turn = { id: (state.number += 1), question: asked, passages: null, text: "", answer: null, problem: null, isStopped: false, backend: state.backend };
-    const isFirst = !state.turns.length;
-    state.turns.push(turn);
-    if (isFirst) draw();
-    else add(talk, drawn(turn));
+    const turn = newTurn(turns.length + 1, asked, context ? `${context} ${asked}` : asked);
+    followUp(null);
+    turns.push(turn);
+    if (turns.length === 1) draw();
+    else add(talk, drawn(turn, followUp));
     turn.node.scrollIntoView({ block: "start" });
     setTitle(asked.slice(0, 60));
     const ends = (answering = new AbortController());
@@ -101,7 +120,7 @@ function pageOf(element, offer, years) {
     end.hidden = false;
     announce("Searching");
     try {
-      for await (const { event, data } of stream("/api/ask", { question: asked, backend: turn.backend }, { signal: ends.signal })) {
+      for await (const { event, data } of stream("/api/ask", { question: turn.searched, backend }, { signal: ends.signal })) {
         if (event === "passages") turn.passages = data;
         else if (event === "text") turn.text += data;
         else if (event === "answer") turn.answer = data;
@@ -114,9 +133,12 @@ function pageOf(element, offer, years) {
       else turn.problem = error;
     }
     answering = null;
+    if (turn.answer) saving.save({ kind: "conversation", messages: turns.flatMap(messages) });
+    saving.flush();
+    if (isLeft) return;
     send.disabled = false;
     end.hidden = true;
-    clear.hidden = false;
+    anew.hidden = false;
     turn.draw();
     announce(announcement(turn));
   }
@@ -127,22 +149,33 @@ function pageOf(element, offer, years) {
     return true;
   }
 
-  function reset() {
-    stop();
-    state.turns = [];
-    draw();
-    question.focus();
-  }
-
-  return { put, stop, focus: () => question.focus(), leave() { stop(); for (const turn of state.turns) turn.draw = () => {}; } };
+  return { put, stop, focus: () => question.focus(), leave() { isLeft = true; stop(); saving.flush(); for (const turn of turns) turn.draw = () => {}; } };
 }
 
-function drawn(turn) {
+const newTurn = (id, question, searched) => ({ id, question, searched, passages: null, text: "", answer: null, problem: null, isStopped: false });
+
+/** A turn as it is saved; where no model answered, the best passages stand for the answer. */
+function messages({ question, answer }) {
+  if (!answer) return [];
+  const shown = answer.citations.length || answer.answer ? answer.citations : answer.passages.slice(0, AT_ONCE).map((item, i) => ({ ...item, number: i + 1, quote: best(item), text: undefined, matching: undefined }));
+  return [{ role: "user", text: question }, { role: "assistant", text: answer.answer || answer.why, model: answer.model, citations: shown }];
+}
+
+function turnsOf(saved) {
+  const turns = [];
+  for (const { role, text, model = "", citations: cited = [] } of saved?.messages ?? []) {
+    if (role === "user") turns.push(newTurn(turns.length + 1, text, text));
+    else if (turns.length) turns.at(-1).answer = { answer: text, citations: cited, model, why: "", notes: [], nearest: [], passages: [], refused: false };
+  }
+  return turns;
+}
+
+function drawn(turn, followUp) {
   const inside = el("div", { class: "answer" });
   turn.node = el("article", { class: "turn", "aria-label": `Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), inside);
   turn.draw = () => {
     inside.setAttribute("aria-busy", String(!turn.answer && !turn.problem && !turn.isStopped));
-    fill(inside, parts(turn));
+    fill(inside, parts(turn), turn.answer && !turn.answer.refused ? row(button("Ask a follow-up", () => followUp(turn), { kind: "small" })) : null);
   };
   turn.draw();
   return turn.node;
@@ -225,7 +258,7 @@ function marked(text, marks) {
 
 const best = (item) => item.matching?.[0] ?? item.text.split("\n").map((line) => line.replace(/^> ?/, "")).find((line) => line.trim()) ?? "";
 const dated = (date) => (date ? el("span", { class: "quiet" }, ` ${day(date)}`) : null);
-const postLink = (item, words) => (item.document ? link(address("corpus", ["post", item.document], { quote: words.slice(0, 400) }), title(item.title)) : title(item.title));
+const postLink = (item, words) => (item.document ? link(address("posts", ["post", item.document], { quote: words.slice(0, 400) }), title(item.title)) : title(item.title));
 
 function announcement(turn) {
   if (turn.problem) return sentence(turn.problem.message);

@@ -72,6 +72,18 @@ export function section(heading, ...body) {
     el("h2", { id }, heading), el("div", { class: "body" }, ...body));
 }
 
+/** A long page with a list of its sections beside it, which follows the reader; on small screens it is folded. */
+export function contents(...body) {
+  const page = el("div", { class: "long" }, ...body), heads = [...page.querySelectorAll(".part > h2")];
+  const list = folded("On this page", el("ul", {}, heads.map((head) => el("li", {}, el("button", { type: "button", class: "plain", on: { click: () => {
+    head.setAttribute("tabindex", "-1");
+    head.scrollIntoView({ block: "start" });
+    head.focus({ preventScroll: true });
+  } } }, head.textContent)))));
+  page.insertBefore(el("nav", { class: "contents", "aria-label": "On this page" }, list), page.querySelector(".part"));
+  return page;
+}
+
 export const card = (...children) => el("div", { class: "card" }, ...children);
 export const row = (...children) => el("div", { class: "row" }, ...children);
 export const statement = (...children) => el("p", { class: "statement" }, ...children);
@@ -111,19 +123,21 @@ export function empty(heading, wording, ...actions) {
   return el("div", { class: "empty" }, el("h2", {}, heading), p(wording), actions.length ? el("div", { class: "row" }, ...actions) : null);
 }
 
-/** A command to type, with a button that copies it. */
-export function command(text) {
+/** Something to copy: a command, an address, or a key, which is covered until it is wanted. */
+export function command(text, { isSecret = false } = {}) {
+  const code = el("code", { tabindex: "0" }, isSecret ? "•".repeat(12) : text);
   const copy = button("Copy", async () => {
     try {
       await navigator.clipboard.writeText(text);
       copy.textContent = "Copied";
     } catch {
+      code.textContent = text;
       getSelection().selectAllChildren(code);
       copy.textContent = "Selected";
     }
   }, { kind: "small" });
-  const code = el("code", {}, text);
-  return el("div", { class: "command" }, code, copy);
+  const show = isSecret ? button("Show", () => { code.textContent = text; show.remove(); }, { kind: "small" }) : null;
+  return el("div", { class: "command" }, code, show, copy);
 }
 
 /** An error as one sentence, and what to do about it. */
@@ -149,8 +163,8 @@ export function bar(label, share = null) {
 // ---- controls ---------------------------------------------------------------------------------
 
 /** `kind`: "", "primary", "small", "plain", "danger". */
-export function button(label, run, { kind = "", icon: name = "", title: hint = "", type = "button", disabled = false } = {}) {
-  return el("button", { type, class: kind, title: hint || null, disabled, on: run ? { click: run } : {} },
+export function button(label, run, { kind = "", icon: name = "", label: spoken = "", type = "button", disabled = false } = {}) {
+  return el("button", { type, class: kind, "aria-label": spoken || null, disabled, on: run ? { click: run } : {} },
     name ? icon(name) : null, label);
 }
 
@@ -247,8 +261,17 @@ export function duration(seconds) {
   const minutes = Math.round(seconds / 60);
   return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
+/** A time since 1970, as "14:03:22", or as "9 Mar, 14:03". */
+export const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const when = (time) => new Date(time * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+/** 22.5 million; 3 figures. */
+export const compact = (n) => (n >= 1e9 ? `${figures(n / 1e9)} billion` : n >= 1e6 ? `${figures(n / 1e6)} million` : count(n));
+export const figures = (n, most = 3) => Number(n.toPrecision(most)).toLocaleString("en");
+/** The non-empty lines of a text. */
+export const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
 /** With a capital first and a full stop last. */
 export function sentence(text) {
   const line = String(text ?? "").trim();
-  return line && line[0].toUpperCase() + line.slice(1) + (/[.!?…]$/.test(line) ? "" : ".");
+  const isName = /^\S*[./\\_]\S/.test(line); // a file's: its letters stay
+  return line && (isName ? line[0] : line[0].toUpperCase()) + line.slice(1) + (/[.!?…]$/.test(line) ? "" : ".");
 }

@@ -1,8 +1,10 @@
 // Decisions about posts that stand out: which ones to train on.
 
-import { announce, setTitle, get, post, toast } from "/app.js";
-import { button, choice, command, count, el, fill, loading, masthead, p, percent, quiet, tag } from "/components.js";
-import { postLink } from "/corpus.js";
+import { address, setTitle } from "/app.js";
+import { announce, toast } from "/messages.js";
+import { get, post } from "/server.js";
+import { button, choice, count, el, fill, link, loading, masthead, p, percent, quiet, tag } from "/components.js";
+import { postLink } from "/posts.js";
 
 const DECISIONS = [["keep", "Keep"], ["cap", "Cap"], ["leave out", "Leave out"]];
 const MEANS = [["Keep", "train on all of it."], ["Cap", "train on its beginning, so that it does not outweigh the others."],
@@ -27,12 +29,12 @@ function head(row) {
 }
 
 /** Changes that wait for the next training. */
-function pending({ pending: waiting, words_now: now, words_then: then, command: wording }) {
+function pending({ pending: waiting, words_now: now, words_then: then }) {
   if (!waiting) return el("div", { class: "pending", role: "status" });
   const words = now === then ? `${count(now, "word")}, as before` : `${count(then, "word")} instead of ${count(now)}`;
   return el("div", { class: "pending card", role: "status" },
     p(el("strong", {}, `${count(waiting, "change")} ${waiting === 1 ? "takes" : "take"} effect at the next training. `), `It uses ${words}.`),
-    quiet("Start it under Train, or read your posts again:"), wording ? command(wording) : null);
+    link(address("home"), "Make a new model"));
 }
 
 /** The control for one post: what is chosen, by whom, and its effect. */

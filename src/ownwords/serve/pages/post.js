@@ -1,8 +1,10 @@
 // One post: its text, whose words they are, and whether it is used for training.
 
-import { address, announce, setTitle, get, go, shortcut, toast } from "/app.js";
+import { address, go, setTitle, shortcut } from "/app.js";
+import { announce, toast } from "/messages.js";
+import { get } from "/server.js";
 import { add, count, day, el, fill, icon, link, loading, masthead, outward, percent, problem, quiet, tag, title } from "/components.js";
-import { postAddress, postLink } from "/corpus.js";
+import { postAddress, postLink } from "/posts.js";
 import { decider } from "/decisions.js";
 
 const LABELS = { quoted: "Quoted", code: "Code", table: "Table", machine: "A machine's output" };
@@ -52,7 +54,7 @@ function aside(result, id) {
       fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} of them yours` : ""),
       fact("Share", `${percent(line.share)} of your words`),
       line.split ? fact("Split", { train: "training", validation: "validation: decides when training stops", test: "test: never trained on" }[line.split] ?? line.split) : null,
-      line.tags.length ? fact("Tags", line.tags.map((item, i) => [i ? ", " : "", link(address("corpus", ["posts"], { tag: item }), item)])) : null,
+      line.tags.length ? fact("Tags", line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)])) : null,
       /^https?:/i.test(line.url) ? fact("On the web", outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
       findings.twins.length ? fact("Repeated in", findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${item.shared})`))) : null,
       findings.unlike ? fact("Unlike the rest", findings.unlike) : null),

@@ -1,19 +1,44 @@
-// All posts as rows, a page at a time, and the search.
+// Posts: all of them as rows, a page at a time; the search; and the ways to decisions and the report.
 
-import { address, announce, setTitle, get, go, shortcut } from "/app.js";
-import { button, count, day, el, empty, field, fill, input, loading, masthead, p, percent, problem, quiet, quote, select, table, tag } from "/components.js";
+import { address, go, setTitle, shortcut } from "/app.js";
+import { announce } from "/messages.js";
+import { get, load } from "/server.js";
+import { add, button, count, day, el, empty, field, fill, input, link, loading, masthead, p, percent, problem, quiet, quote, select, table, tabs, tag, title } from "/components.js";
 import { shareLine } from "/charts.js";
-import { postLink } from "/corpus.js";
+
+const TABS = { "": ["All posts", () => ({ show: list })], search: ["Search", () => ({ show: search })], decisions: ["Decisions", async () => ({ show: (await load("/decisions.js")).decisions })],
+  report: ["The report", async () => ({ show: (await load("/report.js")).report })], post: ["", async () => ({ show: (await load("/post.js")).post })] };
+
+/** The address of a post. */
+export const postAddress = (id, query = {}) => address("posts", ["post", id], query);
+export const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
+
+export async function show(element, where) {
+  const tab = TABS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
+  const body = el("div", { class: "tab-body" });
+  const entries = Object.entries(TABS).filter(([, [wording]]) => wording).map(([name, [wording]]) => [name, wording, address("posts", name ? [name] : [])]);
+  add(element, tabs("Posts", entries, tab === "post" ? "" : tab), body);
+  shortcut("/", "Search your posts", () => go(address("posts", ["search"])));
+  try {
+    return await (await TABS[tab][1]()).show(body, where);
+  } catch (error) {
+    if (error.status !== 404 || tab === "post") throw error;
+    fill(body, nothingYet());
+    return undefined;
+  }
+}
+
+const nothingYet = () => [masthead({ heading: "Posts" }), empty("No posts read yet", "Here you will find all your posts, search them, and decide which ones to train on.", el("a", { class: "button primary", href: address("home") }, "Choose your blog"))];
 
 const PAGE = 50;
 const SORTS = [["date", "Date"], ["words", "Your words"], ["share", "Share of your words"], ["training_words", "Words for training"], ["title", "Title"]];
 const SAID = { keep: "Kept", cap: "Capped", "leave out": "Left out", train: "Training", validation: "Validation", test: "Test", post: "Posts", page: "Pages",
   dominant: "Outweighs the others", unlike: "Different style", dump: "Machine output", duplicate: "Shares text", none: "No date" };
 
-export async function posts(body, where) {
+async function list(body, where) {
   setTitle("Posts");
   const asked = Object.fromEntries(where.query);
-  const list = el("div", { class: "posts" }, loading("Reading"));
+  const rows = el("div", { class: "posts" }, loading("Reading"));
   const result = await get("/api/corpus/facets");
   let waiting = null, newest = 0;
 
@@ -32,12 +57,12 @@ export async function posts(body, where) {
   fill(body, masthead({ heading: "Posts" }),
     el("form", { class: "filters", role: "search", "aria-label": "Which posts", on: { submit: (event) => event.preventDefault() } }, field("Title", box), option("year", "Year", result.years), option("tag", "Tag", result.tags),
       option("decision", "Decision", result.decisions), option("split", "Split", result.splits), option("kind", "Kind", result.kinds), option("flag", "Stood out", result.flags)),
-    el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "Sort by"), sort, order)), list);
+    el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "Sort by"), sort, order)), rows);
 
   async function ask(change) {
     Object.assign(asked, change);
     for (const name of Object.keys(asked)) if (!asked[name]) delete asked[name];
-    go(address("corpus", ["posts"], asked), { quietly: true, replace: true });
+    go(address("posts", [], asked), { quietly: true, replace: true });
     await draw();
   }
 
@@ -49,15 +74,15 @@ export async function posts(body, where) {
       const page = await get("/api/corpus/posts", { ...asked, most: PAGE });
       if (mine !== newest) return;
       fill(summary, `${count(page.total, "post")}, ${count(page.own_words, "word")} of yours, ${count(page.training_words)} of them for training.`);
-      fill(list, ...drawn(page));
+      fill(rows, ...drawn(page));
       announce(count(page.total, "post"));
     } catch (error) {
-      if (mine === newest) fill(list, problem(error, draw));
+      if (mine === newest) fill(rows, problem(error, draw));
     }
   }
 
   function drawn(page) {
-    if (!page.total) return [empty("No post matches", "Remove a filter.", button("Show all", () => go(address("corpus", ["posts"]))))];
+    if (!page.total) return [empty("No post matches", "Remove a filter.", button("Show all", () => go(address("posts", []))))];
     const most = Math.max(...page.rows.map((item) => item.share)) || 1;
     const row = (item) => [el("div", {}, el("span", { class: "named" }, postLink(item.id, item.title)), item.decision !== "keep" || item.flagged ? [" ", tag(item.decided, item.decision === "keep" ? "" : "on")] : null,
       item.flagged ? el("span", { class: "quiet line-below" }, item.flagged) : null, shareLine(item.share / most, item.decision === "leave out" ? "k4" : "k1")),
@@ -68,7 +93,7 @@ export async function posts(body, where) {
   function turn(by, total) {
     const first = Number(asked.first ?? 0) + by * PAGE;
     if (first < 0 || first >= total) return;
-    ask({ first: first || "" }).then(() => list.scrollIntoView({ block: "start" }));
+    ask({ first: first || "" }).then(() => rows.scrollIntoView({ block: "start" }));
   }
 
   function pager({ first, total }) {
@@ -87,7 +112,7 @@ export async function posts(body, where) {
 const WHOSE = { quoted: "a quotation", other: "not your words" };
 const FOUND_BY = { title: "by title", phrase: "exact phrase", text: "by words", vectors: "by meaning" };
 
-export async function search(body, where) {
+async function search(body, where) {
   setTitle("Search");
   const list = el("div", { class: "found" });
   const box = input({ type: "search", placeholder: "A word, a phrase, a question", value: where.query.get("q") ?? "", "aria-label": "Search your posts", autofocus: true });
@@ -97,7 +122,7 @@ export async function search(body, where) {
     running?.abort();
     const mine = (running = new AbortController());
     const question = box.value.trim();
-    go(address("corpus", ["search"], { q: question }), { quietly: true, replace: true });
+    go(address("posts", ["search"], { q: question }), { quietly: true, replace: true });
     if (!question) return void fill(list, quiet("This searches all posts, also those that are not used for training. Drafts and deleted posts are not included."));
     const slow = setTimeout(() => fill(list, loading("Searching")), 250);
     try {
@@ -105,7 +130,8 @@ export async function search(body, where) {
       fill(list, ...drawn(result));
       announce(result.passages.length ? count(result.passages.length, "passage") : "Nothing found");
     } catch (error) {
-      if (!mine.signal.aborted) fill(list, problem(error, find));
+      if (error.status === 404) fill(body, nothingYet());
+      else if (!mine.signal.aborted) fill(list, problem(error, find));
     } finally {
       clearTimeout(slow);
     }

@@ -1,36 +1,32 @@
-// Score: the scorecard, which says how good the model is.
+// The scorecard: how good the current model is.
 
-import { address, setTitle, get, go } from "/app.js";
-import { answers, bullets, button, command, el, empty, fill, folded, loading, masthead, outward, p, quiet, section, statement, table, title, totals } from "/components.js";
+import { answers, bullets, button, contents, el, empty, fill, folded, lines, masthead, outward, p, quiet, quote, section, statement, table, title, totals } from "/components.js";
 import { gauges } from "/charts.js";
 
 const OPEN = 4; // samples that are not folded
 
-export async function show(element) {
-  const body = el("div");
-  fill(element, body);
-  fill(body, loading("Loading the scorecard"));
-  const result = await get("/api/score");
-  if (!result.card) return void fill(body, nothingYet(result));
+/** Draw a scorecard, or what there is instead; `measure` begins to score the model, if nothing does yet. */
+export function draw(body, result, measure) {
   const card = result.card;
-  setTitle("Score");
-  fill(body,
+  if (!card) {
+    const [heading, wording] = result.unreadable ? ["This scorecard was made by another version", "Score the model again; the model itself is as good as it was."]
+      : ["This model has not been scored yet", "How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes."];
+    return void fill(body, masthead({ heading: "Scorecard" }), empty(heading, wording, measure && button("Score it", measure, { kind: "primary" })));
+  }
+  fill(body, contents(
     masthead({ kicker: el("span", {}, title(card.name), ": how good your model is"), heading: card.sentence }),
     card.because.length ? el("ul", { class: "notes because" }, card.because.map((item) => el("li", {}, item))) : null,
     card.headline.length ? totals(card.headline) : null, quiet(card.about),
     samples(card.samples), foresight(card.prediction),
     part("Whether it sounds like you", card.voice), part("How fluent it is", card.fluency, examples(card.fluency.examples)),
     part("Whether it copies you", card.copying, runs(card.copying.runs)), dominant(card.dominant), making(card.training),
-    el("footer", { class: "colophon" }, quiet(card.measured, " The model: ", el("code", {}, card.model))));
-  if (card.is_bad) element.querySelector("h1").classList.add("bad");
+    el("footer", { class: "colophon" }, quiet(card.measured, " The model: ", el("code", {}, card.model)))));
+  if (card.is_bad) body.querySelector("h1").classList.add("bad");
+  return undefined;
 }
 
-function nothingYet({ has_model: hasModel, unreadable }) {
-  const train = button("Train a model", () => go(address("train")), { kind: "primary" });
-  if (unreadable) return [masthead({ heading: "Score" }), empty("This scorecard was made by another version", "Measure the model again; the model itself is as good as it was.", command("ownwords score"))];
-  if (hasModel) return [masthead({ heading: "Score" }), empty("The model has not been measured yet", "How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes.", command("ownwords score"))];
-  return [masthead({ heading: "Score" }), empty("There is no model yet", "Once you have trained one, this page says in plain words how good it is, compared with the model it started from.", train, command("ownwords make PATH"))];
-}
+/** The samples of a model without a scorecard. */
+export const samplesOf = (rows) => section("What it writes", rows.map((item) => quote(lines(item.text), { cite: item.beginning, class: "tuned" })));
 
 function samples({ how, rows }) {
   if (!rows.length) return null;

@@ -1,229 +1,220 @@
-// Write: text as it is generated, the base model beside it, and where it may come from.
+// Write: a text that you and your model write in turns, saved as it grows.
 
-import { address, announce, setTitle, get, post, shortcut, stream, toast } from "/app.js";
-import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, link, masthead, problem, quiet, quote, row,
+import { address, go, setTitle, shortcut } from "/app.js";
+import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
   select, sentence, slider, textarea, title } from "/components.js";
+import { announce, copy, toast } from "/messages.js";
+import { get, post, stream } from "/server.js";
+import { savedList, saver } from "/texts.js";
 
 const SEEDS = 1_000_000_000;
-// Texts stay while other pages are open; they are gone when the tab is closed.
-const state = { prompt: "", settings: null, columns: [] };
+const MOST_PROMPT = 20_000; // characters; more than any of our models reads
+// Settings stay while other pages are open.
+let settings = null;
 
-export async function show(element, { query }) {
-  const offer = await get("/api/write");
+export async function show(element, { path, query }) {
+  const id = path[0] ?? "";
+  const [offer, text] = await Promise.all([get("/api/write"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const isOwn = offer.models.some((item) => item.role === "tuned");
-  add(element, masthead({ kicker: "Write", heading: isOwn ? "In your voice" : "Not in your voice yet", follow: isOwn || !offer.models.length ? "" : "You have no model of your own, so the built-in one writes." }));
-  if (!isOwn && offer.models.length) add(element, el("p", {}, link(address("train"), "Train your own")));
+  add(element, masthead({ heading: text ? title(text.title) : isOwn ? "In your voice" : "Not in your voice yet", follow: isOwn || !offer.models.length ? "" : ["You have no model of your own, so the built-in one writes. ", link(address("home"), "Make your own"), "."] }));
   if (!offer.models.length) {
-    add(element, empty("No model yet", "Once you have trained one, it writes here.", link(address("train"), "Train one")));
+    add(element, empty("No model yet", "Once you have made one, it writes here.", el("a", { class: "button primary", href: address("home") }, "Make one")));
     return undefined;
   }
-  if (query.get("prompt")) state.prompt = query.get("prompt");
-  const page = pageOf(element, offer);
+  const page = pageOf(element, offer, text, query);
   shortcut("Ctrl+Enter", "Write", page.begin, { whileTyping: true });
   shortcut("Escape", "Stop writing", page.stop, { whileTyping: true });
   return page.leave;
 }
 
-function pageOf(element, offer) {
-  const tuned = offer.models.find((item) => item.role === "tuned") ?? offer.models[0];
-  const base = offer.models.find((item) => item.role === "base" && item.name !== tuned.name) ?? null;
-  const defaults = offer.defaults;
-  const set = (state.settings ??= { model: tuned.name, beside: Boolean(base), tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p",
-    min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
-  if (!offer.models.some((item) => item.name === set.model)) set.model = tuned.name;
-  let writing = [];
+function pageOf(element, offer, saved, query) {
+  const models = offer.models, known = (name) => models.some((item) => item.name === name);
+  const first = models.find((item) => item.role === "tuned") ?? models[0], defaults = offer.defaults;
+  const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p", min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
+  if (known(query.get("model"))) set.model = query.get("model");
+  if (query.has("beside")) set.beside = query.get("beside");
+  if (known(saved?.model)) set.model = saved.model;
+  if (!known(set.model)) set.model = first.name;
+  if (!known(set.beside)) set.beside = "";
+  let writing = null, last = null; // the stretch that was written last: {from, to, seed}
+  const saving = saver(saved?.id ?? "", (result) => {
+    if (location.hash !== address("write", [result.id])) go(address("write", [result.id]), { replace: true, quietly: true });
+    list.mark(result.id);
+  });
 
-  const prompt = textarea({ rows: "4", dir: "auto", spellcheck: "true", placeholder: "The trouble with backups" });
-  prompt.value = state.prompt;
-  prompt.addEventListener("input", () => { state.prompt = prompt.value; });
+  const text = textarea({ rows: "8", dir: "auto", spellcheck: "true", placeholder: "The trouble with backups", class: "manuscript" });
+  text.value = saved?.text ?? query.get("prompt") ?? "";
+  text.addEventListener("input", () => { store(); label(); });
+  const fits = CSS.supports("field-sizing", "content") ? () => {} : () => {
+    text.style.height = "auto";
+    text.style.height = `${text.scrollHeight + 2}px`;
+  };
   const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
-  const end = button("Stop", stop, { icon: "stop", disabled: true });
-  const again = button("Try again", () => begin(), {});
-  again.hidden = !state.columns.length;
-  const results = el("div", { class: "columns-of-text" });
+  const end = button("Stop", stop, { icon: "stop" });
+  const again = button("Try again", () => redo(), {});
+  const undo = button("Remove it", () => { cut(); store(); label(); text.focus(); }, {});
+  const below = el("div", { class: "below" }), second = el("div", { class: "second" });
+  const copying = button("Copy", () => copy(text.value), { kind: "small", icon: "copy" });
+  const sources = button("Where did this come from?", (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
+  const anew = button("New text", () => saving.flush().then(() => go(address("write"))), { kind: "small" });
+  const list = savedList("text", "write", "Saved texts");
 
-  // Beside the text on a wide screen, folded above it on a narrow one.
-  const knobs = folded("Settings", settings()), isWide = matchMedia("(min-width: 60rem)");
-  const aside = el("aside", { "aria-label": "Settings" }, knobs);
-  const fold = () => { knobs.open = isWide.matches; };
-  isWide.addEventListener("change", fold);
-  fold();
-
+  const aside = el("aside", { "aria-label": "Settings" }, controls(), list);
   const form = el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
-    el("div", { class: "beside" },
-      el("div", { class: "beginning" }, field("Beginning", prompt, "A title, a first sentence, or nothing."), row(start, end, again)),
-      aside, results));
+    el("div", { class: "beside" }, el("div", { class: "columns-of-text" }, el("div", { class: "first" }, field("Your text", text, "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time."),
+      row(start, end, again, undo), below, row(copying, sources, anew)), second), aside));
   add(element, form);
-  draw();
+  label();
+  list.mark(saved?.id ?? "");
 
-  function settings() {
+  function controls() {
     const cutSlider = el("div");
-    const cut = () => fill(cutSlider, set.cut === "min_p"
+    const drawCut = () => fill(cutSlider, set.cut === "min_p"
       ? slider({ label: "Leave out", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
         say: (value) => (value ? `tokens under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
       : slider({ label: "Leave out", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
         say: (value) => (value < 1 ? `tokens beyond the likeliest ${Math.round(100 * value)}%` : "nothing") }));
-    cut();
+    drawCut();
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
+    const names = models.map((item) => [item.name, labelOf(item)]);
     return [
-      offer.models.length > 1 ? field("Model", select(offer.models.map((item) => [item.name, labelOf(item)]), set.model, (to) => { set.model = to; })) : null,
+      models.length > 1 ? field("Model", select(names, set.model, (to) => { set.model = to; })) : null,
       slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
-      slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
+      models.length > 1 ? field("Compare with", select([["", "nothing"], ...names], set.beside, (to) => { set.beside = to; fill(second); }), "Writes the same beginning beside it.") : null,
+      folded("More", slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
         say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
-      cutSlider,
-      choice("Filter for unlikely tokens", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; cut(); }),
+      cutSlider, choice("Filter for unlikely tokens", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; drawCut(); }),
       field("Seed", seed, "The same seed gives the same text."),
-      base ? checkbox("Compare with the base", set.beside, (to) => { set.beside = to; }, "What it writes without your posts.") : null,
-      checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from."),
+      checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from.")),
     ];
   }
 
   function labelOf(item) {
-    return { tuned: `${item.name}, yours`, base: item.name === "shipped" ? "built-in model" : `${item.name}, the base`, "from nothing": "your posts only" }[item.role] ?? item.name;
+    return { tuned: `${item.name} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)`, "from nothing": "Your posts only" }[item.role] ?? item.name;
   }
 
-  function begin() {
-    stop();
-    const given = String(set.seed).trim();
-    const seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
-    const names = [set.model, ...(base && set.beside && base.name !== set.model ? [base.name] : [])];
-    state.columns = names.map((name) => columnOf(offer.models.find((item) => item.name === name), state.prompt, seed));
-    draw();
-    start.disabled = true;
-    end.disabled = false;
-    again.hidden = false;
-    announce(names.length > 1 ? "Writing two texts" : "Writing");
-    setTitle("Writing");
-    const running = state.columns.map((column) => write(column, seed));
-    Promise.allSettled(running).then(() => {
-      if (!state.columns.every((column) => column.isDone)) return;
-      start.disabled = false;
-      end.disabled = true;
-      setTitle("Write");
+  /** Whether the stretch that was written last still stands at the end, unchanged. */
+  function isIntact() {
+    return Boolean(last) && text.value.length === last.to && text.value.endsWith(last.text);
+  }
+
+  function label() {
+    const busy = Boolean(writing);
+    start.lastChild.textContent = text.value.trim() && last ? "Continue" : "Write";
+    start.disabled = busy;
+    end.disabled = !busy;
+    again.hidden = undo.hidden = busy || !isIntact();
+    text.readOnly = busy;
+    copying.disabled = sources.disabled = busy || !text.value.trim();
+    fits();
+  }
+
+  function store() {
+    if (text.value.trim()) saving.save({ kind: "text", text: text.value, model: set.model, prompt: last ? text.value.slice(0, last.from) : "", settings: set });
+  }
+
+  function cut() {
+    text.value = text.value.slice(0, last.from);
+    last = null;
+    fill(below);
+    fill(second);
+  }
+
+  function redo() {
+    cut();
+    begin();
+  }
+
+  async function begin() {
+    if (writing) return;
+    const given = String(set.seed).trim(), seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
+    const ends = (writing = new AbortController()), prompt = text.value, from = prompt.length;
+    last = null;
+    fill(below);
+    fill(second);
+    label();
+    announce(set.beside ? "Writing two texts" : "Writing");
+    const follows = text.getBoundingClientRect().bottom <= innerHeight + 4;
+    const other = set.beside && set.beside !== set.model ? beside(prompt, seed, ends) : null;
+    const result = await run(set.model, prompt, seed, ends, (piece) => {
+      text.value += text.value ? piece : piece.trimStart();
+      fits();
+      if (follows && !other && text.getBoundingClientRect().bottom > innerHeight) scrollTo({ top: scrollY + text.getBoundingClientRect().bottom - innerHeight + 90 });
     });
+    await other;
+    writing = null;
+    last = { from, to: text.value.length, text: text.value.slice(from), seed };
+    fill(below, told(result, seed));
+    label();
+    store();
+    saving.flush();
+    announce(result.problem ? sentence(result.problem.message) : result.end ? `Written: ${count(last.text.split(/\s+/).filter(Boolean).length, "word")}` : "Stopped");
   }
 
-  async function write(column, seed) {
-    const ends = new AbortController();
-    writing.push(ends);
-    const body = { model: column.model.name, prompt: column.prompt, tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
+  /** The same beginning, by the other model, in a column of its own. */
+  async function beside(prompt, seed, ends) {
+    const words = document.createTextNode(""), under = el("div", { class: "below" }), model = models.find((item) => item.name === set.beside);
+    fill(second, el("article", { class: "written", "aria-label": `Written by ${labelOf(model)}` }, el("h2", {}, labelOf(model)), el("div", { class: "text", dir: "auto" }, prompt ? el("span", { class: "prompt" }, prompt) : null, words), under));
+    fill(under, told(await run(model.name, prompt, seed, ends, (piece) => words.appendData(piece)), seed));
+  }
+
+  async function run(model, prompt, seed, ends, onText) {
+    const result = { begin: null, end: null, problem: null };
+    const body = { model, prompt: prompt.slice(-MOST_PROMPT), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
       min_p: set.cut === "min_p" ? set.min_p : 0, top_p: set.cut === "top_p" ? set.top_p : 1 };
+    // Chunks that come faster than the screen refreshes are added together.
+    let waiting = "", frame = 0;
+    const put = () => {
+      frame = 0;
+      if (waiting) onText(waiting);
+      waiting = "";
+    };
     try {
       for await (const { event, data } of stream("/api/write", body, { signal: ends.signal })) {
-        if (event === "begin") Object.assign(column, { guarded: data.guarded, hasGuard: data.has_guard });
-        else if (event === "text") column.feed(data);
-        else if (event === "end") column.end = data;
-        else if (event === "error") column.problem = data;
+        if (event === "text") {
+          waiting += data;
+          frame ||= requestAnimationFrame(put);
+        } else if (event === "error") result.problem = data;
+        else result[event] = data;
       }
-      if (!column.end && !column.problem) column.isStopped = true;
     } catch (error) {
-      if (ends.signal.aborted) column.isStopped = true;
-      else column.problem = error;
+      if (!ends.signal.aborted) result.problem = error;
     }
-    column.isDone = true;
-    column.draw();
-    if (column.problem) announce(sentence(column.problem.message));
-    else announce(column.isStopped ? "Stopped" : `Written: ${count(column.text.split(/\s+/).filter(Boolean).length, "word")}${state.columns.length > 1 ? ` by ${labelOf(column.model)}` : ""}`);
+    cancelAnimationFrame(frame);
+    put();
+    return result;
   }
 
-  function columnOf(model, beginning, seed) {
-    const column = { model, prompt: beginning, seed, text: "", isDone: false, isStopped: false, end: null, problem: null, origins: null };
-    column.feed = (piece) => {
-      column.text += piece;
-      column.node?.data(piece);
-    };
-    column.draw = () => column.node?.draw();
-    return column;
+  function told({ begin: begun, end: ended, problem: wrong }, seed) {
+    if (wrong) return problem(wrong);
+    if (!ended) return quiet("Stopped.");
+    const seconds = ended.seconds < 10 ? `${ended.seconds.toFixed(1)} s` : duration(ended.seconds);
+    return [quiet(`${count(ended.tokens, "token")} in ${seconds}, ${count(ended.tokens / Math.max(ended.seconds, 0.001))} a second; seed ${seed}${ended.finished === "stop" ? "; the model ended it" : ""}.`),
+      begun?.guarded ? guardNote(ended.blocked) : begun?.has_guard ? quiet("The copy guard was off: passages may be copied from your posts.") : null];
   }
 
-  function draw() {
-    results.classList.toggle("pair", state.columns.length > 1);
-    fill(results, state.columns.map((column) => drawn(column)));
-    again.hidden = !state.columns.length;
-  }
-
-  function drawn(column) {
-    const heading = labelOf(column.model);
-    const text = document.createTextNode(column.text);
-    const caret = el("span", { class: "caret", "aria-hidden": "true" });
-    const words = el("div", { class: "text", dir: "auto" }, column.prompt ? el("span", { class: "prompt" }, column.prompt) : null, text, caret);
-    const below = el("div", { class: "below" });
-    const article = el("article", { class: ["written", column.model.role], "aria-label": `Written by ${heading}` },
-      el("header", {}, el("h2", {}, heading), el("p", { class: "quiet" }, `seed ${column.seed}`)), words, below);
-    const render = () => {
-      caret.hidden = column.isDone;
-      article.setAttribute("aria-busy", String(!column.isDone));
-      fill(below, column.isDone ? finished(column, render, below) : null);
-    };
-    // Chunks that come faster than the screen refreshes are added together.
-    let waiting = "", isAsked = false;
-    column.node = {
-      data(piece) {
-        waiting += piece;
-        if (isAsked) return;
-        isAsked = true;
-        requestAnimationFrame(() => {
-          text.appendData(waiting);
-          waiting = "";
-          isAsked = false;
-        });
-      },
-      draw: render,
-    };
-    render();
-    return article;
-  }
-
-  function finished(column, render, below) {
-    const parts = [], end = column.end;
-    if (column.problem) parts.push(problem(column.problem));
-    if (end) {
-      parts.push(quiet(`${count(end.tokens, "token")} in ${end.seconds < 10 ? `${end.seconds.toFixed(1)} s` : duration(end.seconds)}, ${count(end.tokens / Math.max(end.seconds, 0.001))} a second`
-        + `${end.finished === "stop" ? "; the model ended it" : ""}.`));
-    } else if (column.isStopped) parts.push(quiet("Stopped."));
-    if (end && column.guarded) parts.push(guardNote(end.blocked));
-    else if (end && column.hasGuard && !column.guarded) parts.push(quiet("The copy guard was off: passages may be copied from your posts."));
-    if (column.text.trim()) {
-      parts.push(row(button("Copy", () => copy(column), { kind: "small", icon: "copy" }),
-        button("Where did this come from?", (event) => origins(column, event.currentTarget, render, below), { kind: "small", icon: "search" })));
-      if (column.origins) parts.push(originsSaid(column.origins));
-    }
-    return parts;
-  }
-
-  async function origins(column, asked, render, below) {
+  async function origins(asked) {
+    const written = (last ? text.value.slice(last.from) : text.value).slice(-MOST_PROMPT);
     asked.disabled = true;
-    asked.textContent = "Searching your posts…";
     try {
-      column.origins = await post("/api/write/origins", { text: column.text.slice(0, 20000) });
-      render();
-      announce(originsLede(column.origins));
+      const result = await post("/api/write/origins", { text: written });
+      below.querySelector(".origins")?.remove();
+      add(below, originsOf(result));
+      announce(originsLede(result));
       below.querySelector(".origins h3")?.focus({ preventScroll: true });
     } catch (error) {
       toast(error);
-      render();
     }
+    asked.disabled = false;
   }
 
   function stop() {
-    const running = state.columns.some((column) => !column.isDone);
-    for (const each of writing) each.abort();
-    writing = [];
-    return running;
+    writing?.abort();
+    return Boolean(writing);
   }
 
-  return { begin, stop, leave() { stop(); isWide.removeEventListener("change", fold); for (const column of state.columns) column.node = null; } };
-}
-
-async function copy(column) {
-  const whole = column.prompt + column.text;
-  try {
-    await navigator.clipboard.writeText(whole);
-    toast("Copied");
-  } catch {
-    toast("The browser does not allow this; select the text and copy it");
-  }
+  return { begin, stop, leave() { stop(); saving.flush(); } };
 }
 
 function guardNote(blocked) {
@@ -235,20 +226,18 @@ function guardNote(blocked) {
 
 function originsLede(result) {
   const longest = result.shared[0];
-  if (!longest) return "No five words in a row are from your posts.";
-  return `The longest passage copied from a post has ${count(longest.words, "word")}.`;
+  return longest ? `The longest passage copied from a post has ${count(longest.words, "word")}.` : "No five words in a row are from your posts.";
 }
 
-function originsSaid(result) {
-  const post_ = (item, quoted) => link(address("corpus", ["post", item.document], { quote: quoted }), title(item.title));
+function originsOf(result) {
+  const open = (item, quoted) => link(address("posts", ["post", item.document], { quote: quoted }), title(item.title));
   return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, "Where it may come from"), el("p", {}, originsLede(result)),
     result.shared.length ? el("ul", { class: "shared" }, result.shared.map((item) => el("li", {},
-      el("q", { dir: "auto" }, item.text), el("span", { class: "quiet" }, `${count(item.words, "word")}, in `, post_(item, item.text), item.date ? `, ${day(item.date)}` : "")))) : null,
+      el("q", { dir: "auto" }, item.text), el("span", { class: "quiet" }, `${count(item.words, "word")}, in `, open(item, item.text), item.date ? `, ${day(item.date)}` : "")))) : null,
     result.nearest.length ? [el("h4", {}, "Similar passages"), result.nearest.map((item) => quote(short(item.matching || firstLine(item.text), 240),
-      { cite: [post_(item, item.matching || firstLine(item.text)), item.date ? `, ${day(item.date)}` : "", item.whose === "own" ? "" : ", not your own words"] }))] : null,
+      { cite: [open(item, item.matching || firstLine(item.text)), item.date ? `, ${day(item.date)}` : "", item.whose === "own" ? "" : ", not your own words"] }))] : null,
     result.is_complete ? null : quiet("Your archive is large; only its first 64 MB were searched."));
 }
 
-const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
 const firstLine = (text) => short(lines(text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");
 const short = (text, most) => (text.length <= most ? text : `${text.slice(0, text.lastIndexOf(" ", most))}…`);

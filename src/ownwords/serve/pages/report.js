@@ -1,47 +1,22 @@
-// Corpus: the report, with links to every post.
+// The report: what is in the blog, with links to every post.
 
-import { address, get, go, load, place, shortcut } from "/app.js";
-import { add, answers, bullets, command, count, day, el, empty, fill, folded, link, loading, masthead, p, percent, quiet, section, statement, table, tabs, title, totals } from "/components.js";
+import { address, setTitle } from "/app.js";
+import { get } from "/server.js";
+import { answers, bullets, contents, count, day, el, fill, folded, link, loading, masthead, p, percent, quiet, section, statement, table, title, totals } from "/components.js";
+import { postLink } from "/posts.js";
 import { shareLine, stackedBar, yearColumns } from "/charts.js";
 
-const TABS = { "": ["The report", report], posts: ["Posts", () => load("/posts.js")], search: ["Search", () => load("/posts.js")],
-  decisions: ["Decisions", () => load("/decisions.js")], post: ["", () => load("/post.js")] };
-
-/** The address of a post. */
-export const postAddress = (id, query = {}) => address("corpus", ["post", id], query);
-export const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
-
-export async function show(element, where) {
-  const tab = TABS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
-  const body = el("div", { class: "tab-body" });
-  const entries = Object.entries(TABS).filter(([, [wording]]) => wording).map(([name, [wording]]) => [name, wording, address("corpus", name ? [name] : [])]);
-  add(element, tabs("Corpus", entries, tab === "post" ? "posts" : tab), body);
-  shortcut("/", "Search your posts", () => go(address("corpus", ["search"])));
-  try {
-    if (!tab) return await report(body);
-    const module = await TABS[tab][1]();
-    return await module[tab](body, where);
-  } catch (error) {
-    if (error.status !== 404 || tab === "post") throw error;
-    fill(body, nothingYet(error));
-  }
-}
-
-function nothingYet(error) {
-  return empty("No posts read yet", "Here you will see what is in your posts: how many words are yours, which texts repeat, and what a model can learn from them. Reading takes seconds and changes nothing in your files.",
-    command(`ownwords look PATH${place.path ? ` --workspace ${place.path}` : ""}`), quiet(error.hint || error.message));
-}
-
-async function report(body) {
+export async function report(body) {
+  setTitle("The report");
   fill(body, loading("Loading the report"));
   const result = await get("/api/corpus");
-  fill(body,
+  fill(body, contents(
     masthead({ kicker: "What is in it", heading: el("bdi", {}, result.name), lede: result.lede, follow: result.follow }),
     el("div", { class: "figures" }, totals(result.totals), result.average && quiet(result.average)),
     training(result.advice), lengths(result), whose(result), years(result.years), twice(result.twice), unlike(result.unlike), links(result.links),
     phrases(result.phrases), leftOut(result.left_out), split(result.split), privacy(result.privacy), notes(result.notes),
     el("footer", { class: "colophon" }, quiet(`${result.created} Fingerprint of the texts `, el("code", {}, result.fingerprint), ". Same texts, same fingerprint."),
-      result.sources.map((item) => quiet("Read from ", el("code", {}, item.path), item.detected_as ? `, ${item.detected_as}` : "", `: ${count(item.documents, "text")}.`))));
+      result.sources.map((item) => quiet("Read from ", el("code", {}, item.path), item.detected_as ? `, ${item.detected_as}` : "", `: ${count(item.documents, "text")}.`)))));
 }
 
 function training({ headline, sentences, rows }) {
@@ -54,11 +29,11 @@ function lengths({ lengths: result, decided }) {
   const rows = result.longest.map((item) => [el("div", {}, postLink(item.id, item.title),
     el("span", { class: "quiet line-below" }, [day(item.day), item.decision === "keep" ? "" : item.decided.toLowerCase()].filter(Boolean).join(" · ")),
     shareLine(item.share / most, item.decision === "leave out" ? "k3" : "own")), count(item.own_words), percent(item.share)]);
-  if (result.others.count) rows.push([link(address("corpus", ["posts"], { sort: "words" }), `${count(result.others.count)} others together`), count(result.others.own_words), percent(result.others.share)]);
+  if (result.others.count) rows.push([link(address("posts", [], { sort: "words" }), `${count(result.others.count)} others together`), count(result.others.own_words), percent(result.others.share)]);
   const bar = (caption, slices) => slices.length > 1 ? el("figure", {}, el("figcaption", {}, caption), stackedBar("Share of the prose per text", slices)) : null;
   return section("Where the words are", bar("As it was found", result.found), bar("As it is used for training", result.used),
     p(`${result.evenness} Counted are your own words, without quotations, code, logs and tables.`.trim()),
-    decided ? p(link(address("corpus", ["decisions"]), `${count(decided, "text")} stood out`), "; what becomes of each is yours to decide.") : p("Nothing stood out: every text is kept in full."),
+    decided ? p(link(address("posts", ["decisions"]), `${count(decided, "text")} stood out`), "; what becomes of each is yours to decide.") : p("Nothing stood out: every text is kept in full."),
     table({ caption: result.others.count ? "The longest" : "Every text, longest first", heads: ["Text", "Words", "Share"], rows, shown: true, class: "shares" }));
 }
 
@@ -81,7 +56,7 @@ function years(result) {
     el("figure", {}, el("figcaption", {}, "Words above the line, posts below it"), yearColumns(`Words and posts per year. ${result.sentence} The numbers follow as a table.`, result.columns)),
     result.undated && quiet(result.undated),
     folded("The numbers", table({ caption: "Words and posts per year", heads: ["Year", "Words", "Posts"], class: "narrow",
-      rows: result.columns.filter((item) => item.posts).map((item) => [link(address("corpus", ["posts"], { year: item.year }), String(item.year)), count(item.words), count(item.posts)]) })));
+      rows: result.columns.filter((item) => item.posts).map((item) => [link(address("posts", [], { year: item.year }), String(item.year)), count(item.words), count(item.posts)]) })));
 }
 
 function twice(result) {

@@ -1,4 +1,4 @@
-"""Corpus in a real browser: the report, posts, search, a text to read, decisions."""
+"""Posts in a real browser: all of them, search, a text to read, decisions, the report."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def titles(page: "Page") -> list[str]:
 
 
 def test_the_report_says_what_the_report_says(page: "Page") -> None:
-    shown(page, "/#/corpus")
+    shown(page, "/#/posts/report")
     found = asked(page, "/api/corpus")
     text = page.locator("main").inner_text()
     for one in found["totals"]:
@@ -42,7 +42,7 @@ def test_the_report_says_what_the_report_says(page: "Page") -> None:
 
 
 def test_markup_in_a_post_stays_text(page: "Page") -> None:
-    shown(page, "/#/corpus/posts?title=img")
+    shown(page, "/#/posts?title=img")
     assert titles(page) == ["<img src=x onerror=alert(1)> & <script>alert(2)</script>"]
     page.locator(".every tbody a").first.click()
     page.wait_for_selector("article.reading")
@@ -52,7 +52,7 @@ def test_markup_in_a_post_stays_text(page: "Page") -> None:
 
 
 def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
-    shown(page, "/#/corpus/posts")
+    shown(page, "/#/posts")
     assert f"{POSTS} posts" in page.locator(".sorted").inner_text()
     first = titles(page)
     assert len(first) == 50
@@ -70,7 +70,7 @@ def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
 
 
 def test_an_address_holds_what_was_chosen(page: "Page") -> None:
-    shown(page, "/#/corpus/posts?year=2022&sort=words")
+    shown(page, "/#/posts?year=2022&sort=words")
     years = {row.inner_text() for row in page.locator(".every td:nth-child(2)").all()}
     assert years
     assert all(year.startswith("2022") for year in years)
@@ -83,7 +83,7 @@ def test_an_address_holds_what_was_chosen(page: "Page") -> None:
 
 
 def test_nothing_that_fits_is_said(page: "Page") -> None:
-    shown(page, "/#/corpus/posts?title=zzzz")
+    shown(page, "/#/posts?title=zzzz")
     page.get_by_role("button", name="Show all").click()
     page.wait_for_selector(".every")
     assert f"{POSTS} posts" in page.locator(".sorted").inner_text()
@@ -96,7 +96,7 @@ def test_a_text_shows_whose_words_stand_in_it(page: "Page") -> None:
         foreign = [one for one in found["segments"] if one["whose"] != "own"]
         if foreign:
             break
-    shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}")
+    shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}")
     assert page.locator("h1").inner_text() == row["title"]
     assert page.locator("article .foreign").count() == len(foreign)
     text = " ".join(page.locator("article").inner_text().split())
@@ -110,7 +110,7 @@ def test_a_citation_opens_at_its_words(page: "Page") -> None:
     last = [one["text"] for one in found["segments"] if one["kind"] == "prose"][-1]
     words = re.split(r"(?<=[.!?])\s", last)[-1]
     said = words.replace("’", "'").upper()  # the same words, set otherwise
-    shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}?quote={said.replace('%', '%25')}")
+    shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}?quote={said.replace('%', '%25')}")
     marks = page.locator("article mark")
     until(page, "document.querySelector('article mark')")
     assert "".join(mark.inner_text() for mark in marks.all()).split() == words.split()
@@ -123,12 +123,12 @@ def test_a_citation_opens_at_its_words(page: "Page") -> None:
 
 def test_a_citation_that_is_gone_is_told(page: "Page") -> None:
     row = asked(page, "/api/corpus/posts")["rows"][0]
-    shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}?quote=these words are nowhere")
+    shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}?quote=these words are nowhere")
     assert page.get_by_text("This passage is no longer in the post").count() == 1
 
 
 def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
-    shown(page, "/#/corpus")
+    shown(page, "/#/posts")
     page.keyboard.press("/")
     page.wait_for_selector("h1:has-text('Search')")
     page.keyboard.type("limescale in the kettle")
@@ -145,7 +145,7 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
 
 
 def test_what_is_not_there_is_called_so(page: "Page") -> None:
-    shown(page, "/#/corpus/search?q=quantum chromodynamics lagrangian")
+    shown(page, "/#/posts/search?q=quantum chromodynamics lagrangian")
     text = page.locator(".found").inner_text()
     assert "not in your archive" in text or "Nothing found" in text
 
@@ -155,11 +155,9 @@ def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
 ) -> None:
     page = own_page
     shown(page, "/")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")  # past the menu
     for _ in range(12):
-        page.keyboard.press("Shift+Tab")
-        if page.evaluate("document.activeElement.textContent") == "Posts":
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == "Posts":
             break
     page.keyboard.press("Enter")
     page.wait_for_selector(".every")
@@ -185,7 +183,7 @@ def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
 
 def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_site: Site) -> None:
     page = own_page
-    shown(page, "/#/corpus/decisions")
+    shown(page, "/#/posts/decisions")
     before = own_site.place.choices.read_text("utf-8")
     row = page.locator(".decisions > li").first
     chosen = row.locator("input:checked").input_value()
@@ -194,7 +192,7 @@ def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_sit
     page.wait_for_selector(".pending.card")
     said = page.locator(".pending").inner_text()
     assert "takes effect at the next training" in said
-    assert "ownwords look" in said
+    assert page.locator(".pending").get_by_role("link", name="Make a new model").count() == 1
     then = asked(page, "/api/corpus/decisions")["words_then"]
     assert f"{then:,}" in said
     row.get_by_role("button", name="Back to the default").click()
@@ -203,7 +201,7 @@ def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_sit
     row.locator(f"input[value='{other}']").check(force=True)
     page.wait_for_selector(".pending.card")
     look([BLOG, own_site.place.root.parent / "extra"], workspace=own_site.place.root)
-    shown(page, "/#/corpus/decisions")
+    shown(page, "/#/posts/decisions")
     assert page.locator(".pending.card").count() == 0
     assert asked(page, "/api/corpus/decisions")["words_now"] == then
 
@@ -212,9 +210,22 @@ def test_before_anything_is_read_it_says_what_to_do(
     empty_page: "Page", expected: list[str]
 ) -> None:
     expected.append("404")
-    for room in ("", "/posts", "/search?q=a", "/decisions"):
-        shown(empty_page, f"/#/corpus{room}")
-        assert "ownwords look" in empty_page.locator("main").inner_text()
+    for room in ("", "/search?q=a", "/decisions", "/report"):
+        shown(empty_page, f"/#/posts{room}")
+        assert "No posts read yet" in empty_page.locator("main").inner_text()
+        empty_page.get_by_role("link", name="Choose your blog").click()
+        empty_page.wait_for_selector(".page.home")
+
+
+def test_a_long_page_says_what_stands_on_it(page: "Page") -> None:
+    shown(page, "/#/posts/report")
+    page.get_by_text("On this page").click()
+    page.locator(".contents").get_by_role("button", name="Privacy").click()
+    heading = page.get_by_role("heading", name="Privacy")
+    box = heading.bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < 900
+    assert page.evaluate("document.activeElement.textContent") == "Privacy"
 
 
 def _hostile(page: "Page") -> str:

@@ -1,0 +1,65 @@
+// What the page says beside its content: announcements, toasts, questions; and what the browser remembers.
+
+import { button, el, icon, sentence, uniqueId } from "/components.js";
+
+/** Tell screen readers something, without showing it. */
+export function announce(text) {
+  const announcer = document.getElementById("announcer");
+  announcer.textContent = "";
+  requestAnimationFrame(() => { announcer.textContent = text; });
+}
+
+/** A message that disappears by itself; errors stay until they are closed. */
+export function toast(wording, { kind = "" } = {}) {
+  const isError = wording instanceof Error;
+  const text = isError ? sentence(wording.message) + (wording.hint ? ` ${sentence(wording.hint.replaceAll("`", ""))}` : "") : wording;
+  const node = el("div", { class: ["toast", isError ? "bad" : kind], role: isError ? "alert" : "status" }, el("p", {}, text),
+    el("button", { type: "button", class: "icon", "aria-label": "Close this message", on: { click: () => node.remove() } }, icon("close")));
+  document.getElementById("toasts").append(node);
+  if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));
+  return node;
+}
+
+/** A dialog; resolves to `value()` if it is accepted, else to null. */
+export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false, value = () => true } = {}) {
+  return new Promise((resolve) => {
+    let answer = null;
+    const id = uniqueId("dialog");
+    const decline = button(no, () => box.close());
+    const accept = button(yes, null, { kind: danger ? "danger" : "primary", type: "submit" });
+    const form = el("form", { method: "dialog", on: { submit: () => { answer = value(); } } },
+      el("h2", { id }, heading), el("div", { class: "dialog-body" }, body), el("div", { class: "row end" }, no ? decline : null, accept));
+    const box = el("dialog", { "aria-labelledby": id, on: { close: () => { box.remove(); resolve(answer); } } }, form);
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
+/** Copy a text, and say so. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast("Copied");
+  } catch {
+    toast("The browser does not allow this: select the text and copy it");
+  }
+}
+
+const memory = new Map(); // where storage is forbidden, a choice holds until the page is closed
+
+export function remember(name, value) {
+  memory.set(name, value);
+  try {
+    localStorage.setItem(`ownwords.${name}`, value);
+  } catch {
+    // kept in `memory`
+  }
+}
+
+export function remembered(name) {
+  try {
+    return localStorage.getItem(`ownwords.${name}`) ?? memory.get(name) ?? null;
+  } catch {
+    return memory.get(name) ?? null;
+  }
+}

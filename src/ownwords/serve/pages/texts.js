@@ -1,0 +1,76 @@
+// Saved texts and conversations: a list that can be searched, beside Write and Ask.
+
+import { address, go } from "/app.js";
+import { button, count, day, el, fill, folded, input, link, quiet, row, title } from "/components.js";
+import { ask, toast } from "/messages.js";
+import { get, post, put, remove } from "/server.js";
+
+const MOST = 30;
+const WAIT_MS = 800;
+
+/** The list of one kind ("text" or "conversation"); `part` is the page on which they open. */
+export function savedList(kind, part, heading) {
+  const box = input({ type: "search", placeholder: "Search", "aria-label": `Search ${heading.toLowerCase()}`, on: { input: () => { clearTimeout(waiting); waiting = setTimeout(reload, 200); } } });
+  const list = el("ul", { class: "saved" }), rest = el("div"), all = el("a", { class: "button small", href: "/api/texts/markdown", download: "texts.md" }, "Download all");
+  const node = folded(heading, box, list, rest, row(all));
+  let waiting = null, current = "";
+  node.hidden = true;
+
+  async function reload() {
+    try {
+      const q = box.value.trim(), result = await get("/api/texts", { q, kind, most: MOST });
+      node.hidden = !result.total && !q;
+      fill(list, result.rows.map(line));
+      fill(rest, result.rows.length ? null : quiet("Nothing found."), result.total > result.rows.length ? quiet(`And ${count(result.total - result.rows.length)} more: search for them.`) : null);
+    } catch (error) {
+      fill(rest, quiet(error.message));
+    }
+  }
+
+  function line(item) {
+    return el("li", { "aria-current": item.id === current ? "true" : null }, link(address(part, [item.id]), title(item.title)),
+      el("span", { class: "quiet" }, [day(new Date(item.changed * 1000).toISOString()), count(item.words, "word")].join(" · ")),
+      el("div", { class: "row" }, el("a", { class: "button small", href: `/api/texts/${item.id}/markdown`, download: "", "aria-label": `Download ${item.title}` }, "Download"),
+        button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.title}` })));
+  }
+
+  async function drop(item) {
+    if (!(await ask(`Delete “${item.title}”?`, quiet("It cannot be brought back."), { yes: "Delete", danger: true }))) return;
+    try {
+      await remove(`/api/texts/${item.id}`);
+      if (item.id === current) go(address(part));
+      else await reload();
+    } catch (error) {
+      toast(error);
+    }
+  }
+
+  return Object.assign(node, { reload, mark(id) { current = id; return reload(); } });
+}
+
+/** Keeps one text saved: `save(body)` soon, `flush()` now; in order, and one at a time. */
+export function saver(id, onSaved) {
+  let waiting = null, next = null, last = Promise.resolve();
+
+  function flush() {
+    clearTimeout(waiting);
+    if (!next) return last;
+    const body = next;
+    next = null;
+    last = last.then(async () => {
+      const result = id ? await put(`/api/texts/${id}`, body) : await post("/api/texts", body);
+      ({ id } = result);
+      onSaved(result);
+    }).catch(toast);
+    return last;
+  }
+
+  return {
+    flush,
+    save(body) {
+      next = body;
+      clearTimeout(waiting);
+      waiting = setTimeout(flush, WAIT_MS);
+    },
+  };
+}

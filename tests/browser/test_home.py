@@ -1,0 +1,192 @@
+"""Home in a real browser: five steps by clicking, keys and a server that dies on the way."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser import playing
+from browser.looking import shown, until
+from browser.site import Site, opened, workspace
+from ownwords.core.progress import JsonLines
+from ownwords.core.workspace import Workspace
+from played_make import metric
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A workspace of the sample blog, whose jobs are played."""
+    place = workspace(tmp_path_factory.mktemp("home"))
+    with playing.served(place) as address:
+        yield Site(address, place)
+
+
+@pytest.fixture
+def place(site: Site) -> Iterator[Workspace]:
+    """The workspace, in which nothing was made yet; no job outlives the test."""
+    (site.place.root / "manner").write_text("waits")
+    yield site.place
+    for record in (site.place.runs / "jobs").glob("*/job.json"):
+        with suppress(OSError, ValueError):
+            os.killpg(json.loads(record.read_text())["pid"], signal.SIGKILL)
+    shutil.rmtree(site.place.runs, ignore_errors=True)
+
+
+@pytest.fixture
+def page(browser: "Browser", site: Site, place: Workspace) -> "Iterator[Page]":
+    assert place
+    yield from opened(browser, site)
+
+
+def until_heading(page: "Page", said: str) -> None:
+    until(page, f"document.querySelector('h1')?.innerText === {json.dumps(said)}")
+
+
+def tabbed_to(page: "Page", name: str) -> None:
+    """Walk with the tab key until the control of that name has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        said = page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText")
+        if said and said.strip() == name:
+            return
+    raise AssertionError(f"the tab key never came to {name}")
+
+
+def test_what_is_done_is_one_line_and_opens_again(page: "Page") -> None:
+    shown(page, "/")
+    until_heading(page, "Ready to make your model")
+    steps = page.locator(".step").all()
+    states = [step.get_attribute("data-state") for step in steps]
+    assert states == ["done", "done", "now", "later", "later"]
+    first = page.locator(".step").first
+    assert first.locator(".step-body").is_hidden()
+    assert first.locator(".summary").inner_text()
+    first.get_by_role("button", name="Your blog").click()
+    assert page.get_by_role("button", name="Choose a file").is_visible()
+    assert page.get_by_role("button", name="Result", exact=True).is_disabled()
+
+
+def test_made_stopped_and_gone_on_with_by_keys_alone(page: "Page", place: Workspace) -> None:
+    shown(page, "/")
+    page.wait_for_selector(".cards")
+    tabbed_to(page, "Start")
+    page.keyboard.press("Enter")
+    until_heading(page, "Making your model")
+    until(page, "document.querySelector('.progress .now')")
+    given = json.loads((place.root / "given.json").read_text())["arguments"]
+    assert float(given[given.index("--minutes") + 1]) == 10
+    assert "--base" not in given  # the best that the time allows
+    tabbed_to(page, "Stop")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.press("Escape")  # let it go on
+    assert page.locator("h1").inner_text() == "Making your model"
+    page.locator("h1").focus()
+    tabbed_to(page, "Stop")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+    tabbed_to(page, "Stop")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
+    assert "Nothing is lost." in page.locator(".paused").inner_text()
+    tabbed_to(page, "Go on")
+    page.keyboard.press("Enter")
+    until_heading(page, "Making your model")
+    page.reload()
+    until_heading(page, "Making your model")
+    assert page.get_by_role("button", name="Stop").count() == 1
+
+
+def test_another_page_sees_the_same_and_can_stop_it(
+    browser: "Browser", page: "Page", site: Site
+) -> None:
+    shown(page, "/")
+    page.get_by_role("button", name="Start", exact=True).click()
+    until_heading(page, "Making your model")
+    for other in opened(browser, site):
+        shown(other, "/#/posts")
+        until(other, "!document.getElementById('busy').hidden")
+        other.locator("#busy").click()
+        until_heading(other, "Making your model")
+        other.get_by_role("button", name="Stop").click()
+        other.locator("dialog").get_by_role("button", name="Stop").click()
+        until(other, "document.querySelector('h1').innerText.startsWith('Paused')")
+    until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
+
+
+def test_what_goes_wrong_is_one_sentence(page: "Page", place: Workspace) -> None:
+    (place.root / "manner").write_text("fails")
+    shown(page, "/")
+    page.get_by_role("button", name="Start", exact=True).click()
+    until_heading(page, "The model could not be made")
+    said = page.locator(".progress .problem").inner_text()
+    assert "The blog holds no text." in said
+    assert "Write some." in said
+    assert page.get_by_role("button", name="Try again").count() == 1
+
+
+def test_the_details_show_curve_samples_plan_and_log(page: "Page", place: Workspace) -> None:
+    shown(page, "/")
+    page.get_by_role("button", name="Start", exact=True).click()
+    until_heading(page, "Making your model")
+    page.get_by_text("Details", exact=True).click()
+    until(page, "document.querySelector('.details .totals')?.innerText.includes('500')")
+    log = JsonLines(place.runs / "finetune-aaaa" / "metrics.jsonl")
+    for step in range(11, 31):
+        log(metric(step, bits_per_byte=2 + 1 / step, loss=1.4 + 0.7 / step, tokens_per_s=2000.0))
+    log(metric(30, validation_bits_per_byte=2.05, averaged_bits_per_byte=2.01))
+    (place.runs / "finetune-aaaa" / "samples.txt").write_text("\n--- step 8\nThe <b>rain</b>.\n")
+    until(page, "document.querySelector('.details .totals')?.innerText.includes('2.010')")
+    until(page, "document.querySelector('.details').innerText.includes('The <b>rain</b>.')")
+    assert page.locator("main b b").count() == 0
+    assert page.locator(".course circle.mark.best").count() == 1
+    page.get_by_text("1 number with reasons").click()
+    assert "that fills the time" in page.locator(".plan-table").inner_text()
+    page.locator(".course .plot").hover(position={"x": 50, "y": 100})
+    assert "at step" in page.locator(".course .legend").inner_text()
+    page.get_by_text("As a table").click()
+    page.wait_for_selector(".course table tbody tr")
+    assert "2.010" in page.locator(".course table tbody tr").last.inner_text()
+    page.get_by_label("Loss", exact=True).check()
+    assert "nats per token" in page.locator(".course .legend").inner_text()
+    log.close()
+
+
+def test_a_file_that_is_no_blog_is_refused_in_a_sentence(
+    empty_page: "Page", expected: list[str], tmp_path: Path
+) -> None:
+    expected.append("Failed to load resource")
+    picture = tmp_path / "cat.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    shown(empty_page, "/")
+    until_heading(empty_page, "A language model of your own writing")
+    empty_page.locator("input[type=file]").set_input_files(picture)
+    told = empty_page.locator(".step .problem")
+    told.wait_for()
+    assert "cat.png" in told.inner_text()
+    empty_page.get_by_text("A folder, or a blog’s address").click()
+    empty_page.get_by_label("Folder or file on this machine").fill("/no/such/folder")
+    empty_page.get_by_role("button", name="Add", exact=True).click()
+    until(empty_page, "document.querySelector('.step .problem').innerText.includes('no/such')")
+
+
+def test_an_address_is_named_before_anything_is_fetched(empty_page: "Page") -> None:
+    shown(empty_page, "/")
+    empty_page.get_by_text("A folder, or a blog’s address").click()
+    box = empty_page.get_by_label("Feed or site address")
+    assert empty_page.get_by_role("button", name="Fetch").is_disabled()
+    box.fill("https://blog.example/feed.xml")
+    assert empty_page.get_by_role("button", name="Fetch from blog.example").is_enabled()
+    box.fill("javascript:alert(1)")
+    assert empty_page.get_by_role("button", name="Fetch").is_disabled()

@@ -1,0 +1,124 @@
+"""Models in a real browser: the table, the scorecard, names, and which one is current."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+import openai_server
+from browser.looking import shown
+from browser.site import Site, opened, served, workspace
+from ownwords.evaluation.card import files
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from unit import sample_card
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+def card_address(page: "Page") -> str:
+    """Where the current model's scorecard is."""
+    found = page.request.get("/api/models", headers={"X-Ownwords": "1"}).json()["models"]
+    return f"/#/models/{quote(found[0]['name'])}"
+
+
+@pytest.fixture
+def model_site(tmp_path: Path) -> Iterator[Site]:
+    """A site with a tiny model, for one test alone."""
+    place = workspace(tmp_path)
+    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
+    yield from served(place)
+
+
+@pytest.fixture
+def model_page(browser: "Browser", model_site: Site, expected: list[str]) -> "Iterator[Page]":
+    yield from opened(browser, model_site, expected)
+
+
+def test_the_verdict_comes_first_and_every_figure_is_there(page: "Page") -> None:
+    card = sample_card.good()
+    shown(page, card_address(page))
+    assert page.locator("h1").inner_text() == card.verdict.sentence
+    text = page.locator("main").inner_text()
+    for sentence in card.verdict.because:
+        assert sentence in text
+    for row in card.bits:
+        assert f"{row.bits:.2f}" in text
+    assert page.locator(".gauges tbody tr").count() >= len(card.bits)
+
+
+def test_bars_are_as_long_as_their_figures(page: "Page") -> None:
+    shown(page, card_address(page))
+    lengths = page.evaluate(
+        """() => [...document.querySelectorAll(".gauges")].map((table) =>
+          [...table.querySelectorAll("tbody tr")].map((row) => [
+            parseFloat(row.querySelector("td").textContent),
+            row.querySelector(".gauge i").getBoundingClientRect().width
+              / row.querySelector(".gauge").getBoundingClientRect().width]))"""
+    )
+    assert lengths
+    for table in lengths:
+        ratios = [width / figure for figure, width in table if figure > 1 and width > 0.02]
+        if len(ratios) > 1:
+            assert max(ratios) == pytest.approx(min(ratios), rel=0.1)
+
+
+def test_samples_stand_side_by_side_and_the_rest_is_folded(page: "Page") -> None:
+    shown(page, card_address(page))
+    first = page.locator(".samples > li").first
+    base, tuned = first.locator("blockquote").all()
+    left, right = base.bounding_box(), tuned.bounding_box()
+    assert left is not None
+    assert right is not None
+    assert left["y"] == right["y"]
+    assert left["x"] < right["x"]
+    page.set_viewport_size({"width": 360, "height": 800})
+    left, right = base.bounding_box(), tuned.bounding_box()
+    assert left is not None
+    assert right is not None
+    assert left["y"] < right["y"]
+
+
+def test_a_bad_verdict_is_seen_as_one(model_page: "Page", model_site: Site) -> None:
+    files.write(sample_card.babbling(), model_site.place.root)
+    shown(model_page, card_address(model_page))
+    assert model_page.locator("h1.bad").count() == 1
+
+
+def test_what_would_take_the_page_over_stays_text(model_page: "Page", model_site: Site) -> None:
+    files.write(sample_card.hostile(), model_site.place.root)
+    shown(model_page, card_address(model_page))
+    assert model_page.locator("main :is(script, img, iframe)").count() == 0
+    assert model_page.locator("main a[href^='javascript:']").count() == 0
+    assert "<script>" in model_page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("text", [None, "{}"], ids=["none", "another version's"])
+def test_without_a_card_a_button_scores_it(
+    model_page: "Page", model_site: Site, text: str | None
+) -> None:
+    if text is not None:
+        (model_site.place.root / files.DATA).write_text(text)
+    shown(model_page, card_address(model_page))
+    assert model_page.get_by_role("button", name="Score it").count() == 1
+
+
+def test_without_a_model_it_says_what_to_do(own_page: "Page") -> None:
+    shown(own_page, "/#/models")
+    own_page.get_by_role("link", name="Make one").click()
+    own_page.wait_for_selector(".page.home")
+
+
+def test_a_model_is_renamed(model_page: "Page") -> None:
+    page = model_page
+    shown(page, card_address(page))
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_role("textbox", name="Name").fill("The first")
+    page.locator("dialog").get_by_role("button", name="Rename").click()
+    page.wait_for_url("**first**")
+    shown(page, "/#/models")
+    assert page.locator(".models-table tbody th a").first.inner_text() == "The first"
