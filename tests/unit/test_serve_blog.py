@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from ownwords.archive.look import look
+from ownwords.archive.report import Report
 from ownwords.core.workspace import Workspace
 from ownwords.make.learned_posts import read_learned, write_learned
 from ownwords.serve.app import create_app
@@ -81,6 +82,27 @@ def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path
     look([blog], workspace=place.root)
     told = api.get("/api/blog").json()
     assert (told["new_posts"], told["new_sentence"]) == (3, "3 new posts, not yet learned")
+
+
+def test_however_often_it_is_asked_the_report_is_parsed_once(
+    tmp_path: Path, blog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "mine.ownwords"
+    look([blog], workspace=place)
+    parsed = 0
+    whole = Report.from_json
+
+    def counted(text: str) -> Report:
+        nonlocal parsed
+        parsed += 1
+        return whole(text)
+
+    monkeypatch.setattr(Report, "from_json", counted)
+    api = api_of(place)
+    for path in ("home", "blog", "sources", "corpus", "corpus/posts", "home", "blog"):
+        assert api.get(f"/api/{path}").status_code == 200
+    assert [each["path"] for each in api.get("/api/sources").json()["sources"]] == [str(blog)]
+    assert parsed == 1
 
 
 def test_which_posts_are_taken_in_is_kept(tmp_path: Path, blog: Path) -> None:

@@ -1,7 +1,6 @@
 """The state that all routes share: one workspace and its models, opened on first use."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -289,8 +288,7 @@ class AppState:
         return next(iter(kept), self.own_name), self._own_folder
 
     def _look_command(self) -> str:
-        report = json.loads(self.archive().get_meta("report") or "{}")
-        return str(report.get("command", ""))
+        return self.report().report.command
 
     # --- the archive, for work in `run` ----------------------------------------------------------
 
