@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ownwords.ask.sentence_matching import Span, sentences
 
-# all-MiniLM-L6-v2 reads 256 tokens, about 4 bytes of English each. Of 400, 600, 800 and 1,000 bytes
-# 600 found the most, docs/log.md.
+# all-MiniLM-L6-v2 reads 256 tokens, about 4 bytes of English and 3 of code each; the title and the
+# heading take some of them.
 WINDOW_BYTES = 600
 _HEAD_BYTES = 200  # of the title, and of the heading
 _CODE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
