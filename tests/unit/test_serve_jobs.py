@@ -23,6 +23,7 @@ from ownwords.serve.jobs.job import Job
 from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.process import clean_environment
 from ownwords.serve.jobs.requests import REQUESTS, JobInputs, MakeRequest, parse_request
+from ownwords.serve.jobs.results import job_result
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.watcher import Change, ChangeReader, Watcher
 from played_jobs import FLAGS, playing, until
@@ -67,6 +68,7 @@ def test_it_gets_a_clean_environment_and_what_was_asked(
     jobs = begin("ends")
     job = ended(jobs, jobs.start(ASKED).id)
     assert (job.status, job.share) == ("done", 1.0)
+    assert {stage.status for stage in job.stages} == {"skipped"}  # the played one logs none
     said = json.loads((place.root / "given.json").read_text())
     assert said["arguments"] == [
         *("make", "blog", "--workspace", str(place.root), "--minutes", "4"),
@@ -356,6 +358,14 @@ def test_a_request_is_stored_and_read_back(kind: str, fields: dict[str, Any]) ->
     assert parse_request(kind, json.loads(json.dumps(vars(request)))) == request
     arguments = request.arguments(JobInputs(Path("w"), [Path("blog")]))
     assert all(isinstance(word, str) for word in arguments)
+
+
+def test_an_export_tells_where_it_lies() -> None:
+    printed = {"path": "/w/exports/a.gguf", "form": "gguf", "type": "q8_0", "bytes": 3, "notes": []}
+    assert job_result("export", printed) == {
+        **{"path": "/w/exports/a.gguf", "name": "a.gguf", "to": "gguf"},
+        **{"type": "q8_0", "bytes": 3},
+    }
 
 
 # --- one stream for every page -------------------------------------------------------------------

@@ -259,7 +259,12 @@ class JobManager:
             if status == "done":
                 with suppress(LookupError, TypeError, ValueError, OwnwordsError):
                     result = self._result_of(REQUESTS[record.kind].kind, outcome.result or {})
-        labels = REQUESTS[record.kind].labels
+        stages = history.stages(REQUESTS[record.kind].labels, now, is_running=is_alive)
+        if status == "done":  # what was not to be done again never began
+            stages = (
+                replace(stage, status="skipped") if stage.status == "waiting" else stage
+                for stage in stages
+            )
         share = max(record.share, history.share or 0.0)
         return Job(
             id=record.id,
@@ -267,7 +272,7 @@ class JobManager:
             title=_title(record),
             status=status,
             stage=history.stage if is_alive else "",
-            stages=tuple(history.stages(labels, now, is_running=is_alive)),
+            stages=tuple(stages),
             share=1.0 if status == "done" else round(share, 4) or None,
             remaining_s=_whole(history.remaining_s(now)) if is_alive else None,
             line=line,

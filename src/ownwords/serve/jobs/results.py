@@ -1,6 +1,7 @@
 """What the page shows of a job's result, out of what its command has printed."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ownwords.serve.jobs.requests import JobKind
@@ -16,7 +17,9 @@ def job_result(kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
         sentences = printed.get("sentences") or [""]
         return {"sentence": str(sentences[0])}
     if kind == "export":
-        return {key: printed[key] for key in ("path", "bytes", "form", "type")}
+        path = Path(str(printed["path"]))
+        written = {key: printed[key] for key in ("path", "bytes", "type")}
+        return {**written, "name": path.name, "to": printed["form"]}
     if kind == "base":
         return {"name": str(printed["name"])}
     if kind == "fetch":
