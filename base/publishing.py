@@ -1,90 +1,111 @@
-"""Publish the base model: scored on books it has never seen, with a card, stored in the package."""
+"""Publish the base model: scored on texts it has never seen, with a card, stored in the package."""
 
+import csv
 import json
+import lzma
 import math
-import re
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
+import mix
+import texts
 from ownwords.archive.advice import MEASURED, MeasuredBase
 from ownwords.base import catalogue, checks, manifest
 from ownwords.base.checks import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, duration
-from ownwords.core.workspace import Workspace
 from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.baselines import xz_bytes
 from ownwords.evaluation.scorecard import BASE, SCRATCH, Scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
-from ownwords.models import atomic_dir, bundle
+from ownwords.models import atomic_dir, bundle, quantize
+from ownwords.models.decoder import CausalLM
+from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training.corpus import Corpus
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training import replay_text
 from ownwords.training.forecast import number
 from ownwords.training.shards import TrainingText
 
-STORED_BYTES = 40_000_000  # the most that everybody who installs ownwords should have to carry
+STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
 SAMPLES, SAMPLE_TOKENS = 6, 160
+REPLAY_TOKENS = 100_000  # of its own writing, to mix into tuning
 CURVE_ROWS = 16  # of the card
-PEP = re.compile(r"\bpep-\d{4}\b")
 
 
 def publish(
-    workspace: Workspace,
-    texts: Corpus,
-    test: Sequence[TrainingText],
+    folder: Path,
     into: Path,
     progress: Progress,
+    sources: Path | None = None,
     scorecard: Path | None = None,
 ) -> int:
-    """Score the model of a workspace on the texts of `test`, store it; the bytes it takes.
+    """Score the model of a base's folder on texts it has never seen, store it; the bytes it takes.
 
-    `test` are parts of whole texts, called after them: "book.md#0001".
+    `sources` is a table of the modern texts, whose attributions the card carries.
     """
-    found = bundle.load(workspace.root / "model")
-    if not {"plan", "outcome"} <= found.provenance.keys():
+    found = bundle.load(folder / "model")
+    if not {"settings", "outcome"} <= found.provenance.keys():
         raise OwnwordsError(
-            f"{workspace.root / 'model'} does not say how it was trained",
-            hint="train it with this script first",
+            f"{folder / 'model'} does not say how it was trained",
+            hint="make it with `base/build.py finish`",
         )
     tokenizer = tokenizers.from_files(found.tokenizer_files)
     found.check_tokenizer(tokenizer)
+    parameters = sum(parameter.numel() for parameter in found.model.parameters())
+    quantize.quantize(found.model, INT8, INT8)
     with tempfile.TemporaryDirectory() as scratch:
         # As it is stored, rounded, it is scored and writes.
-        rounded, stored = Path(scratch) / "rounded", Path(scratch) / "shipped"
-        bundle.save(rounded, found.model, tokenizer, dtype=torch.bfloat16)
-        with progress.stage("Scoring it on books it has never seen"):
-            exact = bundle.load(rounded, dtype=torch.float32).model
-            names = [one.id for one in test]
-            score = bits_per_byte.score(exact, tokenizer, [one.text for one in test], names=names)
-            joined = "\n".join(one.text for one in test).encode()
-            xz = xz_bytes(joined) * 8 / max(1, len(joined))
+        stored = Path(scratch) / "shipped"
+        bundle.save(stored, found.model, tokenizer, generation=found.generation)
+        exact = bundle.load(stored, dequantize=True).model.float()
+        held_out = {}
+        for name in mix.TEST:
+            with progress.stage(f"Scoring it on {name}"):
+                held_out[name] = figures(
+                    exact, tokenizer, list(texts.read(folder / "texts" / f"{name}.txt"))
+                )
         with progress.stage("Writing samples"):
-            model = Model.load(rounded)
-            seeds = range(1, SAMPLES + 1)
-            samples = model.write_several("", seeds=seeds, max_tokens=SAMPLE_TOKENS)
-        said = dict(found.provenance) | {"held_out": figures(by_book(score), xz)}
+            model = Model.load(stored)
+            samples = model.write_several("", seeds=range(1, SAMPLES + 1), max_tokens=SAMPLE_TOKENS)
+        written = list(replay_text.sample_texts(model, REPLAY_TOKENS, progress=progress))
+        provenance = dict(found.provenance) | {"held_out": held_out}
+        marks = curve(folder / "runs", provenance)
         bundle.save(
             stored,
             found.model,
             tokenizer,
-            card=card(found, said, curve(workspace.runs, said), texts, samples),
-            provenance=said,
+            card=card(found, parameters, provenance, marks, samples, attributions(sources)),
+            provenance=provenance,
             generation=found.generation,
-            dtype=torch.bfloat16,
         )
         checks.check_fits(stored)
-        count = sum(parameter.numel() for parameter in found.model.parameters())
-        (stored / MEASURED).write_text(measured(scorecard, into, count), encoding="utf-8")
+        (stored / MEASURED).write_text(measured(scorecard, into, parameters), encoding="utf-8")
+        (stored / replay_text.SHIPPED).write_bytes(
+            lzma.compress(replay_text.DIVIDER.join(written).encode())
+        )
         return put(stored, into)
+
+
+def attributions(sources: Path | None) -> list[str]:
+    """What the licences of the modern texts that were trained on ask to be said, one line each."""
+    if sources is None:
+        return []
+    with sources.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    return [
+        f"{row['attribution']} (https://github.com/{row['repository']}, {row['licence']})"
+        for row in rows
+        if row["use"] == "train"
+    ]
 
 
 def measured(scorecard: Path | None, into: Path, parameters: int) -> str:
@@ -115,11 +136,11 @@ def measured(scorecard: Path | None, into: Path, parameters: int) -> str:
     return json.dumps(msgspec.to_builtins(found), indent=2) + "\n"
 
 
-def by_book(score: Score) -> Score:
+def by_document(score: Score) -> Score:
     """The chapters of a book are no independent witnesses: their scores, put together again."""
     books: dict[str, list[DocumentScore]] = {}
     for one in score.documents:
-        books.setdefault(one.name.rpartition("#")[0], []).append(one)
+        books.setdefault(one.name.rpartition("#")[0] or one.name, []).append(one)
     return Score(
         tuple(
             DocumentScore(
@@ -133,8 +154,14 @@ def by_book(score: Score) -> Score:
     )
 
 
-def figures(score: Score, xz: float) -> dict[str, object]:
-    """What ownwords.json says of the books held out."""
+def figures(
+    model: CausalLM, tokenizer: Tokenizer, held_out: Sequence[TrainingText]
+) -> dict[str, object]:
+    """What ownwords.json says of a part that was held out."""
+    contents = [one.text for one in held_out]
+    names = [one.id for one in held_out]
+    score = by_document(bits_per_byte.score(model, tokenizer, contents, names=names))
+    joined = "\n".join(contents).encode()
     interval = score.interval()
     return {
         "bits_per_byte": score.bits_per_byte,
@@ -144,7 +171,7 @@ def figures(score: Score, xz: float) -> dict[str, object]:
         "texts": len(score.documents),
         "bytes": score.bytes,
         "tokens": score.tokens,
-        "xz_bits_per_byte": xz,
+        "xz_bits_per_byte": xz_bytes(joined) * 8 / max(1, len(joined)),
     }
 
 
@@ -166,75 +193,72 @@ def put(stored: Path, into: Path) -> int:
     return size
 
 
-def curve(runs: Path, said: Mapping[str, Any]) -> list[tuple[int, float]]:
-    """Tokens read and bits per byte at each evaluation of the run that the model is of."""
-    outcome = said["outcome"]
-    tokens_per_step = outcome["tokens"] / max(1, outcome["steps"])
-    for metrics in sorted(runs.glob("pretrain-*/metrics.jsonl")):
-        marks: dict[int, float] = {}  # of a step that was gone back to, the later one
-        for line in metrics.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # of a line that was being written when the power went
-                event = json.loads(line)
-                values = event.get("values", {}) if event["kind"] == "metric" else {}
-                found = [values.get(f"{kind}_bits_per_byte") for kind in ("validation", "averaged")]
-                known = [value for value in found if value is not None]
-                if known and event["stage"] == "train":
-                    marks[int(values["step"])] = min(known)
-        if marks.get(outcome["best_step"]) == outcome["validation_bits_per_byte"]:
-            return [(round(step * tokens_per_step), marks[step]) for step in sorted(marks)]
-    return []
+def curve(runs: Path, provenance: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Tokens read and bits per byte of modern prose at each evaluation that led to the model."""
+    last = provenance["run"]
+    first = int(last.split("-")[1]) if "-" in last else 0
+    tokens = provenance["outcome"]["tokens"] / max(1, provenance["outcome"]["steps"])
+    marks: dict[int, float] = {}  # of a step that was gone back to, the later one
+    for name, begins, ends in (("flat", 0, first), (last, first, math.inf)):
+        for step, bits in evaluations(runs / name / "metrics.jsonl"):
+            if begins < step <= ends:
+                marks[step] = bits
+    return [(round(step * tokens), marks[step]) for step in sorted(marks)]
+
+
+def evaluations(metrics: Path) -> Iterator[tuple[int, float]]:
+    """The steps and the bits per byte of a run's evaluations; the better of weights and average."""
+    for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ():
+        with suppress(ValueError):  # of a line that was being written when the power went
+            event = json.loads(line)
+            values = event.get("values", {}) if event["kind"] == "metric" else {}
+            found = [values.get(f"{kind}_bits_per_byte") for kind in ("validation", "averaged")]
+            known = [value for value in found if value is not None]
+            if known and event["stage"] == "train":
+                yield int(values["step"]), min(known)
 
 
 def card(
     found: bundle.Bundle,
-    said: Mapping[str, Any],
+    parameters: int,
+    provenance: Mapping[str, Any],
     marks: Sequence[tuple[int, float]],
-    texts: Corpus,
     samples: Sequence[str],
+    credits: Sequence[str],
 ) -> str:
     """The model's README.md: what it is and is not, what it was made from, how good it is."""
-    config, held_out, outcome = found.config, said["held_out"], said["outcome"]
-    count = sum(parameter.numel() for parameter in found.model.parameters())
-    parts = (texts.train, texts.validation, texts.test)
-    peps = sum(bool(PEP.search(id_)) for part in parts for id_ in part.words)
-    books = sum(len(part) for part in parts) - peps
-    held = len(texts.validation) + len(texts.test)
-    words = number(sum(texts.train.words.values()))
+    config, outcome = found.config, provenance["outcome"]
+    counts = provenance["texts"]
     what = (
-        f"A small language model that knows English: {number(count)} parameters"
+        f"A small language model that knows English: {number(parameters)} parameters"
         f" ({config.MODEL_TYPE}, {config.layers} layers of width {config.width},"
         f" {config.vocabulary:,} tokens, a context of {config.context:,}), trained from nothing"
-        " with ownwords on books and technical prose. It is there to be tuned to somebody's own"
+        " with ownwords on old books and modern prose. It is there to be tuned to somebody's own"
         " writing, which alone would be too little to learn English from."
     )
     learned = (
-        f"{books:,} books of the public domain, published in 1928 or before (from the collection"
-        f" mlschmitt/classic-books-markdown), and {peps:,} of the Python Enhancement Proposals,"
-        f" which are in the public domain, too: {words} words to learn from. Nothing else: no web"
-        " pages, no conversations, nobody's private writing. Books by G. K. Chesterton,"
-        " H. D. Thoreau, R. W. Emerson, A. Bierce, J. K. Jerome, C. Lamb and W. Hazlitt were left"
-        f" out, so that ownwords can be tested on them; {held} of the texts were held out whole, to"
-        " test this model on."
-    )
-    sure = (
-        f", and lies between {held_out['low']:.3f} and {held_out['high']:.3f} with other texts of"
-        f" the kind ({held_out['level']:.0%} interval, by whole texts)"
-        if held_out["low"] is not None
-        else ""
-    )
-    good = (
-        f"**{held_out['bits_per_byte']:.3f} bits per byte** on {held_out['texts']:,} whole texts it"
-        f" has never seen, {held_out['bytes'] / 1e6:.1f} MB{sure}. Fewer is better; the same texts"
-        f" take {held_out['xz_bits_per_byte']:.3f} packed with xz, all at once. The figure is that"
-        " of the weights as they are stored here, rounded to bfloat16, read in windows of"
-        f" {config.context:,} tokens."
+        f"{counts['books']['bytes'] / 1e6:.0f} MB of books of the public domain, published in 1928"
+        " or before (from the collection mlschmitt/classic-books-markdown), and of Python"
+        " Enhancement Proposals, which are in the public domain, too;"
+        f" {counts['modern']['bytes'] / 1e6:.0f} MB of prose written 1922 to 2026 under licences"
+        " that allow it: blogs, essays, handbooks, textbooks, speeches. Nobody's private writing."
+        " Books by G. K. Chesterton, H. D. Thoreau, R. W. Emerson, A. Bierce, J. K. Jerome, C. Lamb"
+        " and W. Hazlitt were left out, so that ownwords can be tested on them, and whole sources"
+        " were held out to test this model on; texts that share passages with any of these were"
+        " not read."
     )
     trained = (
         f"{number(outcome['tokens'])} tokens in {outcome['steps']:,} steps,"
-        f" {duration(outcome['seconds'])} of training. The recipe, as the plan derived it or it"
-        " was set:"
+        f" {duration(outcome['seconds'])} of training."
     )
-    told = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)
+    scores = "".join(scored(name, one) for name, one in provenance["held_out"].items())
+    written = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)
+    chosen = "".join(
+        f"| {name} | {str(value).replace('|', chr(92) + '|')} |\n"
+        for section in (provenance["settings"], *provenance["recipe"].values())
+        for name, value in section.items()
+    )
+    thanks = "".join(f"- {line}\n" for line in credits)
     return f"""---
 license: mit
 language: en
@@ -252,22 +276,25 @@ tags:
 
 {filled(learned)}
 
-The weights are under the licence of ownwords, MIT. The texts are free of copyright in the United
-States; they are not part of the package.
+The weights are under the licence of ownwords, MIT. The texts are not part of the package.
 
 ## How good it is
 
-{filled(good)}
+Bits per byte of texts that it has never seen; fewer are better. The weights are those stored here,
+in 8 bits, read in windows of {config.context:,} tokens. The interval is by whole texts.
 
-{progressed(marks, len(texts.validation))}## What it writes
+| texts | bits per byte | 95% | the same packed with xz |
+|---|---:|---|---:|
+{scores}
+{progressed(marks)}## What it writes
 
 {len(samples)} texts begun from nothing, seeds 1 to {len(samples)}, as they came:
 
-{told}## What it is not
+{written}## What it is not
 
 - It knows no facts. Names, dates and sums in what it writes are invented.
 - It answers no questions and follows no instructions: it goes on with a text.
-- It writes as books did a century ago, with the views and prejudices they had.
+- Much of what it read is a century old, with the views and prejudices of that time.
 - It is small: a sentence may hold where the thought does not.
 - It knows English only.
 
@@ -275,23 +302,30 @@ States; they are not part of the package.
 
 {filled(trained)}
 
-| setting | value | why | source |
-|---|---|---|---|
-{"".join(row(one) for one in said["plan"])}
+| setting | value |
+|---|---|
+{chosen}
 `base/build.py` in the repository of ownwords makes it anew.
-"""
+{f"{chr(10)}## Whose modern prose it read{chr(10)}{chr(10)}{thanks}" if thanks else ""}"""
 
 
-def progressed(marks: Sequence[tuple[int, float]], texts: int) -> str:
+def scored(name: str, one: Mapping[str, Any]) -> str:
+    """A held-out part as a row of the card."""
+    sure = "" if one["low"] is None else f"{one['low']:.3f} to {one['high']:.3f}"
+    size = f"{one['texts']:,} texts, {one['bytes'] / 1e6:.1f} MB"
+    return (
+        f"| {name}: {size} | **{one['bits_per_byte']:.3f}** | {sure}"
+        f" | {one['xz_bits_per_byte']:.3f} |\n"
+    )
+
+
+def progressed(marks: Sequence[tuple[int, float]]) -> str:
     """What it came to while it learned, where that is known."""
     if not marks:
         return ""
     table = "".join(f"| {tokens:,} | {value:.3f} |\n" for tokens, value in thinned(marks))
-    said = (
-        f"While it learned, on some of {texts:,} other texts held out, which also decided which"
-        " weights were kept:"
-    )
-    return f"{filled(said)}\n\n| tokens read | bits per byte |\n|---:|---:|\n{table}\n"
+    head = "While it learned, on a part of the modern prose held out:"
+    return f"{head}\n\n| tokens read | bits per byte |\n|---:|---:|\n{table}\n"
 
 
 def filled(paragraph: str) -> str:
@@ -305,12 +339,3 @@ def thinned(marks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
         return list(marks)
     last = len(marks) - 1
     return [marks[round(i * last / (CURVE_ROWS - 1))] for i in range(CURVE_ROWS)]
-
-
-def row(one: Mapping[str, Any]) -> str:
-    """A number of the plan as a row of the card."""
-    why = (
-        ("set for this model", "") if one["origin"] == "setting" else (one["reason"], one["source"])
-    )
-    cells = [str(cell).replace("|", "\\|") for cell in (one["key"], one["value"], *why)]
-    return f"| {' | '.join(cells)} |\n"

@@ -1,49 +1,57 @@
-"""Which size of base suits a given amount of computing: the curve its size is chosen from.
+"""Short runs of several sizes, shares and row lengths: the curve that the base is chosen from.
 
-    python base/sizes.py --workspace base.ownwords --sizes 3e6 6e6 10e6 18e6 --computing 5e13
+    python base/sizes.py --folder base.ownwords --sizes 3e6 6e6 10e6 --computing 5e13
+    python base/sizes.py --folder base.ownwords --sizes 3e6 --shares .25 .5 .75 --tokens 2e6
 
-Every size reads as many tokens as make parameters times tokens the same, its rate falling to
-nothing at the end, and is asked about the validation books. The workspace is that of `build.py`.
+Each reads the texts that `build.py prepare` encoded, its rate falling to nothing over the second
+half, and is asked about the held-out texts at its end.
 """
 
 import argparse
+import itertools
 import sys
+from contextlib import closing
 from pathlib import Path
 
-from build import trained
-from ownwords.cli.options import DEFAULTS
-from ownwords.cli.training_view import watching
-from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import Workspace
+if __package__ in (None, ""):
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-ROWS, CONTEXT, VOCABULARY = 16, 512, 8192
-_NO_END = 1e6  # seconds: the steps say when it ends
+import pretraining
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Progress
 
 
 def main() -> int:
-    """Train each size in turn; a line of figures for each."""
+    """Train each in turn; a line of figures for each."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--workspace", type=Path, default=Path("base.ownwords"))
-    parser.add_argument("--sizes", type=float, nargs="+", default=[3e6, 6e6, 10e6, 18e6])
+    parser.add_argument("--folder", type=Path, default=Path("base.ownwords"))
+    parser.add_argument("--sizes", type=float, nargs="+", default=[3e6])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--contexts", type=int, nargs="+", default=[512])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.02])
+    parser.add_argument("--step-tokens", type=int, default=8192)
+    parser.add_argument("--tokens", type=float, help="read by each, rather than --computing")
     parser.add_argument("--computing", type=float, default=5e13, help="parameters times tokens")
     given = parser.parse_args()
-    workspace = Workspace(given.workspace)
-    for size in given.sizes:
-        steps = round(given.computing / size / (ROWS * CONTEXT))
-        fixed = {
-            "model.vocab_size": VOCABULARY,
-            "model.context_length": CONTEXT,
-            "model.parameters": round(size),
-            "train.sequence_length": CONTEXT,
-            "train.batch_size": ROWS,
-            "train.steps": steps,
-            "train.evaluations": 1,
-        }
-        out = workspace.root / "sizes" / f"{size:.0f}"
-        with watching(DEFAULTS) as (progress, _, _):
-            made = trained(workspace, seconds=_NO_END, fixed=fixed, progress=progress, out=out)
-        tokens, bits = made.outcome.tokens, made.bits_per_byte or 0
-        print(f"{size / 1e6:.1f}M parameters, {tokens / 1e6:.1f}M tokens: {bits:.4f}", flush=True)
+    for size, share, context, rate in itertools.product(
+        given.sizes, given.shares, given.contexts, given.rates
+    ):
+        tokens = given.tokens or given.computing / size
+        chosen = pretraining.BaseSettings(
+            parameters=size,
+            context=context,
+            rows=given.step_tokens // context,
+            modern_share=share,
+            muon_lr=rate,
+            expected_tokens=tokens,
+        )
+        with closing(pretraining.Pretraining(given.folder, chosen, Progress())) as run:
+            modern, books = run.trial(tokens)
+        print(
+            f"{size / 1e6:.1f}M parameters, {tokens / 1e6:.1f}M tokens, {share:.0%} modern, rows of"
+            f" {context}, rate {rate:g}: modern {modern:.4f}, books {books:.4f}",
+            flush=True,
+        )
     return 0
 
 

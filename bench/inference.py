@@ -44,6 +44,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 
 from bench.engines import LlamaCpp, Ours, Runner, Transformers, some_ids
 from bench.fresh import own_peak_mb, run
+from bench.machine import measuring
 from bench.random_models import DIRECTORY, TITLES, config, gguf_file
 
 PROMPT, STEPS, STREAMS, THREADS = 128, 128, 8, 2
@@ -91,6 +92,7 @@ class Figures:
     peak_mb: float
 
 
+@measuring()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     usual = [shape for shape in TITLES if shape != "gemma1b"]

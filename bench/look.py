@@ -169,4 +169,8 @@ def _text_folder(folder: Path, words: list[str], files: int, bytes_each: int) ->
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from bench.machine import measuring
+
+    with measuring():
+        raise SystemExit(main())

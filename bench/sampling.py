@@ -29,6 +29,8 @@ import numpy as np
 if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from bench.machine import measuring
+
 if TYPE_CHECKING:
     from ownwords.evaluation.lexicon import Lexicon
     from ownwords.inference.model import Model
@@ -69,6 +71,7 @@ class Real:
     lexicon: "Lexicon | None"
 
 
+@measuring()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("workspace", type=Path)

@@ -338,4 +338,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from bench.machine import measuring
+
+    with measuring():
+        main()

@@ -442,4 +442,8 @@ def shown(step: StepTime) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from bench.machine import measuring
+
+    with measuring():
+        sys.exit(main())

@@ -24,6 +24,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED, run
+from bench.machine import measuring
 
 if TYPE_CHECKING:
     from bench.ours import Setting
@@ -63,6 +64,7 @@ def recipes() -> "dict[str, Setting]":
     }
 
 
+@measuring()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=3)

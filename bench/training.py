@@ -29,6 +29,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import run
+from bench.machine import measuring
 
 if TYPE_CHECKING:
     from ownwords.models.configs.config import ModelConfig
@@ -90,6 +91,7 @@ def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -
     return found
 
 
+@measuring()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--contexts", type=int, nargs="+", default=[64, 256, 1024])

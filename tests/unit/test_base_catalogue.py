@@ -10,7 +10,7 @@ from ownwords.base import catalogue, checks, install
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import data_folder
 from ownwords.models import bundle, quantize
-from ownwords.models.quantization_scheme import INT8
+from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
@@ -223,12 +223,16 @@ def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Pat
     assert not (home / "bases" / "x").exists()
 
 
-def test_a_quantised_model_is_not_added(box: Path, home: Path, tmp_path: Path) -> None:
-    made = small_bases.model()
-    quantize.quantize(made, INT8)
-    bundle.save(tmp_path / "q", made, ByteTokenizer())
-    with pytest.raises(ModelError, match="quantised"):
-        install.add(str(tmp_path / "q"), "x", home)
+def test_a_model_in_8_bits_is_added_and_one_in_4_is_not(
+    box: Path, home: Path, tmp_path: Path
+) -> None:
+    for name, body in (("eight", INT8), ("four", INT4)):
+        made = small_bases.model()
+        quantize.quantize(made, body)
+        bundle.save(tmp_path / name, made, ByteTokenizer())
+    assert checks.verify(install.add(str(tmp_path / "eight"), "eight", home)) == []
+    with pytest.raises(ModelError, match="fewer than 8 bits"):
+        install.add(str(tmp_path / "four"), "four", home)
 
 
 def test_damage_is_found(box: Path, home: Path, model: Path) -> None:

@@ -155,6 +155,19 @@ def test_a_model_computes_with_the_restored_matrices(kind: str, tied: bool) -> N
         assert torch.allclose(ours, wanted)
 
 
+@pytest.mark.parametrize("kind", ["qwen3", "gpt2"])
+def test_a_dequantised_model_has_the_same_logits_and_can_learn(kind: str) -> None:
+    model = _model(kind)
+    quantize.quantize(model, INT8)
+    ids = _ids(model)
+    before = model.logits(model(ids))
+    quantize.dequantize_model(model)
+    assert not quantize.metadata(model)
+    torch.testing.assert_close(model.logits(model(ids)), before, atol=1e-5, rtol=1e-4)
+    model.loss(ids[:, :-1], ids[:, 1:])[0].backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 def test_a_model_in_bfloat16_stays_in_it_and_keeps_its_scales() -> None:
     model = _model()
     quantize.quantize(model)

@@ -40,7 +40,7 @@ from ownwords.training.recipes import (
     plan_pretraining,
 )
 from ownwords.training.session import SampleWriter
-from ownwords.training.shards import TrainingText, build_shards
+from ownwords.training.shards import TrainingText, build_shards, open_shards
 
 TINY: Mapping[str, object] = {
     "model.parameters": 40_000,
@@ -204,6 +204,22 @@ def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: 
         torch.testing.assert_close(saved[name], parameter, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="replace its base"):
         finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
+
+
+def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
+    replay = [TrainingText(f"r{i}", f"A title\n\nThe rest of {i}. " * 9) for i in range(20)]
+    finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED), replay=replay)
+    found = {}
+    for folder in (tmp_path / "w" / "tokens").iterdir():
+        shards = open_shards(folder)
+        found[shards.names] = [shards.document(i) for i in range(shards.documents)]
+    tokenizer = ByteTokenizer()
+    start, end = tokenizer.start, tokenizer.end
+    for ids in found[tuple(text.id for text in OTHERS)]:
+        assert (ids[0], ids[-1]) == (start, end)
+    for text, ids in zip(replay, found[tuple(text.id for text in replay)], strict=True):
+        assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
 def test_without_steps_the_base_is_saved_as_it_is(tmp_path: Path) -> None:

@@ -116,6 +116,12 @@ def test_marks_that_a_tokenizer_lacks_are_left_out(
     check(build_shards(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
 
 
+def test_documents_can_do_without_their_marks(tmp_path: Path) -> None:
+    bare = build_shards(TEXTS, ByteTokenizer(), tmp_path, marks=False)
+    check(bare, TEXTS, None, None)
+    assert bare.key != build_shards(TEXTS, ByteTokenizer(), tmp_path).key
+
+
 def test_words_are_encoded_as_the_tokenizer_does(tmp_path: Path) -> None:
     tokenizer = bpe.train([text.text for text in TEXTS], 300)
     shards = build_shards(TEXTS, tokenizer, tmp_path)

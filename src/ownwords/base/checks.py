@@ -15,6 +15,8 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE
 from ownwords.inference.model import Model
 from ownwords.models import directory, weight_mapping
+from ownwords.models.quantization_scheme import INT8, schemes
+from ownwords.models.safetensors_header import read_metadata
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer
 
@@ -52,14 +54,18 @@ def check_fits(folder: Path) -> None:
     """
     model_files = directory.read(folder)
     stored = weight_mapping.find_tensors(folder)
+    config = model_files.config
     if any(name.endswith(".packed") for name in stored):
-        raise ModelError(
-            f"{folder} is a quantised model, and cannot be trained any further",
-            hint="take the model as it was before that",
-        )
-    weight_mapping.check_shapes(
-        weight_mapping.map_weights(stored, model_files.config, folder), model_files.config, folder
-    )
+        made_with = schemes(read_metadata(folder / weight_mapping.SINGLE))
+        if min(scheme.bits for scheme in made_with) < INT8.bits:
+            raise ModelError(
+                f"{folder} is quantised to fewer than 8 bits, which loses too much to train on",
+                hint="take the model as it was before that",
+            )
+        weight_mapping.map_quantized_weights(stored, made_with, config, folder)
+    else:
+        fitted = weight_mapping.map_weights(stored, config, folder)
+        weight_mapping.check_shapes(fitted, config, folder)
     model_files.check_tokenizer(tokenizer.from_files(model_files.tokenizer_files))
 
 

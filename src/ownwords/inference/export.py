@@ -49,7 +49,10 @@ def export(
         raise OwnwordsError(
             f"cannot export to {form}", hint="choose from " + ", ".join(get_args(ExportFormat))
         )
-    loaded = gguf.load(source) if source.suffix.lower() == ".gguf" else bundle.load(source)
+    if source.suffix.lower() == ".gguf":
+        loaded = gguf.load(source)
+    else:
+        loaded = bundle.load(source, dequantize=True)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:
         # Older models of ours do not record the sampling settings they were scored with.
         loaded = replace(loaded, generation={**generation_config(), **loaded.generation})

@@ -118,15 +118,22 @@ def save(
             atomic_dir.write_file(draft / name, data)
 
 
-def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
+def load(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+    dequantize: bool = False,
+) -> Bundle:
     """Load a model directory, ours or another program's; executes nothing in it.
 
     Everything is checked before the weights are read: ModelError or ConfigError says what is
     missing, damaged or inconsistent. Without `dtype` the weights keep the type of their file.
+    `dequantize` makes a quantised model a plain one, which can be trained and exported.
     """
     with open_directory(folder) as path:
         contents = directory.read(path)
-        model = weights.load(path, contents.config, device, dtype)
+        model = weights.load(path, contents.config, device, dtype, dequantize=dequantize)
     return Bundle(**vars(contents), model=model)
 
 

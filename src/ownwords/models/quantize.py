@@ -25,6 +25,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ownwords.core.workspace import writing_atomically
+from ownwords.models.layers import Embedding
 from ownwords.models.quantization_scheme import (
     ENDS,
     INT4,
@@ -215,6 +216,20 @@ def quantize(
     _replace(model, scheme, ends)
     for name, module in plain.items():
         model.get_submodule(name).fill(module.weight)  # type: ignore[operator]
+
+
+def dequantize_model(model: nn.Module) -> None:
+    """Turn a quantised model in place into a plain one of the same values, to train or export."""
+    dtype = next(model.parameters()).dtype  # of the norms, which are never quantised
+    for name, module in _quantized(model).items():
+        plain: nn.Linear | nn.Embedding
+        if isinstance(module, QuantizedLinear):
+            plain = nn.Linear(module.columns, module.rows, bias=False, device="meta")
+            plain.bias = module.bias
+        else:
+            plain = Embedding(module.rows, module.columns, device="meta")
+        plain.weight = nn.Parameter(module.weight.to(dtype))
+        model.set_submodule(name, plain.train(module.training))
 
 
 def quantized_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -24,15 +24,26 @@ from ownwords.models.weight_mapping import (
 )
 
 
-def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
+def load(
+    folder: Path,
+    config: ModelConfig,
+    device: str,
+    dtype: torch.dtype | None,
+    *,
+    dequantize: bool = False,
+) -> CausalLM:
     """Load the model of `config` from `folder`; ModelError names what does not match.
 
     All tensors are checked before the first is read. Without `dtype` the model has the type of its
-    files, or the narrowest type that holds all of them exactly.
+    files, or the narrowest type that holds all of them exactly. `dequantize` makes a quantised
+    model a plain one.
     """
     stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
-        return _load_quantized(folder, stored, config, device, dtype)
+        model = _load_quantized(folder, stored, config, device, dtype)
+        if dequantize:
+            quantize.dequantize_model(model)
+        return model
     fitted = map_weights(stored, config, folder)
     check_shapes(fitted, config, folder)
     dtypes = {FLOATS[mapped.stored.dtype] for mapped in fitted}

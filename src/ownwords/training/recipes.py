@@ -94,7 +94,7 @@ def plan_finetuning(
         )
     session = TrainingSession(request, texts, held_out)
     device = str(session.device.torch_device)
-    loaded = bundle.load(base, device=device)
+    loaded = bundle.load(base, device=device, dequantize=True)
     tokenizer = tokenizers.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     dtype = next(loaded.model.parameters()).dtype
@@ -124,7 +124,11 @@ def plan_finetuning(
     del loaded, model  # so that there is never more than one model in memory
 
     def new_model(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
-        model = models.pop() if models else bundle.load(base, device=device).model.float()
+        model = (
+            models.pop()
+            if models
+            else bundle.load(base, device=device, dequantize=True).model.float()
+        )
         recipe = plan.recipe
         if not (recipe.lora.rank and recipe.train.steps):
             return model, None

@@ -62,6 +62,12 @@ def read(path: Path) -> list[TrainingText]:
     return [TrainingText(f"rehearsal/{number:06d}", text) for number, text in enumerate(texts)]
 
 
+def without_opening(text: TrainingText) -> TrainingText:
+    """A text without its first paragraph, which is its title, so that replay teaches no titles."""
+    _, _, rest = text.text.partition("\n\n")
+    return TrainingText(text.id, rest) if rest.strip() else text
+
+
 def sample_texts(
     model: Model, tokens: int, seconds: float = math.inf, progress: Progress | None = None
 ) -> Iterator[str]:

@@ -130,10 +130,20 @@ class TrainingSession:
         with self.world.in_rank_order():
             self.shards = self._build_shards(self.texts)
             if replay is not None:
-                self.replay = self._build_shards(replay)
+                self.replay = self._build_replay(replay)
 
     def _build_shards(self, texts: Iterable[TrainingText]) -> Shards:
         return build_shards(texts, self.tokenizer, self.tokens, progress=self.progress)
+
+    def _build_replay(self, texts: Iterable[TrainingText]) -> Shards:
+        """Encode replay text without titles, start and end: only the author's texts teach these."""
+        return build_shards(
+            map(replay_text.without_opening, texts),
+            self.tokenizer,
+            self.tokens,
+            marks=False,
+            progress=self.progress,
+        )
 
     def open_run(self, kind: str, origin: str) -> None:
         """Open the run of these texts, time and settings; one that was interrupted is reused."""
@@ -168,7 +178,7 @@ class TrainingSession:
                     self.progress,
                 )
                 write_atomically(path, cached.read_bytes())
-            self.replay = self._build_shards(replay_text.read(path))
+            self.replay = self._build_replay(replay_text.read(path))
 
     # --- the plan --------------------------------------------------------------------------------
 

@@ -91,14 +91,15 @@ def build_shards(
     tokenizer: Tokenizer,
     root: Path,
     *,
+    marks: bool = True,
     progress: Progress | None = None,
 ) -> Shards:
     """Encode documents into `root/<key>/`, or open the shards that already exist for them.
 
     A document becomes its start token, the ids of its text and its end token, if the tokenizer has
-    these two. The texts are read twice, a few MB at a time; an iterator, which can be read only
-    once, is first copied to disk. Damaged shards are encoded again, with a note. The names of
-    special tokens in a text are encoded as plain text.
+    these two; without `marks`, the ids of its text alone. The texts are read twice, a few MB at a
+    time; an iterator, which can be read only once, is first copied to disk. Damaged shards are
+    encoded again, with a note. The names of special tokens in a text are encoded as plain text.
     """
     progress = Progress() if progress is None else progress
     if root.exists() and not root.is_dir():
@@ -106,7 +107,7 @@ def build_shards(
             f"{root} is a file", hint="move it away: a folder of tokens goes there"
         )
     with _lasting(texts, root) as lasting:
-        reading = _Reading(lasting, tokenizer)
+        reading = _Reading(lasting, tokenizer, marks)
         for _ in reading:
             pass
         key, total = reading.key, reading.bytes
@@ -120,7 +121,7 @@ def build_shards(
             progress.stage("encode", total, "bytes") as stage,
             atomic_dir.replace_dir(folder) as beside,
         ):
-            reading = _Reading(lasting, tokenizer)
+            reading = _Reading(lasting, tokenizer, marks)
             _write(beside, reading, tokenizer, stage)
             if reading.key != key:
                 raise CorpusError(
@@ -173,10 +174,11 @@ def open_shards(folder: Path) -> Shards:
 class _Reading:
     """Iterates over texts and computes the key and the total size of those read so far."""
 
-    def __init__(self, texts: Iterable[TrainingText], tokenizer: Tokenizer) -> None:
+    def __init__(self, texts: Iterable[TrainingText], tokenizer: Tokenizer, marks: bool) -> None:
         self._texts = texts
         self._hash = hashlib.blake2b(digest_size=16)
-        decisive = (FORMAT, tokenizer.start, tokenizer.end, tokenizer.vocabulary_size)
+        self.start, self.end = (tokenizer.start, tokenizer.end) if marks else (None, None)
+        decisive = (FORMAT, self.start, self.end, tokenizer.vocabulary_size)
         self._begins = digest(tokenizer.fingerprint(), repr((*decisive, _special(tokenizer))))
         self.bytes = 0
 
@@ -233,7 +235,7 @@ def _write(folder: Path, reading: _Reading, tokenizer: Tokenizer, stage: Stage) 
             names += [text.id for text, _ in group]
             sizes.append(np.array([size for _, size in group], _INT64))
             encoded = tokenizer.encode_batch([text.text for text, _ in group])
-            ids, here = _joined(encoded, tokenizer, dtype)
+            ids, here = _joined(encoded, tokenizer, dtype, reading.start, reading.end)
             lengths.append(here)
             file.write(ids.data)
             stage.advance(sum(size for _, size in group))
@@ -268,11 +270,15 @@ def _groups(
 
 
 def _joined(
-    encoded: Sequence[npt.NDArray[np.uint32]], tokenizer: Tokenizer, dtype: np.dtype[Any]
+    encoded: Sequence[npt.NDArray[np.uint32]],
+    tokenizer: Tokenizer,
+    dtype: np.dtype[Any],
+    start: int | None,
+    end: int | None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Concatenate the documents with their start and end tokens; returns ids and lengths."""
-    before = [] if tokenizer.start is None else [np.array([tokenizer.start], np.uint32)]
-    after = [] if tokenizer.end is None else [np.array([tokenizer.end], np.uint32)]
+    before = [] if start is None else [np.array([start], np.uint32)]
+    after = [] if end is None else [np.array([end], np.uint32)]
     ids = np.concatenate([part for one in encoded for part in (*before, one, *after)])
     if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
         raise TokenizerError(

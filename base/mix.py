@@ -1,0 +1,187 @@
+"""The mix that the base reads: old books and modern prose, encoded once, each a stream of rows."""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import texts
+from ownwords.archive.look import look
+from ownwords.archive.settings import SplitConfig
+from ownwords.archive.store import Archive
+from ownwords.core.errors import WorkspaceError
+from ownwords.core.progress import Progress, Stage
+from ownwords.core.workspace import Workspace, write_atomically
+from ownwords.models import atomic_dir
+from ownwords.tokenizers import bpe
+from ownwords.tokenizers import tokenizer as tokenizers
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training import corpus
+from ownwords.training.prepare import TextSample
+from ownwords.training.shards import Shards, TrainingText, build_shards, open_shards
+from texts import Chapters, Cleaner, HeldOutCheck, documents, parted
+
+HELD_OUT = SplitConfig(validation=0.006, test=0.006)  # of the books
+_WATCHED_BYTES = 400_000  # of each held-out part, read at each evaluation
+_TOKENIZER_BYTES = 40_000_000  # of each part, to train the tokenizer on
+_MIX = "mix.json"
+WATCHED = ("held-out books", "held-out modern")  # while it trains
+TEST = ("test books", "held-out modern")  # of what is published
+PARTS = ("books", "modern", *WATCHED)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The encoded texts by name (keys of shards in `tokens`), and what was counted on the way."""
+
+    shards: dict[str, str]
+    counts: dict[str, dict[str, int]]
+
+    def open(self, folder: Path, name: str) -> Shards:
+        return open_shards(folder / "tokens" / self.shards[name])
+
+
+def load(folder: Path) -> Mix:
+    """What `prepare` left; WorkspaceError if it has not run."""
+    path = folder / _MIX
+    if not path.exists():
+        raise WorkspaceError(
+            f"{folder} holds no encoded texts", hint="run `python base/build.py prepare` first"
+        )
+    return Mix(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of the mix."""
+    return tokenizers.load(folder / "tokenizer")
+
+
+def prepare(
+    folder: Path,
+    *,
+    books: Sequence[Path],
+    modern: Sequence[Path],
+    held_out: Path,
+    apart: Sequence[Path],
+    vocabulary: int,
+    progress: Progress,
+) -> Mix:
+    """Clean the texts, take out what is held out, train a tokenizer, and encode them."""
+    counts = cleaned(folder, books, modern, held_out, apart, progress)
+    parts = {name: list(texts.read(folder / "texts" / f"{name}.txt")) for name in PARTS}
+    watched = {name: TextSample(parts.pop(name), _WATCHED_BYTES) for name in WATCHED}
+    made = trained_tokenizer(folder / "tokenizer", parts, vocabulary, progress)
+    shards: dict[str, str] = {}
+    for name, part in {**parts, **watched}.items():
+        encoded = build_shards(part, made, folder / "tokens", progress=progress)
+        shards[name] = encoded.key
+        counts[name] = {
+            **counts.get(name, {}),
+            "texts": encoded.documents,
+            "bytes": encoded.text_bytes,
+            "tokens": encoded.tokens,
+        }
+    found = Mix(shards, counts)
+    write_atomically(folder / _MIX, json.dumps(asdict(found), indent=2))
+    return found
+
+
+def cleaned(
+    folder: Path,
+    books: Sequence[Path],
+    modern: Sequence[Path],
+    held_out: Path,
+    apart: Sequence[Path],
+    progress: Progress,
+) -> dict[str, dict[str, int]]:
+    """Write each part's texts into the folder, once; returns what was counted."""
+    done = folder / "texts" / "counts.json"
+    if done.exists():
+        counts: dict[str, dict[str, int]] = json.loads(done.read_text(encoding="utf-8"))
+        return counts
+    done.parent.mkdir(parents=True, exist_ok=True)
+    workspace = Workspace(folder / "books.ownwords")
+    folders = [parted(path, folder / "books.texts") for path in books]
+    look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
+    counts = {}
+    with Archive(workspace.archive) as archive:
+        split = corpus.load_corpus(archive)
+        hidden = {
+            "held-out books": list(Chapters(archive, split.validation)),
+            "test books": list(Chapters(archive, split.test)),
+            "held-out modern": list(whole(held_out)),
+        }
+        for name, part in hidden.items():
+            texts.write(done.parent / f"{name}.txt", part)
+        with progress.stage("Reading what is held out"):
+            check = HeldOutCheck(
+                [one.text for part in hidden.values() for one in part]
+                + [text for blog in apart for text in posts(blog)]
+            )
+        cleaner = Cleaner()
+        pairs = (pair for path in modern for pair in documents(path))
+        for name, part in (
+            ("modern", cleaner.cleaned(pairs)),
+            ("books", Chapters(archive, split.train)),
+        ):
+            with progress.stage(f"Cleaning: {name}", None, "texts") as stage:
+                admissible = admitted(part, check, counts, name, stage)
+                texts.write(done.parent / f"{name}.txt", admissible)
+    counts["cleaning, characters"] = dict(cleaner.counts)
+    write_atomically(done, json.dumps(counts, indent=2))
+    return counts
+
+
+def whole(path: Path) -> Iterator[TrainingText]:
+    """The documents of a file as they are."""
+    for name, text in documents(path):
+        yield TrainingText(name, text.strip())
+
+
+def posts(blog: Path) -> list[str]:
+    """The texts of a blog, whatever its form."""
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Workspace(Path(scratch) / "apart.ownwords")
+        look([blog], workspace=place.root)
+        with Archive(place.archive) as archive:
+            split = corpus.load_corpus(archive)
+            parts = (split.train, split.validation, split.test)
+            return [one.text for part in parts for one in part]
+
+
+def admitted(
+    found: Iterable[TrainingText],
+    check: HeldOutCheck,
+    counts: dict[str, dict[str, int]],
+    name: str,
+    stage: Stage,
+) -> Iterator[TrainingText]:
+    """The texts that share no passages with what is held out; the others are counted."""
+    out: Counter[str] = Counter()
+    for text in found:
+        stage.advance()
+        if check.is_clean(text.text):
+            yield text
+        else:
+            out["share passages with held-out texts"] += 1
+    counts[name] = dict(out)
+
+
+def trained_tokenizer(
+    folder: Path, parts: dict[str, list[TrainingText]], vocabulary: int, progress: Progress
+) -> Tokenizer:
+    """A tokenizer trained on as much of each part; the one in the folder if it is of that size."""
+    if atomic_dir.readable_dir(folder).exists():
+        found = tokenizers.load(folder)
+        if found.vocabulary_size == vocabulary:
+            return found
+    size = min(_TOKENIZER_BYTES, *(sum(len(one.text) for one in part) for part in parts.values()))
+    sampled = [TextSample(part, size) for part in parts.values()]
+    with progress.stage("Training a tokenizer", None, "texts"):
+        found = bpe.train((one.text for part in sampled for one in part), vocabulary)
+    with atomic_dir.replace_dir(folder) as beside:
+        for name, data in found.files().items():
+            atomic_dir.write_file(beside / name, data)
+    return found

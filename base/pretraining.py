@@ -1,0 +1,286 @@
+"""The base's training: a run without an end at a flat rate, and runs that let the rate fall."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from bench.machine import BackgroundWork
+
+import mix
+from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import write_atomically
+from ownwords.inference.text_generation import generation_config
+from ownwords.models import bundle
+from ownwords.models.configs.qwen3 import config_for_budget
+from ownwords.models.decoder import CausalLM, build
+from ownwords.training import validation
+from ownwords.training.batches import Batch, Batches
+from ownwords.training.device import choose
+from ownwords.training.distributed import SINGLE_PROCESS
+from ownwords.training.job import LossModule, TrainJob, identity, next_token
+from ownwords.training.loop import train
+from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.run import Run
+from ownwords.training.session import SampleWriter
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.shards import Shards
+
+OPTIONS: tuple[tuple[str, float, str], ...] = (
+    ("parameters", 16e6, "of the model"),
+    ("context", 512, "tokens of a row"),
+    ("rows", 32, "of a step"),
+    ("modern_share", 0.5, "of the rows, from modern prose"),
+    ("muon_lr", 0.02, "Muon's rate"),
+    ("expected_tokens", 200e6, "for which weight decay and averages are set"),
+)
+_SETTINGS = "settings.json"
+_STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
+_WARMUP = 100  # steps
+_EVALUATE = 4_000_000  # tokens between two evaluations
+_AVERAGED = 8_000_000  # tokens after which a weight counts half in the average
+_DECAY_MEMORY = 0.3  # of the expected tokens: the time scale of weight decay (arXiv 2405.13698)
+_ROWS_AT_ONCE = 8
+_CHECKPOINT_S = 600.0
+_SAMPLES_S = 1e9
+
+
+@dataclass(frozen=True)
+class BaseSettings:
+    """What a base's run is started with; it keeps them."""
+
+    parameters: float
+    context: int
+    rows: int
+    modern_share: float
+    muon_lr: float
+    expected_tokens: float
+
+    @property
+    def step_tokens(self) -> int:
+        return self.rows * self.context
+
+
+def settings(folder: Path, changed: Mapping[str, float]) -> BaseSettings:
+    """The settings of the run in a folder, or of a new one; ConfigError if they would change."""
+    path = folder / _SETTINGS
+    known = {name: default for name, default, _ in OPTIONS}
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in changed.items():
+            if value != known[name]:
+                raise ConfigError(
+                    f"the run in {folder} was started with {name} = {known[name]:g}, not {value:g}",
+                    hint="leave the option out, or give another --folder",
+                )
+    else:
+        known |= changed
+        write_atomically(path, json.dumps(known, indent=2))
+    whole = {name: int(known[name]) for name in ("context", "rows")}
+    return BaseSettings(**{**known, **whole})
+
+
+class Pretraining:
+    """The base's run in a folder."""
+
+    def __init__(self, folder: Path, chosen: BaseSettings, progress: Progress) -> None:
+        self.folder, self.settings, self.progress = folder, chosen, progress
+        self.mix, self.tokenizer = mix.load(folder), mix.tokenizer(folder)
+        self.device = choose("cpu")
+        self._background = BackgroundWork()
+
+    def close(self) -> None:
+        """Let go of the machine."""
+        self._background.close()
+
+    def train(self) -> None:
+        """Train at a flat rate until interrupted, from the newest checkpoint on."""
+        job = self._job(self._run("flat"), self.settings, _STEPS, 0)
+        train(job)
+
+    def finish(self, tokens: float | None, modern_share: float | None, context: int | None) -> Path:
+        """Train on from the newest checkpoint while the rate falls to 0; returns the model."""
+        first = self.settings
+        trunk = self._run("flat").checkpoints.newest(self.progress.note)
+        if trunk is None or not trunk.step:
+            raise WorkspaceError(
+                f"{self.folder} holds no trained weights",
+                hint="run `python base/build.py train` first",
+            )
+        length = context or first.context
+        chosen = replace(
+            first,
+            context=length,
+            rows=max(1, first.step_tokens // length),
+            modern_share=first.modern_share if modern_share is None else modern_share,
+        )
+        wanted = trunk.step * first.step_tokens / 4 if tokens is None else tokens
+        decay = max(1, round(wanted / first.step_tokens))
+        name = f"finish-{trunk.step}-{decay}-{chosen.modern_share:g}-{length}"
+        run = self._run(name)
+        job = self._job(run, chosen, trunk.step + decay, decay)
+        if not run.checkpoints.steps():
+            record = dict(trunk.state["record"], evaluations=[], stopped="")  # type: ignore[call-overload]
+            state = {"identity": identity(job), "record": record}
+            run.checkpoints.save(trunk.step, trunk.groups, state)
+        outcome = train(job)
+        bundle.save(
+            self.folder / "model",
+            job.model,
+            self.tokenizer,
+            generation=generation_config(),
+            provenance={
+                "kind": "pretrain",
+                "base_name": "",
+                "recipe": {
+                    "optim": asdict(job.optim),
+                    "schedule": asdict(job.schedule),
+                    "train": asdict(job.loop),
+                },
+                "settings": asdict(chosen),
+                "texts": self.mix.counts,
+                "run": name,
+                "outcome": {
+                    "steps": outcome.steps,
+                    "best_step": outcome.best_step,
+                    "averaged": outcome.averaged,
+                    "tokens": outcome.tokens,
+                    "seconds": outcome.seconds,
+                    "validation_bits_per_byte": outcome.bits_per_byte,
+                },
+            },
+        )
+        return self.folder / "model"
+
+    def trial(self, tokens: float) -> tuple[float, float]:
+        """A short run whose rate falls over its second half: bits per byte, modern and books."""
+        steps = max(1, round(tokens / self.settings.step_tokens))
+        name = "-".join(f"{value:g}" for value in asdict(self.settings).values())
+        job = self._job(self._run(f"trial-{name}"), self.settings, steps, steps // 2)
+        job.loop = replace(job.loop, evaluations=1, ema_half_life=0.0)
+        reports = cast("HeldOutReport", job.samples)
+        outcome = train(job)
+        return outcome.bits_per_byte or 0.0, reports.books(job.model)
+
+    def _run(self, name: str) -> Run:
+        return Run.new(self.folder / "runs", name)
+
+    def _job(self, run: Run, chosen: BaseSettings, steps: int, decay: int) -> TrainJob:
+        model = self._model(chosen)
+        optim = optim_config(model.config.width, chosen)
+        watched = {
+            name: self.mix.open(self.folder, name) for name in ("held-out modern", "held-out books")
+        }
+        tokens = chosen.step_tokens
+        return TrainJob(
+            model=model,
+            batches=Batches(
+                self.mix.open(self.folder, "books"),
+                rows=chosen.rows,
+                context=chosen.context,
+                seed=1,
+                config=DataConfig(replay=chosen.modern_share),
+                replay=self.mix.open(self.folder, "modern"),
+            ),
+            loop=LoopConfig(
+                steps=steps,
+                batch_size=chosen.rows,
+                sequence_length=chosen.context,
+                micro_batch_size=_ROWS_AT_ONCE * self.settings.context // chosen.context,
+                precision="autocast",
+                ema_half_life=_AVERAGED / tokens / steps,
+                evaluations=max(1, round(steps * tokens / _EVALUATE)),
+                patience=0,
+                memorised_limit=0.0,
+                checkpoint_every_s=_CHECKPOINT_S,
+            ),
+            optim=optim,
+            schedule=ScheduleConfig(
+                warmup_fraction=_WARMUP / steps,
+                decay_fraction=decay / steps,
+            ),
+            run=run,
+            device=self.device,
+            tokenizer=self.tokenizer,
+            validation=watched["held-out modern"],
+            objective=self._objective,
+            progress=self.progress,
+            samples=HeldOutReport(self, watched["held-out books"], chosen),
+        )
+
+    def _objective(
+        self, model: CausalLM, batch: Batch, z_weight: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self._background.give_way()
+        return next_token(model, batch, z_weight)
+
+    def _model(self, chosen: BaseSettings) -> CausalLM:
+        config = config_for_budget(
+            round(chosen.parameters), self.tokenizer.vocabulary_size, chosen.context
+        )
+        model = build(config, device=self.device.torch_device)
+        model.init_weights(1)
+        return model
+
+
+class HeldOutReport:
+    """At each evaluation, for `samples.txt`: bits per byte of held-out books, and a text."""
+
+    def __init__(self, owner: Pretraining, books: Shards, chosen: BaseSettings) -> None:
+        self._owner, self._books, self._chosen = owner, books, chosen
+        self._write = SampleWriter(owner.tokenizer, 160, _SAMPLES_S)
+
+    def __call__(self, model: CausalLM) -> Sequence[str]:
+        bits = self.books(model)
+        return (f"held-out books: {bits:.4f} bits per byte", *self._write(model))
+
+    def books(self, model: CausalLM) -> float:
+        """Bits per byte of the held-out books."""
+        return validation.bits_per_byte(
+            LossModule(model, self._owner._objective),
+            self._books,
+            rows=_ROWS_AT_ONCE,
+            context=self._chosen.context,
+            isolate=True,
+            device=self._owner.device,
+            precision="autocast",
+            world=SINGLE_PROCESS,
+        )
+
+
+def optim_config(width: int, chosen: BaseSettings) -> OptimConfig:
+    """Rates as the plan has them, and a weight decay for the tokens that are expected."""
+    memory = _DECAY_MEMORY * chosen.expected_tokens / chosen.step_tokens  # steps
+    return OptimConfig(
+        kind="muon",
+        muon_lr=chosen.muon_lr,
+        learning_rate=PLAN_CONSTANTS.embedding_lr(width),
+        beta2=PLAN_CONSTANTS.beta2(chosen.step_tokens, chosen.expected_tokens),
+        weight_decay=1 / (chosen.muon_lr * memory),
+    )
+
+
+def curve_table(folder: Path) -> str:
+    """Each run's evaluations: step, tokens, bits per byte of modern prose and of books."""
+    lines = ["run | step | modern | modern, averaged | books", "---|---:|---:|---:|---:"]
+    for metrics in sorted((folder / "runs").glob("*/metrics.jsonl")):
+        books = ""
+        for line in metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:  # a line that was being written when the power went
+                continue
+            note = str(event.get("message", ""))
+            if "held-out books: " in note:
+                books = note.rpartition("held-out books: ")[2].split()[0]
+            values = event.get("values") or {}
+            if "validation_bits_per_byte" in values:
+                lines.append(
+                    f"{metrics.parent.name} | {values['step']:.0f}"
+                    f" | {values['validation_bits_per_byte']:.4f}"
+                    f" | {values.get('averaged_bits_per_byte', float('nan')):.4f} | {books}"
+                )
+    return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""A benchmark and a training in the background take turns on one machine.
+
+`measuring` is for benchmarks: it waits until every `BackgroundWork` has paused, and keeps it
+paused. The system drops the locks of a process that dies. The files lie in the system's temporary
+folder, so that all copies of the repository on a machine share them.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing pauses there
+    fcntl = None  # type: ignore[assignment]
+
+
+def lock_files(folder: Path | None = None) -> tuple[Path, Path]:
+    """The two locks: benchmarks hold `turn` (shared), running background work `busy` (shared)."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    place = folder or Path(tempfile.gettempdir())
+    return place / f"ownwords-{user}-turn.lock", place / f"ownwords-{user}-busy.lock"
+
+
+@contextmanager
+def measuring(folder: Path | None = None) -> Iterator[None]:
+    """Pause background work within the block; several benchmarks may run at once."""
+    if fcntl is None:
+        yield
+        return
+    with ExitStack() as stack:
+        turn, busy = (stack.enter_context(path.open("a")) for path in lock_files(folder))
+        fcntl.flock(turn, fcntl.LOCK_SH)  # from here on no background work starts a step
+        fcntl.flock(busy, fcntl.LOCK_EX)  # and each has ended the step it was in
+        fcntl.flock(busy, fcntl.LOCK_UN)
+        yield
+
+
+class BackgroundWork:
+    """Work that pauses while a benchmark measures: call `give_way` before each short step."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._turn, self._busy = (path.open("a") for path in lock_files(folder))
+
+    def give_way(self) -> None:
+        """Wait until no benchmark measures."""
+        if fcntl is None:
+            return
+        fcntl.flock(self._busy, fcntl.LOCK_UN)
+        # Benchmarks hold `turn` shared, so waiting for it alone waits for all of them.
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        fcntl.flock(self._busy, fcntl.LOCK_SH)
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Release the locks."""
+        files: tuple[IO[str], ...] = (self._turn, self._busy)
+        for file in files:
+            file.close()
