@@ -6,16 +6,27 @@ folder, so that all copies of the repository on a machine share them.
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-try:
+if sys.platform == "win32":  # nothing pauses there
+
+    def _lock(file: IO[str], *, shared: bool) -> None: ...
+
+    def _unlock(file: IO[str]) -> None: ...
+
+else:
     import fcntl
-except ImportError:  # Windows: nothing pauses there
-    fcntl = None  # type: ignore[assignment]
+
+    def _lock(file: IO[str], *, shared: bool) -> None:
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+    def _unlock(file: IO[str]) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def lock_files(folder: Path | None = None) -> tuple[Path, Path]:
@@ -28,14 +39,11 @@ def lock_files(folder: Path | None = None) -> tuple[Path, Path]:
 @contextmanager
 def measuring(folder: Path | None = None) -> Iterator[None]:
     """Pause background work within the block; several benchmarks may run at once."""
-    if fcntl is None:
-        yield
-        return
     with ExitStack() as stack:
         turn, busy = (stack.enter_context(path.open("a")) for path in lock_files(folder))
-        fcntl.flock(turn, fcntl.LOCK_SH)  # from here on no background work starts a step
-        fcntl.flock(busy, fcntl.LOCK_EX)  # and each has ended the step it was in
-        fcntl.flock(busy, fcntl.LOCK_UN)
+        _lock(turn, shared=True)  # from here on no background work starts a step
+        _lock(busy, shared=False)  # and each has ended the step it was in
+        _unlock(busy)
         yield
 
 
@@ -47,13 +55,11 @@ class BackgroundWork:
 
     def give_way(self) -> None:
         """Wait until no benchmark measures."""
-        if fcntl is None:
-            return
-        fcntl.flock(self._busy, fcntl.LOCK_UN)
+        _unlock(self._busy)
         # Benchmarks hold `turn` shared, so waiting for it alone waits for all of them.
-        fcntl.flock(self._turn, fcntl.LOCK_EX)
-        fcntl.flock(self._busy, fcntl.LOCK_SH)
-        fcntl.flock(self._turn, fcntl.LOCK_UN)
+        _lock(self._turn, shared=False)
+        _lock(self._busy, shared=True)
+        _unlock(self._turn)
 
     def close(self) -> None:
         """Release the locks."""
