@@ -39,6 +39,7 @@ build, mix, pretraining, publishing, texts = (
 )
 del sys.path[:2]
 
+OPEN: list[Any] = []  # runs to be closed
 STEPS = 6
 SMALL: dict[str, float] = {"parameters": 200_000, "context": 32, "rows": 4}
 _RNG = random.Random(5)
@@ -83,20 +84,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pretraining, "_STEPS", STEPS)
     monkeypatch.setattr(pretraining, "_WARMUP", 2)
     monkeypatch.setattr(pretraining, "_EVALUATE", 256)  # two steps
     monkeypatch.setattr(publishing, "REPLAY_TOKENS", 400)
+    yield
+    while OPEN:
+        OPEN.pop().close()
 
 
-def run_in(folder: Path, into: Path, progress: Progress | None = None) -> Any:  # noqa: ANN401
+def run_in(folder: Path, into: Path) -> Any:  # noqa: ANN401
     """A run on the texts of `folder` with checkpoints of its own."""
     into.mkdir(exist_ok=True)
     for name in ("tokens", "tokenizer", "texts", "mix.json"):
         if not (into / name).exists():
             (into / name).symlink_to(folder / name)
-    return pretraining.Pretraining(into, pretraining.settings(into, SMALL), progress or Progress())
+    run = pretraining.Pretraining(into, pretraining.settings(into, SMALL), Progress())
+    OPEN.append(run)
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +116,6 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         run = run_in(folder, into)
         run.train()
         run.finish(384.0, 0.75, 64)
-        run.close()
         yield into
 
 
@@ -186,7 +191,6 @@ def test_a_cut_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     run._background.give_way = cut
     with pytest.raises(PowerCutError):
         run.train()
-    run.close()
     run_in(folder, broken).train()
     one, other = (
         pretraining.Run.new(place / "runs", "flat").checkpoints.load(STEPS)
