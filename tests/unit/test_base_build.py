@@ -223,7 +223,8 @@ def test_the_rate_falls_from_where_the_flat_run_is(finished: Path, folder: Path)
         assert rate == pytest.approx(expected[int(step) - 1])
     model = bundle.load(finished / "model")
     assert model.config.context == 64
-    assert model.provenance["outcome"]["steps"] == 9
+    outcome = model.provenance["outcome"]
+    assert isinstance(outcome, dict) and outcome["steps"] == 9
     # Another finish from the same checkpoint leaves the flat run as it was.
     assert pretraining.Run.new(finished / "runs", "flat").checkpoints.steps()[-1] == STEPS
     assert "held-out" not in (table := pretraining.curve_table(finished)) and "flat | 2 |" in table

@@ -225,7 +225,7 @@ def dequantize_model(model: nn.Module) -> None:
         plain: nn.Linear | nn.Embedding
         if isinstance(module, QuantizedLinear):
             plain = nn.Linear(module.columns, module.rows, bias=False, device="meta")
-            plain.bias = module.bias
+            plain.register_parameter("bias", module.bias)
         else:
             plain = Embedding(module.rows, module.columns, device="meta")
         plain.weight = nn.Parameter(module.weight.to(dtype))
