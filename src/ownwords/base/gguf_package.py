@@ -77,8 +77,10 @@ def _damaged(package: GGUFPackage, reason: str) -> OwnwordsError:
 
 def _papers(base: KnownBase, package: GGUFPackage) -> dict[str, bytes]:
     """The card, the terms and the notice that go with the model."""
+    link = f"license_link: {base.terms.url}\n" if base.terms else ""
     card = (
-        f"---\nlicense: {base.license}\nbase_model: {base.repository}\n---\n\n# {base.name}\n\n"
+        f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"
+        f"# {base.name}\n\n"
         f"The weights of {base.repository}, converted from a GGUF file to bfloat16 by ownwords.\n"
     )
     papers = {CARD: card.encode()}

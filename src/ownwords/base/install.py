@@ -18,6 +18,7 @@ from ownwords.models.directory import (
     CONFIG,
     COPY_GUARD,
     GENERATION,
+    LICENSE_FILES,
     PROVENANCE,
     TOKENIZER_FILES,
 )
@@ -139,7 +140,7 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
     weights = {stored.path for stored in find_tensors(source).values()}
     index = set() if weights == {source / SINGLE} else {source / INDEX}
     rest = {source / name for name in _BESIDE if (source / name).exists()}
-    rest |= {path for path in source.glob("LICENSE*") if path.is_file()}
+    rest |= {path for name in LICENSE_FILES for path in source.glob(name) if path.is_file()}
     files = sorted(weights | index | rest)
     total = sum(path.stat().st_size for path in files)
     checks.check_disk_space(folder.parent, total)

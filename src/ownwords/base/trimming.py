@@ -21,7 +21,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
 from ownwords.models import atomic_dir, directory, mmap_tensors, registry
-from ownwords.models.directory import CONFIG, FORMAT, GENERATION, PROVENANCE, TOKENIZER
+from ownwords.models.directory import CARD, CONFIG, FORMAT, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import read_json
@@ -53,7 +53,6 @@ _TOKENIZER_SETTINGS = (
     "pad_token",
     "unk_token",
 )
-_PAPERS = ("LICENSE*", "NOTICE*", directory.CARD)
 
 
 @dataclass(frozen=True)
@@ -225,9 +224,9 @@ def _files(
             "trimmed": {"key": key, "tokens": len(old_ids), "tokens_before": before},
         }
     )
-    for pattern in _PAPERS:
-        data |= {path.name: path.read_bytes() for path in folder.glob(pattern)}
-    return data
+    if (folder / CARD).exists():
+        data[CARD] = (folder / CARD).read_bytes()
+    return data | directory.read_license_files(folder)
 
 
 def _renumbered(settings: Mapping[str, object], new_ids: Mapping[int, int]) -> dict[str, Any]:

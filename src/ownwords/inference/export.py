@@ -13,6 +13,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import writing_atomically
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, gguf, ollama
+from ownwords.models.base_license import BaseLicense
 from ownwords.models.bundle import Bundle
 from ownwords.tokenizers import chat, tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -96,6 +97,7 @@ def _directory(
         card=loaded.card,
         provenance=loaded.provenance,
         generation=loaded.generation,
+        license=BaseLicense(files=loaded.license_files),
         dtype=_DTYPES[type] if type else None,
     )
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())

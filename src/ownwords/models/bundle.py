@@ -21,6 +21,7 @@ import torch
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir, directory, weights
+from ownwords.models.base_license import BaseLicense
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import (
     CARD,
@@ -42,10 +43,11 @@ from ownwords.models.untrusted_files import ModelError, preview
 
 # A folder is replaced only if it holds no files but these, which the new model replaces.
 _MODEL_FILES = re.compile(
-    r"(config|generation_config|ownwords|preprocessor_config)\.json|README\.md|LICENSE.*"
+    r"(config|generation_config|ownwords|preprocessor_config)\.json|README\.md|(LICENSE|NOTICE).*"
     r"|\.gitattributes|model.*\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin"
     r"|pytorch_model\.bin\.index\.json|" + "|".join(map(re.escape, (COPY_GUARD, *TOKENIZER_FILES)))
 )
+NO_LICENSE = BaseLicense()
 _DTYPE_NAMES = {
     torch.float32: "float32",
     torch.bfloat16: "bfloat16",
@@ -70,13 +72,15 @@ def save(
     generation: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
     copy_guard: bytes = b"",
+    license: BaseLicense = NO_LICENSE,
 ) -> None:
     """Write a model directory atomically, replacing an existing one.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
     `copy_guard` is the file `inference.copy_guard` computed from the training text. Front matter
-    is added to a `card` that has none ("---"). Raises ModelError if tokenizer and model do not
-    match or the folder holds files that are not a model's, WorkspaceError if writing fails.
+    is added to a `card` that has none ("---"), with the `license` of its base. Raises ModelError
+    if tokenizer and model do not match or the folder holds files that are not a model's,
+    WorkspaceError if writing fails.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
@@ -97,7 +101,8 @@ def save(
     stored = _DTYPE_NAMES.get(min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize), "float32")
     files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = _json({**ids, **(generation or {})})
-    files[CARD] = _card(card, folder.resolve().name, model).encode()
+    files |= license.files
+    files[CARD] = _card(license.on(card), folder.resolve().name, model).encode()
     files[PROVENANCE] = _json(
         {
             "format": FORMAT,
@@ -107,6 +112,7 @@ def save(
                 "size": tokenizer.vocabulary_size,
                 "tokens": tokens,
             },
+            **license.provenance(),
             **(provenance or {}),
         }
     )

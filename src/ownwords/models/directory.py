@@ -38,6 +38,7 @@ TOKENIZER_FILES = (
     "merges.txt",
     "tokenizer.model",
 )
+LICENSE_FILES = ("LICENSE*", "NOTICE*")
 FORMAT = 1
 
 _MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, with 262,144 tokens, has 33 MB
@@ -75,6 +76,7 @@ class ModelDirectory:
     provenance: Mapping[str, object]
     card: str
     fingerprint: str | None
+    license_files: Mapping[str, bytes]
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise ModelError if this is not the tokenizer that the model was saved with."""
@@ -130,7 +132,14 @@ def read(folder: Path) -> ModelDirectory:
     if (folder / CARD).exists():
         card = read_bytes(folder / CARD, _MAX_CARD_BYTES)
     text = card.decode("utf-8", "replace")
-    return ModelDirectory(config, files, generation, provenance, text, fingerprint)
+    papers = read_license_files(folder)
+    return ModelDirectory(config, files, generation, provenance, text, fingerprint, papers)
+
+
+def read_license_files(folder: Path) -> dict[str, bytes]:
+    """The licence of a model and its notices, by name."""
+    paths = sorted(path for name in LICENSE_FILES for path in folder.glob(name))
+    return {path.name: read_bytes(path, _MAX_CARD_BYTES) for path in paths}
 
 
 def _read_provenance(

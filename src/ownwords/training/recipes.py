@@ -13,6 +13,7 @@ from torch import Tensor
 from ownwords.core.config import RENAMED
 from ownwords.core.errors import ConfigError
 from ownwords.models import bundle, lora, peft
+from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
@@ -103,6 +104,7 @@ def plan_finetuning(
     session.encode(tokenizer, replay)
     session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
 
+    session.base_license = BaseLicense.of(base)
     session.base = _base_info(loaded, model, by_lora)
     rough = session.make_plan(throughput.assumed_speeds(session.device))
     rank = rough.recipe.lora.rank

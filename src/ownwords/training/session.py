@@ -25,6 +25,7 @@ from ownwords.inference.text_generation import (
 )
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, lora
+from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
 from ownwords.models.decoder import CausalLM
@@ -115,6 +116,7 @@ class TrainingSession:
         self.stats: CorpusStats = count_corpus(self.texts)
         self.held_out_stats = count_corpus(self.held_out_texts)
         self.base: BaseModelInfo | None = None
+        self.base_license = BaseLicense()
         self.shards: Shards | None = None
         self.replay: Shards | None = None
         self.held_out: Shards | None = None
@@ -493,6 +495,7 @@ class TrainingSession:
                 ),
                 dtype=dtype,
                 copy_guard=self._copy_guard(),
+                license=self.base_license,
             )
             if kept:
                 library.forget_score()

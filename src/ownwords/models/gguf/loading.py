@@ -21,5 +21,5 @@ def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = N
                 parameter.copy_(torch.from_numpy(file.weight(name)))
         provenance = {"name": file.title} if file.title else {}
         return Bundle(
-            file.config, file.tokenizer_files, file.generation, provenance, "", None, model
+            file.config, file.tokenizer_files, file.generation, provenance, "", None, {}, model
         )
