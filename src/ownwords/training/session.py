@@ -305,6 +305,13 @@ class TrainingSession:
         passage = max(
             1, min(recipe.train.sequence_length // 2, round(_PASSAGE_BYTES * tokens_per_byte))
         )
+
+        def memorised(model: CausalLM) -> float:
+            # A large base's own precision: in float32 this would take longer than the evaluation.
+            precision = recipe.train.precision if recipe.lora.rank else "float32"
+            with self.device.autocast(precision):
+                return extraction_rate(model, shards, prefix=passage, length=passage)
+
         job = TrainJob(
             model=model,
             batches=Batches(
@@ -333,7 +340,7 @@ class TrainingSession:
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
                 _SAMPLE_TIME_SHARE * self.request.seconds,
             ),
-            memorised=lambda model: extraction_rate(model, shards, prefix=passage, length=passage),
+            memorised=memorised,
             peak_flops=self._peak_flops(recipe.train.precision),
             row_limits=cache_folder() / "rows.json",
             seconds=self._seconds_left(),
