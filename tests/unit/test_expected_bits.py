@@ -3,7 +3,7 @@ from pathlib import Path
 
 from ownwords.base import catalogue
 from ownwords.base.catalogue import Entry
-from ownwords.base.expected_bits import ExpectedBits, TuningTask, choose_base
+from ownwords.base.expected_bits import BaseCurve, ExpectedBits, TuningTask, choose_base
 from ownwords.base.known_bases import KNOWN_BASES
 
 BOX = Entry("shipped", Path("box"), "shipped", "shipped", 20_000_000, 10_000_000, "qwen3", None)
@@ -20,6 +20,10 @@ GEMMA = Entry(
 BLOG = TuningTask(seconds=600, text_bytes=124_000)
 
 
+def _curve(name: str) -> BaseCurve:
+    return next(curve for curve in ExpectedBits.load().bases if curve.name == name)
+
+
 def test_every_curve_is_of_a_base_that_can_be_had() -> None:
     known = {base.name: base.repository for base in KNOWN_BASES} | {catalogue.SHIPPED: "shipped"}
     for curve in ExpectedBits.load().bases:
@@ -32,7 +36,8 @@ def test_the_best_installed_base_is_taken_that_the_minutes_allow() -> None:
         chosen = choose_base(BLOG, [BOX, replace(GEMMA, name=name)])
         assert chosen is not None
         assert (chosen.name, chosen.folder) == (name, "gemma")
-        assert chosen.sentences == ("From gemma3-270m in 10 min: about 1.27 bits per byte.",)
+        bits = BLOG.bits(_curve("gemma3-270m"))
+        assert chosen.sentences == (f"From gemma3-270m in 10 min: about {bits:.2f} bits per byte.",)
     for short in (replace(BLOG, seconds=40), replace(BLOG, memory_bytes=2e9)):
         chosen = choose_base(short, [BOX, GEMMA])
         assert chosen is not None
@@ -44,19 +49,24 @@ def test_the_best_installed_base_is_taken_that_the_minutes_allow() -> None:
 
 
 def test_what_a_better_base_would_cost_is_said() -> None:
-    chosen = choose_base(replace(BLOG, seconds=60), [BOX])
+    task, gemma = replace(BLOG, seconds=60), _curve("gemma3-270m")
+    minutes = task.minutes_for(gemma)
+    assert minutes is not None
+    chosen = choose_base(task, [BOX])
     assert chosen is not None
+    ours, better = task.bits(_curve("shipped")), task.bits(gemma, 60 * minutes)
+    assert better < ours
     assert chosen.sentences == (
-        "From the base in the box in 60 s: about 1.52 bits per byte.",
-        "With gemma3-270m and 2 min: about 1.27 instead of 1.52. Get it: `ownwords base add"
-        " gemma3-270m`.",
+        f"From the base in the box in 60 s: about {ours:.2f} bits per byte.",
+        f"With gemma3-270m and {minutes:.0f} min: about {better:.2f} instead of {ours:.2f}. Get it:"
+        " `ownwords base add gemma3-270m`.",
     )
     chosen = choose_base(replace(BLOG, seconds=40), [BOX, GEMMA])
     assert chosen is not None
     assert "Get it" not in chosen.sentences[1]
     polish = choose_base(replace(BLOG, is_english=False), [BOX])
     assert polish is not None
-    assert "about 1.16 instead of 1.89" in polish.sentences[1]
+    assert "Get it: `ownwords base add gemma3-270m`" in polish.sentences[1]
 
 
 def test_more_time_and_more_text_never_promise_less() -> None:
