@@ -25,7 +25,7 @@ from ownwords.training.job import LossModule, TrainJob, identity, next_token
 from ownwords.training.loop import train
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import Run
-from ownwords.training.session import SampleWriter
+from ownwords.training.sample_writer import SampleWriter
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
 from ownwords.training.shards import Shards
 

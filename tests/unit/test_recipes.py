@@ -39,7 +39,7 @@ from ownwords.training.recipes import (
     plan_finetuning,
     plan_pretraining,
 )
-from ownwords.training.session import SampleWriter
+from ownwords.training.sample_writer import SampleWriter
 from ownwords.training.shards import TrainingText, build_shards, open_shards
 
 TINY: Mapping[str, object] = {

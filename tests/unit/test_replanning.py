@@ -13,13 +13,13 @@ pytest.importorskip("torch")
 
 import families  # noqa: F401 - one thread is enough for so little
 from ownwords.core.progress import Event, Progress
-from ownwords.training import session, throughput
+from ownwords.training import run_plan, session, throughput
 from ownwords.training.device import Device
 from ownwords.training.job import TrainJob
 from ownwords.training.plan import Plan, read_plan
 from ownwords.training.recipes import TrainedModel, TrainRequest, plan_finetuning, plan_pretraining
 from ownwords.training.replan import ReplanMonitor
-from ownwords.training.session import PLAN, TrainingSession
+from ownwords.training.run_plan import PLAN, RunPlan
 from ownwords.training.shards import TrainingText
 
 SHAPE: Mapping[str, object] = {"model.parameters": 40_000, "model.context_length": 32}
@@ -54,7 +54,7 @@ class FakeSpeeds:
     def __init__(self, patch: pytest.MonkeyPatch, told: float, real: float) -> None:
         self.told, self.real, self.outsets = told, real, 0
         patch.setattr(throughput, "measure_speeds", self._measure)
-        patch.setattr(session, "ReplanMonitor", self._monitor)
+        patch.setattr(run_plan, "ReplanMonitor", self._monitor)
 
     def _measure(self, device: Device, *_: object, **__: object) -> throughput.DeviceSpeeds:
         return throughput.scale_speeds(throughput.assumed_speeds(device), self.told)
@@ -152,12 +152,12 @@ def test_killed_at_any_moment_of_it_the_same_comes_out(
         raise PowerCut
 
     with monkeypatch.context() as patch:  # the old run is gone, the new plan is not there yet
-        store = TrainingSession._store
+        store = RunPlan._store
 
-        def store_first(session: TrainingSession, plan: Plan) -> Plan:
-            return die() if plan.is_second else store(session, plan)
+        def store_first(run_plan: RunPlan, plan: Plan) -> Plan:
+            return die() if plan.is_second else store(run_plan, plan)
 
-        patch.setattr(TrainingSession, "_store", store_first)
+        patch.setattr(RunPlan, "_store", store_first)
         with pytest.raises(PowerCut):
             made(tmp_path / "parts")
 

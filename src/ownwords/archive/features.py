@@ -248,10 +248,12 @@ def decode_features(data: bytes) -> Features:
     arrays: list[npt.NDArray[np.generic]] = []
     sizes = (header["sketch"], header["vocabulary"], header["vocabulary"], header["style"])
     for kind, size, empty in zip(("<u8", "<u4", "<u2", "<f4"), sizes, _EMPTY, strict=True):
+        if not size:  # most posts are short and share the empty arrays
+            arrays.append(empty)
+            continue
         array = np.frombuffer(data, dtype=kind, count=size, offset=place)
         place += array.nbytes
-        # Copy, as a view would keep `data` alive. Most posts are short and share the empty arrays.
-        arrays.append(array.astype(array.dtype.newbyteorder("=")) if size else empty)
+        arrays.append(array.astype(empty.dtype))  # a view would keep `data` alive
     emails, phones, *examples = header["private"]
     return Features(
         words=header["words"],

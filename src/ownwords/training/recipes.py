@@ -114,7 +114,7 @@ def plan_finetuning(
         if replay is None and request.fixed.get("data.replay") != 0:
             session.write_replay_text(base)
             rough = session.make_plan(throughput.assumed_speeds(session.device))
-    if not session.is_planned:
+    if not session.run_plan.exists:
         held_out_bytes = rough.expected.held_out_bytes
         if rank:
             held_out_bytes = min(held_out_bytes, round(PLAN_CONSTANTS.glance_bytes))

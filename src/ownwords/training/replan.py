@@ -2,7 +2,7 @@
 
 A plan computes the number of steps from a speed measured within seconds, when the machine may have
 been unusually busy or idle. The first steps of a run show this while little time is lost: then a
-second plan is made, at most once, and the run starts again (session.py). `deadline.py` handles
+second plan is made, at most once, and the run starts again (`run_plan.py`). `deadline.py` handles
 later changes.
 """
 

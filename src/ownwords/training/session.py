@@ -1,8 +1,7 @@
 """A training session, from texts to a saved model: encode, plan, train, evaluate, save."""
 
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +17,7 @@ from ownwords.core.speed import torch_product
 from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
-from ownwords.inference.text_generation import (
-    build_request,
-    generation_config,
-    stream_request,
-)
-from ownwords.inference.torch_engine import TorchEngine
+from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, lora
 from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
@@ -45,19 +39,19 @@ from ownwords.training.device import Device, choose
 from ownwords.training.distributed import World, init_distributed
 from ownwords.training.forecast import ActualResult, compare_forecast
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
-from ownwords.training.loop import LAG
 from ownwords.training.loop import train as run_training_loop
-from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, read_plan, typed_settings
+from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, typed_settings
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.prepare import CorpusStats, TextSample, count_corpus
-from ownwords.training.replan import FASTER, ReplanMonitor, ReplanRequested
+from ownwords.training.replan import ReplanRequested
 from ownwords.training.request import TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.run_history import COMPARISON
+from ownwords.training.run_plan import RunPlan
+from ownwords.training.sample_writer import SampleWriter
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.shards import Shards, TrainingText, build_shards
 
-PLAN = "plan.toml"
 _REPLAY_TEXT = "replay.txt.xz"  # of a run
 _PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
@@ -120,11 +114,10 @@ class TrainingSession:
         self.shards: Shards | None = None
         self.replay: Shards | None = None
         self.held_out: Shards | None = None
-        # The speeds that the plan was made with, if it was made in this process.
-        self.speeds: throughput.DeviceSpeeds | None = None
         # Read before anything is loaded, so that a second plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
+        self.run_plan: RunPlan
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Encode the texts into shards on the disk."""
@@ -162,6 +155,7 @@ class TrainingSession:
         with self.world.in_rank_order():
             name = COMPARISON if self.request.is_comparison else kind
             self.run = Run.new(self.request.workspace / "runs", f"{name}-{key[:12]}")
+        self.run_plan = RunPlan(self.run, self.request, self.device, self.world, self.make_plan)
 
     def write_replay_text(self, base: Path) -> None:
         """Use text that the base writes itself as replay text.
@@ -183,10 +177,6 @@ class TrainingSession:
             self.replay = self._build_replay(replay_text.read(path))
 
     # --- the plan --------------------------------------------------------------------------------
-
-    @property
-    def is_planned(self) -> bool:
-        return self.world.broadcast((self.run.folder / PLAN).exists())
 
     def make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
         """Make a plan for these speeds from all that is known so far."""
@@ -214,30 +204,7 @@ class TrainingSession:
 
         `base` is the model that gets a LoRA, if it is in memory.
         """
-        plan = None
-        if self.world.is_first:
-            plan = self._stored_plan()
-            if plan is None:
-                self.speeds = self._measure_speeds(rough.recipe, shape, base)
-                plan = self._store(self.make_plan(self.speeds))
-        return self._shared(plan)
-
-    def _stored_plan(self) -> Plan | None:
-        path = self.run.folder / PLAN
-        return read_plan(path.read_text(encoding="utf-8")) if path.exists() else None
-
-    def _store(self, plan: Plan) -> Plan:
-        # With too little time nothing is trained; on a machine less busy there may be enough.
-        if plan.recipe.train.steps:
-            write_atomically(self.run.folder / PLAN, plan.to_toml())
-        self.run.write_config(plan.resolved().to_toml())
-        return plan
-
-    def _shared(self, plan: Plan | None) -> Plan:
-        """The first process's plan."""
-        if self.world.size == 1 and plan is not None:
-            return plan
-        return read_plan(self.world.broadcast(plan.to_toml() if plan else ""))
+        return self.run_plan.get(lambda: self._measure_speeds(rough.recipe, shape, base))
 
     def _measure_speeds(
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
@@ -291,7 +258,7 @@ class TrainingSession:
             except ReplanRequested:
                 del model, adapter  # free the memory before the next model is made
             self.device.release_memory()
-            plan = self._shared(self._stored_plan() if self.world.is_first else None)
+            plan = self.run_plan.current()
 
     def _train(self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None) -> TrainOutcome:
         recipe, shards = plan.recipe, self.shards
@@ -334,7 +301,7 @@ class TrainingSession:
             world=self.world,
             progress=self.progress,
             adapter=adapter,
-            replan=self._replan_monitor(model, plan),
+            replan=self.run_plan.monitor(model.config, plan),
             samples=SampleWriter(
                 self.tokenizer,
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
@@ -346,48 +313,6 @@ class TrainingSession:
             seconds=self._seconds_left(),
         )
         return run_training_loop(job)
-
-    def _replan_monitor(self, model: CausalLM, plan: Plan) -> ReplanMonitor | None:
-        """The monitor of the first steps; None if not needed or not in the first process."""
-        if plan.is_second or "train.steps" in self.request.fixed or not self.world.is_first:
-            return None
-        train, config = plan.recipe.train, model.config
-        planned_s = train.batch_size * train.sequence_length / max(plan.expected.tokens_per_s, 1e-9)
-
-        def replan(step_s: float) -> bool:
-            speeds, expected_s = self.speeds, planned_s
-            if speeds is None:  # an earlier process made the plan
-                speeds = throughput.assumed_speeds(self.device)
-                step_time = next(iter(speeds.step_times.values()))
-                speeds = replace(speeds, step_times={train.precision: step_time})
-                rows = math.ceil(train.batch_size / self.world.size)
-                expected_s = step_time.step_s(config, rows, train.sequence_length)
-            return self._replan(plan, throughput.scale_speeds(speeds, step_s / expected_s))
-
-        unseen = 1 + (LAG if self.device.is_asynchronous else 0)
-        return ReplanMonitor(self.request.seconds, planned_s, replan, unseen=unseen)
-
-    def _replan(self, before: Plan, speeds: throughput.DeviceSpeeds) -> bool:
-        """Replace the plan by one for these speeds, if they differ much; returns whether it did.
-
-        Checkpoints are deleted before the plan is stored, so that none belongs to another plan.
-        """
-        try:
-            plan = self.make_plan(speeds)
-        except ConfigError:  # too little time is left for any plan
-            return False
-        sizes = [one.recipe.model.parameters * one.expected.tokens for one in (plan, before)]
-        if max(sizes) < FASTER * min(sizes) or not plan.recipe.train.steps:
-            return False
-        self.run.checkpoints.delete_after(-1)
-        self._store(replace(plan, is_second=True))
-        faster = plan.expected.tokens_per_s > before.expected.tokens_per_s
-        self.progress.note(
-            f"The machine is {'faster' if faster else 'slower'} than when this run was planned."
-            f" Training starts again with a new plan: {plan.recipe.train.steps:,} steps instead of"
-            f" {before.recipe.train.steps:,}."
-        )
-        return True
 
     def _seconds_left(self) -> float | None:
         """The seconds left for training; None if the user set the steps instead."""
@@ -521,22 +446,6 @@ class TrainingSession:
 
 def _reason(plan: Plan, key: str) -> str:
     return next(number.reason for number in plan.reasons if number.key == key)
-
-
-class SampleWriter:
-    """Writes samples while a model trains, for about `seconds` seconds in total at most."""
-
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int, seconds: float) -> None:
-        self._tokenizer, self._max_tokens, self._seconds_left = tokenizer, max_tokens, seconds
-
-    def __call__(self, model: CausalLM) -> Sequence[str]:
-        if self._seconds_left <= 0:
-            return ()
-        began = time.perf_counter()
-        request = build_request(self._tokenizer, "", max_tokens=self._max_tokens)
-        text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
-        self._seconds_left -= time.perf_counter() - began
-        return (text,)
 
 
 def _repeatable(texts: Iterable[TrainingText]) -> Iterable[TrainingText]:
