@@ -123,6 +123,13 @@ DOCUMENTS: Mapping[str, Json] = {
         },
     ),
     "Llama 3": byte_level(_split(LLAMA3), ["<|begin_of_text|>", "<|end_of_text|>"]),
+    "SmolLM": byte_level(
+        {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, AS_LETTERS],
+        },
+        ["<|endoftext|>"],
+    ),
     "Qwen": byte_level(_split(QWEN), ["<|im_start|>", "<|im_end|>"], normalizer={"type": "NFC"}),
     "Gemma": sentencepiece(
         TO_BLANK,
@@ -139,6 +146,7 @@ ROLES = {
     "GPT-2": ("<|endoftext|>", "<|endoftext|>"),
     "Llama 2": ("<s>", "</s>"),
     "Llama 3": ("<|begin_of_text|>", "<|end_of_text|>"),
+    "SmolLM": ("<|endoftext|>", "<|endoftext|>"),
     "Qwen": ("<|im_start|>", "<|im_end|>"),
     "Gemma": ("<s>", "</s>"),
 }

@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 
 import torch
 
+from ownwords.base import trimming
+from ownwords.inference.export import export
 from ownwords.inference.model import Model
 from ownwords.models import gguf
 from ownwords.models.gguf.container import open_gguf
@@ -20,6 +22,7 @@ from ownwords.tokenizers.tokenizer import from_files
 
 pytestmark = pytest.mark.reference
 
+TOKENS = 64
 PROMPTS = ["The capital of France is", "The trouble with backups", "Wczoraj pojechałem do"]
 WORDS = (
     "the of and river mountains backups nobody's tested don’t Łódź żółć naïve Привет"
@@ -31,6 +34,14 @@ PIECES = [
     *(" " * n for n in (1, 2, 3, 4, 7, 16, 31, 32, 40)),
     *("\n" * n for n in (1, 2, 3, 31, 40)),
     *("\t", "\t\t", "\r\n", "\x00", "▁", "...", "—", "1234567", "3.14", " ,", "(", ")"),
+]
+
+# What the author of the trimmed model writes.
+OWN = [
+    "The trouble with backups\n\nNobody tests them. I restored mine on a Sunday, in the rain, and"
+    " found forty folders, each of them empty. Since then I copy twice and read once a month.",
+    "Kopie zapasowe\n\nNikt ich nie sprawdza. Odtworzyłem swoje w niedzielę i znalazłem same puste"
+    " foldery. Od tej pory raz w miesiącu czytam, co zapisałem.",
 ]
 
 
@@ -50,6 +61,23 @@ def converted(file: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def trimmed(converted: Path) -> Path:
+    """The same weights with the tokens of an author of `OWN`."""
+    made = trimming.trim(converted, OWN, converted.parent / "trimmed")
+    assert made.tokens < 0.2 * made.tokens_before
+    return made.folder
+
+
+def lines(count: int) -> list[str]:
+    """Texts in many scripts, with code, emoji, runs of spaces and of line ends."""
+    rng = random.Random(1)
+    return [
+        "".join(rng.choice(PIECES) + rng.choice(["", "", " "]) for _ in range(rng.randint(1, 14)))
+        for _ in range(count)
+    ]
+
+
 def test_ten_thousand_lines_have_the_ids_that_transformers_gives(file: Path) -> None:
     transformers = pytest.importorskip("transformers")
     theirs: Any = transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
@@ -57,14 +85,10 @@ def test_ten_thousand_lines_have_the_ids_that_transformers_gives(file: Path) -> 
     backend.encode_special_tokens = True  # names of special tokens in a text are text
     with open_gguf(file) as contents:
         ours = from_files(files_of(contents.metadata))
-    rng = random.Random(1)
-    lines = [
-        "".join(rng.choice(PIECES) + rng.choice(["", "", " "]) for _ in range(rng.randint(1, 14)))
-        for _ in range(10_000)
-    ]
-    expected = [each.ids for each in backend.encode_batch(lines, add_special_tokens=False)]
-    got = [row.tolist() for row in ours.encode_batch(lines)]
-    different = [line for line, a, b in zip(lines, got, expected, strict=True) if a != b]
+    texts = lines(10_000)
+    expected = [each.ids for each in backend.encode_batch(texts, add_special_tokens=False)]
+    got = [row.tolist() for row in ours.encode_batch(texts)]
+    different = [text for text, a, b in zip(texts, got, expected, strict=True) if a != b]
     assert not different, different[:3]
 
 
@@ -87,17 +111,66 @@ def test_both_engines_have_the_logits_that_transformers_computes(
 
 
 def test_llama_cpp_writes_the_same_sixty_four_tokens(file: Path, converted: Path) -> None:
+    check_greedy_text_in_llama_cpp(file, Model.load(converted, device="cpu"))
+
+
+def test_a_trimmed_base_opens_in_transformers(trimmed: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = Model.load(trimmed, device="cpu")
+    theirs = transformers.AutoTokenizer.from_pretrained(str(trimmed))
+    backend = theirs.backend_tokenizer
+    backend.encode_special_tokens = True
+    texts = [*lines(2000), *OWN]
+    expected = [each.ids for each in backend.encode_batch(texts, add_special_tokens=False)]
+    assert [row.tolist() for row in ours.tokenizer.encode_batch(texts)] == expected
+    network = transformers.AutoModelForCausalLM.from_pretrained(
+        str(trimmed), dtype=torch.float32
+    ).eval()
+    for prompt in PROMPTS:
+        ids = [2, *ours.tokenizer.encode(prompt)]
+        with torch.no_grad():
+            written = network.generate(
+                torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=None
+            )[0].tolist()
+        check_greedy(ours, written, len(ids), 1e-3)
+
+
+def test_a_trimmed_base_opens_in_llama_cpp(trimmed: Path) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
-    theirs = llama_cpp.Llama(str(file), n_ctx=256, logits_all=False, verbose=False)
-    ours = Model.load(converted, device="cpu")
+    written = export(trimmed, "gguf", type="f16")
+    assert not written.notes
+    ours = Model.load(trimmed, device="cpu")
+    vocabulary = llama_cpp.Llama(str(written.path), vocab_only=True, verbose=False)
+    texts = [text for text in [*lines(2000), *OWN] if "\x00" not in text]
+    expected = [row.tolist() for row in ours.tokenizer.encode_batch(texts)]
+    got = [vocabulary.tokenize(text.encode(), add_bos=False, special=False) for text in texts]
+    different = [text for text, a, b in zip(texts, got, expected, strict=True) if a != b]
+    assert not different, different[:3]
+    check_greedy_text_in_llama_cpp(written.path, ours)
+
+
+def check_greedy_text_in_llama_cpp(path: Path, ours: Model) -> None:
+    """Assert that llama.cpp continues the prompts as our model does."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    theirs = llama_cpp.Llama(str(path), n_ctx=256, logits_all=False, verbose=False)
     for prompt in PROMPTS:
         ids = [2, *ours.tokenizer.encode(prompt)]
         assert theirs.tokenize(prompt.encode()) == ids
         theirs.reset()
-        for n, token in enumerate(theirs.generate(ids.copy(), temp=0.0)):
-            logits = ours.logits(ids)[-1]
-            # llama.cpp rounds activations to 8 bits: it may choose another of two that are close.
-            assert logits.max() - logits[token] < 0.2 * np.std(logits), (prompt, n)
+        start = len(ids)
+        for token in theirs.generate(ids.copy(), temp=0.0):
             ids.append(token)
-            if n == 63:
+            if len(ids) == start + TOKENS:
                 break
+        # llama.cpp rounds activations to 8 bits: it may choose another of two that are close.
+        check_greedy(ours, ids, start, 0.2)
+
+
+def check_greedy(ours: Model, ids: list[int], start: int, tolerance: float) -> None:
+    """Assert that each token after the first `start` is our most likely one.
+
+    One within `tolerance` standard deviations of the logits is as good.
+    """
+    logits = ours.logits(ids[:-1])[start - 1 :]
+    chosen = logits[np.arange(len(logits)), ids[start:]]
+    assert (logits.max(1) - chosen < tolerance * logits.std(1)).all()

@@ -313,6 +313,13 @@ def imported(kind: str) -> Mapping[str, bytes]:
     made = hf.Tokenizer(hf.models.BPE())
     if kind == "gpt2":
         made.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    elif kind == "smollm":
+        made.pre_tokenizer = hf.pre_tokenizers.Sequence(
+            [
+                hf.pre_tokenizers.Digits(individual_digits=True),
+                hf.pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
     else:
         digits = r"\p{N}" if kind == "qwen2" else r"\p{N}{1,3}"
         pattern = (
@@ -372,7 +379,7 @@ def known_alike(text: str) -> bool:
     return "'ſ" not in text
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "qwen2", "llama3", "llama2", "gemma"])
+@pytest.mark.parametrize("kind", ["gpt2", "smollm", "qwen2", "llama3", "llama2", "gemma"])
 def test_llama_cpp_gives_the_ids_of_imported_tokenizers(kind: str, tmp_path: Path) -> None:
     hf = pytest.importorskip("tokenizers")
     files = imported(kind)

@@ -4,6 +4,7 @@ import random
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +16,20 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.models import gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.gguf import container
 from ownwords.models.gguf.container import Value
 from ownwords.models.gguf.tensor_types import tensor_type, tensor_types
 from ownwords.models.gguf.tokenizer import files_of
+from ownwords.models.gguf.weight_layout import from_gguf
 from ownwords.models.untrusted_files import ModelError
+from ownwords.models.weight_mapping import gguf_names
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
 
-def model_of(name: str) -> CausalLM:
+def model_of(name: str, **changes: Any) -> CausalLM:
     """A tiny model with room for the bytes tokenizer, no weight of it zero."""
-    config = replace(TINY[name], vocabulary=270)
+    config = replace(TINY[name], vocabulary=270, **changes)
     if isinstance(config, Gemma3Config):  # the only scale that llama.cpp knows
         config = replace(config, query_scalar=config.head_dim)
     model = build(config)
@@ -124,6 +128,44 @@ def test_blocks_of_every_type_are_read_or_refused_with_a_sentence() -> None:
         assert np.isfinite(values).all()
         read.add(kind.name)
     assert read > {"f32", "q4_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"}
+
+
+BLOCKS = (
+    *("q5_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
+    *("iq1_s", "iq2_xxs", "iq3_s", "iq4_nl", "iq4_xs", "tq1_0", "mxfp4"),
+)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_file_of_blocks_opens_as_its_weights(kind: str, tmp_path: Path) -> None:
+    dequantize = pytest.importorskip("gguf").quants.dequantize
+    model = model_of("llama", width=256, heads=8, head_dim=32, hidden=512)
+    config = model.config
+    plain = gguf.save(tmp_path / "a.gguf", model, ByteTokenizer().files(), type="f32").path
+    block, random_bytes = tensor_type(kind), np.random.default_rng(0)
+    data = {}
+    with container.open_gguf(plain) as contents:
+        for name, entry in contents.tensors.items():
+            if len(entry.shape) > 1:  # small bytes make finite scales
+                data[name] = random_bytes.integers(0, 60, block.bytes_of(entry.shape), np.uint8)
+            else:
+                data[name] = contents.tensor(name).view(np.uint8)
+        table = container.lay_out(
+            (name, block if len(entry.shape) > 1 else entry.type, entry.shape)
+            for name, entry in contents.tensors.items()
+        )
+        metadata = contents.metadata
+    with (tmp_path / "b.gguf").open("wb") as file:
+        container.write_header(file, metadata, table)
+        for entry in table:
+            container.write_tensor(file, entry, data[entry.name])
+    parameters = dict(gguf.load(tmp_path / "b.gguf").model.named_parameters())
+    for ours, stored in gguf_names(config).items():
+        expected = data[stored].view(np.float32)
+        if len(parameters[ours].shape) > 1:
+            rows = data[stored].reshape(parameters[ours].shape[0], -1)
+            expected = from_gguf(config, stored, dequantize(rows, block.number))
+        assert np.array_equal(parameters[ours].detach().numpy(), expected), ours
 
 
 def test_rows_that_do_not_fit_blocks_are_told(tmp_path: Path) -> None:

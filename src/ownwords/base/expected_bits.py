@@ -97,6 +97,11 @@ class TuningTask:
         fits = base.memory_bytes <= _MEMORY_SHARE * self.memory_bytes
         return fits and self.tokens_read(base, seconds) >= _LEAST_TOKENS
 
+    def reading_s(self, base: BaseCurve) -> float:
+        """The seconds in which it starts and reads the text once."""
+        tokens = self.text_bytes / base.bytes_per_token
+        return base.start_s + tokens * base.flops_per_token / self.flops_per_s
+
     def minutes_for(self, base: BaseCurve) -> float | None:
         """The minutes in which it reads the text once; None if memory is too small for it."""
         once = min(self.text_bytes, 4e5) / base.bytes_per_token
@@ -117,10 +122,17 @@ class BaseChoice:
     sentences: tuple[str, ...]
 
 
+def curve_of(name: str, source: str) -> BaseCurve | None:
+    """What was measured of the base of this name or source; None if nothing was."""
+    curves = ExpectedBits.load().bases
+    return next((curve for curve in curves if name == curve.name or source == curve.source), None)
+
+
 def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseChoice | None:
     """The best of these installed bases that time and memory allow; None if none is measured."""
     curves = ExpectedBits.load().bases
-    installed = [(curve, entry) for curve in curves for entry in entries if _is(entry, curve)]
+    usable = ((curve_of(entry.name, entry.source), entry) for entry in entries if not entry.problem)
+    installed = [(curve, entry) for curve, entry in usable if curve]
     if not installed:
         return None
     allowed = [pair for pair in installed if task.allows(pair[0], task.seconds)] or installed[:1]
@@ -141,9 +153,3 @@ def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseCho
                 f" {bits:.2f}.{how}"
             )
     return BaseChoice(entry.name, str(entry.folder), bits, tuple(sentences))
-
-
-def _is(entry: catalogue.Entry, curve: BaseCurve) -> bool:
-    if entry.problem:
-        return False
-    return entry.name == curve.name or entry.source == curve.source

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ownwords.base import catalogue, known_bases
+from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
 from ownwords.cli.line_chart import LOUD, QUIET
 from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
@@ -22,6 +23,7 @@ from ownwords.cli.training import TRAINING, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.progress import printable
 from ownwords.core.workspace import source_name
+from ownwords.models import base_license
 from ownwords.training.forecast import number, size
 
 if TYPE_CHECKING:
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
     from ownwords.base.catalogue import Entry
     from ownwords.base.known_bases import KnownBase
 
-_HEADINGS = ("name", "parameters", "family", "size", "bits per byte", "from")
+_HEADINGS = ("name", "parameters", "size", "license", "memory", "minutes", "bits", "installed")
 _RESUMES = "what was downloaded is saved; the same command resumes"
-_KNOWN_HEADINGS = ("name", "parameters", "download", "license", "languages")
-_FIGURES = frozenset({"parameters", "size", "bits per byte", "download"})
+_FIGURES = frozenset({"parameters", "size", "memory", "minutes", "bits"})
+_BLOG_BYTES = 250_000  # of the text that the needs in the list are for
 
 app = App(
     name="base",
@@ -64,7 +66,7 @@ def listed(*, common: CommonOptions = DEFAULTS) -> None:
     """List the bases with their sizes and origins."""
     found = catalogue.entries()
     figures = {
-        "bases": [_figures(entry) for entry in found],
+        "bases": [_figures(entry) | _needs(entry.name, entry.source) for entry in found],
         "known": [_known_figures(known) for known in _not_added(found)],
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
@@ -225,6 +227,18 @@ def _figures(entry: "Entry") -> dict[str, Any]:
     return asdict(entry) | {"folder": str(entry.folder)}
 
 
+def _needs(name: str, source: str) -> dict[str, float | None]:
+    """What tuning a base on a blog takes on this machine and gives, where that was measured."""
+    task = TuningTask(0, _BLOG_BYTES, flops_per_s=ExpectedBits.load().flops_per_s())
+    curve = curve_of(name, source)
+    seconds = task.reading_s(curve) if curve else None
+    return {
+        "memory_bytes": curve.memory_bytes if curve else None,
+        "reading_s": seconds,
+        "expected_bits_per_byte": task.bits(curve, seconds) if curve else None,
+    }
+
+
 def _not_added(found: Sequence["Entry"]) -> list["KnownBase"]:
     """The known bases that are not among those found here."""
     here = {entry.name for entry in found}
@@ -239,6 +253,7 @@ def _known_figures(known: "KnownBase") -> dict[str, Any]:
         "download_bytes": known.download_bytes,
         "license": known.license,
         "languages": known.languages,
+        **_needs(known.name, known.repository),
         "terms": known.terms.url if known.terms else None,
         "has_package": known.package is not None and known.package.is_installed,
     }
@@ -268,62 +283,70 @@ def _print_list(found: Sequence["Entry"], console: "Console") -> None:
             soft_wrap=True,
         )
         console.print()
-    if found:
-        console.print(_table(found))
-        console.print()
+    more = _not_added(found)
+    console.print(_table(found, more))
+    console.print()
     for entry in found:
         if entry.problem:
             console.print(Text(f"{entry.name} cannot be used: {printable(entry.problem)}"))
+    notes = [
+        f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
+        " English on this machine, and what to expect of it then; - was not measured."
+    ]
     usable = [entry.name for entry in found if not entry.problem]
     if usable:
-        text = f"To start from one: ownwords make PATH --base {usable[-1]}"
-        console.print(Text(text, style=QUIET), soft_wrap=True)
-    if more := _not_added(found):
-        console.print()
-        console.print(Text("You can add", style=LOUD))
-        console.print(_known_table(more))
-        console.print(Text("To add one: ownwords base add " + more[0].name, style=QUIET))
-    if any(entry.bits_per_byte is not None for entry in found):
-        text = "Bits per byte: on the held-out texts of each base, so not comparable between bases."
-        console.print(Text(text, style=QUIET))
+        notes.append(f"To start from one: ownwords make PATH --base {usable[-1]}")
+    if more:
+        notes.append(f"To add one: ownwords base add {more[0].name}")
+    for note in notes:
+        console.print(Text(note, style=QUIET))
 
 
-def _table(found: Sequence["Entry"]) -> Table:
+def _table(found: Sequence["Entry"], more: Sequence["KnownBase"]) -> Table:
     table = Table.grid(padding=(0, 2))
     for heading in _HEADINGS:
         table.add_column(
             justify="right" if heading in _FIGURES else "left",
-            no_wrap=heading != "from",
             overflow="fold",
+            no_wrap=heading == "name",
         )
     table.add_row(*(Text(heading, style=QUIET) for heading in _HEADINGS))
+
+    def add(name: str, source: str, *cells: str, installed: str) -> None:
+        needs = _needs(name, source)
+        memory, seconds, bits = needs.values()
+        table.add_row(
+            Text(name, style=LOUD),
+            *map(Text, cells),
+            Text(size(int(memory)) if memory else "-"),
+            Text(f"{seconds / 60:.1f}" if seconds else "-"),
+            Text(f"{bits:.2f}" if bits else "-"),
+            Text(installed),
+        )
+
     for entry in found:
-        bits = entry.bits_per_byte
-        table.add_row(
-            Text(entry.name, style=LOUD),
-            Text(number(entry.parameters) if entry.parameters else "?"),
-            Text(entry.family or "?"),
-            Text(size(entry.bytes)),
-            Text(f"{bits:.3f}" if bits is not None else "-"),
-            Text(printable(entry.source)),
+        add(
+            entry.name,
+            entry.source,
+            _millions(entry.parameters) if entry.parameters else "?",
+            size(entry.bytes),
+            base_license.license_of(entry.folder) or "-",
+            installed="in the box" if entry.origin == catalogue.SHIPPED else "yes",
+        )
+    for known in more:
+        add(
+            known.name,
+            known.repository,
+            _millions(known.parameters),
+            size(known.download_bytes),
+            known.license,
+            installed="no",
         )
     return table
 
 
-def _known_table(bases: Sequence["KnownBase"]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for heading in _KNOWN_HEADINGS:
-        table.add_column(justify="right" if heading in _FIGURES else "left", no_wrap=True)
-    table.add_row(*(Text(heading, style=QUIET) for heading in _KNOWN_HEADINGS))
-    for known in bases:
-        table.add_row(
-            Text(known.name, style=LOUD),
-            Text(number(known.parameters)),
-            Text(size(known.download_bytes)),
-            Text(known.license),
-            Text(known.languages),
-        )
-    return table
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.3g}M"
 
 
 def _print_verified(names: Sequence[str], console: "Console") -> None:

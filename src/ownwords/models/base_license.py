@@ -25,10 +25,7 @@ class BaseLicense:
     @classmethod
     def of(cls, folder: Path) -> "BaseLicense":
         """The licence that the card of a model directory names; empty if it asks for nothing."""
-        path = folder / CARD
-        card = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace") if path.exists() else ""
-        front = card.split("\n---", 1)[0] if card.startswith("---\n") else ""
-        entries = dict(_ENTRY.findall(front))
+        entries = _entries(folder)
         if entries.get("license", "") in _FREE:
             return cls()
         files = read_license_files(folder)
@@ -57,3 +54,16 @@ class BaseLicense:
         if not self.license:
             return {}
         return {"derived_from": {"model": self.base_model, "license": self.license}}
+
+
+def license_of(folder: Path) -> str:
+    """The licence that the card of a model directory names; empty if it names none."""
+    return _entries(folder).get("license", "")
+
+
+def _entries(folder: Path) -> dict[str, str]:
+    """The licence, its link and the base model that the card of a model directory names."""
+    path = folder / CARD
+    card = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace") if path.exists() else ""
+    front = card.split("\n---", 1)[0] if card.startswith("---\n") else ""
+    return dict(_ENTRY.findall(front))

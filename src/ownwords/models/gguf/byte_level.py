@@ -18,13 +18,16 @@ _GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST
 _LLAMA3_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST
+# SmolLM: every digit alone, then GPT-2's pattern, as two steps.
+_DIGITS_SPLIT = r"\p{N}, then " + _GPT2_SPLIT
 # The pre-tokenizers that llama.cpp computes as we do, by its names for them; the first pattern is
 # used when a GGUF tokenizer is read back. The case-folded variants differ only in that the long s
 # (U+017F) after an apostrophe counts as an s; llama.cpp's own converter ignores that, too.
 PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2_SPLIT,),
-    "qwen2": (_ENGLISH + _QWEN2_SPLIT, _ENGLISH_FOLDED + _QWEN2_SPLIT),
+    "qwen2": (_ENGLISH_FOLDED + _QWEN2_SPLIT, _ENGLISH + _QWEN2_SPLIT),
     "llama-bpe": (_ENGLISH + _LLAMA3_SPLIT, _ENGLISH_FOLDED + _LLAMA3_SPLIT),
+    "smollm": (_DIGITS_SPLIT,),
 }
 # Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
 # name; for a trained vocabulary it makes no difference.
@@ -70,7 +73,16 @@ def metadata_of(
 def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
     """The pre-tokenizer's split pattern, None if it does not split, "" if it is not supported."""
     kinds = [step.get("type") for step in steps]
-    if not kinds or kinds[-1] != "ByteLevel" or kinds[:-1] not in ([], ["Split"]):
+    if (
+        not kinds
+        or kinds[-1] != "ByteLevel"
+        or kinds[:-1]
+        not in (
+            [],
+            ["Split"],
+            ["Digits"],
+        )
+    ):
         raise ModelError(
             f"llama.cpp knows no pre-tokenizer {preview(list(map(str, kinds)))}",
             hint="export it with --to hf",
@@ -79,6 +91,8 @@ def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
     if last.get("add_prefix_space"):
         raise ModelError("this tokenizer puts a space before every text, and llama.cpp does not")
     splits = [_GPT2_SPLIT] if last.get("use_regex", True) else []
+    if kinds[0] == "Digits":
+        return _DIGITS_SPLIT if splits and steps[0].get("individual_digits") else ""
     if len(steps) > 1:
         pattern = steps[0].get("pattern") or {}
         plain = steps[0].get("behavior") == "Isolated" and not steps[0].get("invert")
@@ -100,7 +114,10 @@ def parts_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
         raise ModelError("the GGUF file's merges are no list of texts")
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     split: dict[str, Any] = {**byte_level, "use_regex": bool(merges)}
-    if pre != "gpt-2" and merges:
+    if pre == "smollm" and merges:
+        digits = {"type": "Digits", "individual_digits": True}
+        split = {"type": "Sequence", "pretokenizers": [digits, split]}
+    elif pre != "gpt-2" and merges:
         pattern = {
             "type": "Split",
             "pattern": {"Regex": PRE_TOKENIZERS[pre][0]},
