@@ -27,7 +27,7 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
 
-def model_of(name: str, **changes: Any) -> CausalLM:
+def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setting
     """A tiny model with room for the bytes tokenizer, no weight of it zero."""
     config = replace(TINY[name], vocabulary=270, **changes)
     if isinstance(config, Gemma3Config):  # the only scale that llama.cpp knows
