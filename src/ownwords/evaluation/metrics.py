@@ -3,7 +3,6 @@
 PyTorch is imported only when something has to be measured.
 """
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +10,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
 from ownwords.evaluation import baselines, lexicon, reference_authors
+from ownwords.evaluation.candidate import Candidate
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.lexicon import Lexicon
 from ownwords.evaluation.measurements import (
@@ -33,14 +33,6 @@ from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verdict import is_decided
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import COPY_GUARD, PROVENANCE, base_name
-from ownwords.models.fingerprint import model_fingerprint
-from ownwords.models.safetensors_header import read_header
-from ownwords.models.untrusted_files import read_json
-
-if TYPE_CHECKING:
-    from ownwords.evaluation.model_metrics import ModelMetrics
 
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
@@ -91,78 +83,6 @@ class ScoreConfig:
         """
         texts = 2 * (self.seeds + self.prompts) + (2 * self.base_samples if has_base else 0)
         return texts * self.max_tokens
-
-
-class Candidate:
-    """A model directory and its role in the comparison."""
-
-    def __init__(self, folder: Path, role: str) -> None:
-        self.folder, self.role = folder, role
-
-    @cached_property
-    def key(self) -> str:
-        """A fingerprint of everything that affects what the model writes."""
-        return model_fingerprint(self.folder)
-
-    @cached_property
-    def weights_key(self) -> str:
-        """The same fingerprint without the copy guard."""
-        return model_fingerprint(self.folder, copy_guard=False)
-
-    @cached_property
-    def model(self) -> "ModelMetrics":
-        from ownwords.evaluation.model_metrics import ModelMetrics  # noqa: PLC0415 - torch takes seconds
-
-        return ModelMetrics(self.folder)
-
-    @property
-    def has_guard(self) -> bool:
-        """Whether the directory holds a copy guard."""
-        return (self._readable / COPY_GUARD).exists()
-
-    @cached_property
-    def parameters(self) -> int:
-        """Number of parameters in its files."""
-        stored = [
-            tensor
-            for path in sorted(self._readable.glob("*.safetensors"))
-            if path.name != COPY_GUARD
-            for tensor in read_header(path).values()
-        ]
-        return sum(math.prod(tensor.shape) for tensor in stored)
-
-    @cached_property
-    def trained_s(self) -> float | None:
-        """Duration of its training, if recorded."""
-        outcome = self._provenance.get("outcome")
-        seconds = outcome.get("seconds") if isinstance(outcome, dict) else None
-        return float(seconds) if isinstance(seconds, int | float) else None
-
-    @cached_property
-    def plan_and_outcome(self) -> tuple[str, ...]:
-        """Forecasts of its training and their outcome, one sentence each."""
-        sentences = self._provenance.get("compared")
-        return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
-
-    @property
-    def corpus(self) -> str:
-        """The key of the archive it was trained on, if recorded."""
-        key = self._provenance.get("corpus")
-        return key if isinstance(key, str) else ""
-
-    @property
-    def base(self) -> str:
-        """The name of the base it was fine-tuned from; "" for one trained from scratch."""
-        return base_name(self._provenance)
-
-    @cached_property
-    def _readable(self) -> Path:
-        return readable_dir(self.folder)
-
-    @cached_property
-    def _provenance(self) -> dict[str, object]:
-        path = self._readable / PROVENANCE
-        return read_json(path) if path.exists() else {}
 
 
 class MetricSuite:

@@ -12,8 +12,9 @@ from ownwords.archive.report import Report
 from ownwords.core.errors import CorpusError
 from ownwords.core.progress import Progress
 from ownwords.evaluation.build_scorecard import Measurements, ScorecardContext, build_scorecard
+from ownwords.evaluation.candidate import Candidate
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.metrics import Candidate, MetricSuite, ScoreConfig
+from ownwords.evaluation.metrics import MetricSuite, ScoreConfig
 from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.verdict import with_conclusions

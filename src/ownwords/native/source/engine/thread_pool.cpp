@@ -21,13 +21,13 @@ inline void cpu_pause() {
 }
 
 template <typename Ready>
-bool spin_until(const Ready &prepare_input) {
+bool spin_until(const Ready &is_ready) {
     for (int i = 0; i < SPINS; ++i) {
-        if (prepare_input()) return true;
+        if (is_ready()) return true;
         cpu_pause();
     }
     for (int i = 0; i < YIELDS; ++i) {
-        if (prepare_input()) return true;
+        if (is_ready()) return true;
         std::this_thread::yield();
     }
     return false;
@@ -45,11 +45,11 @@ void ThreadTeam::barrier() {
         const int partner = (thread_ + step) % threads;
         signals_[partner].rounds[round].reached.store(phase_, std::memory_order_release);
         const std::atomic<uint32_t> &own_signal = signals_[thread_].rounds[round].reached;
-        const auto prepare_input = [&] {
+        const auto is_ready = [&] {
             return int32_t(own_signal.load(std::memory_order_acquire) - phase_) >= 0;
         };
-        if (spin_until(prepare_input)) continue;
-        while (!prepare_input()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+        if (spin_until(is_ready)) continue;
+        while (!is_ready()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
 
@@ -130,10 +130,10 @@ void ThreadPool::spread_over_cpus(int thread) {
 void ThreadPool::worker_loop(int thread) {
     uint32_t last_run = 0;
     for (;;) {
-        const auto prepare_input = [&] {
+        const auto is_ready = [&] {
             return runs_.load(std::memory_order_acquire) != last_run;
         };
-        if (!spin_until(prepare_input)) {
+        if (!spin_until(is_ready)) {
             std::unique_lock<std::mutex> lock(mutex_);
             sleeping_.fetch_add(1);
             wake_.wait(lock, [&] { return runs_.load() != last_run; });
