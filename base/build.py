@@ -38,9 +38,9 @@ SHIPPED = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do one of the steps."""
-    given = parser().parse_args(arguments)
+    args = parser().parse_args(arguments)
     if hasattr(os, "nice"):
-        os.nice(max(0, given.nice - os.nice(0)))
+        os.nice(max(0, args.nice - os.nice(0)))
     steps = {
         "prepare": prepare,
         "train": train,
@@ -48,16 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "status": status,
         "publish": publish,
     }
-    return steps[given.step](given)
+    return steps[args.step](args)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    whole = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    root_parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--folder", type=Path, default=Path("base.ownwords"))
     shared.add_argument("--nice", type=int, default=19)
-    steps = whole.add_subparsers(dest="step", required=True)
+    steps = root_parser.add_subparsers(dest="step", required=True)
     first = steps.add_parser("prepare", parents=[shared])
     first.add_argument("--books", type=Path, nargs="+", required=True)
     first.add_argument("--modern", type=Path, nargs="+", required=True)
@@ -66,8 +66,10 @@ def parser() -> argparse.ArgumentParser:
     first.add_argument("--vocabulary", type=int, default=8192)
     long = steps.add_parser("train", parents=[shared])
     long.add_argument("--hours", type=float, help="end after so many; without it, when stopped")
-    for name, default, what in pretraining.OPTIONS:
-        long.add_argument(f"--{name.replace('_', '-')}", type=float, help=f"{what} ({default})")
+    for name, default, help_text in pretraining.OPTIONS:
+        long.add_argument(
+            f"--{name.replace('_', '-')}", type=float, help=f"{help_text} ({default})"
+        )
     last = steps.add_parser("finish", parents=[shared])
     last.add_argument("--tokens", type=float, help="a quarter of those read unless given")
     last.add_argument("--modern-share", type=float)
@@ -78,67 +80,65 @@ def parser() -> argparse.ArgumentParser:
     store.add_argument("--into", type=Path, default=SHIPPED)
     store.add_argument("--sources", type=Path, help="the table of modern texts, to be credited")
     store.add_argument("--scorecard", type=Path, help="of a blog that was tuned from this base")
-    return whole
+    return root_parser
 
 
-def prepare(given: argparse.Namespace) -> int:
+def prepare(args: argparse.Namespace) -> int:
     """Clean, check and encode the texts."""
     with watching(DEFAULTS) as (progress, _, _):
-        found = mix.prepare(
-            given.folder,
-            books=given.books,
-            modern=given.modern,
-            held_out=given.held_out,
-            apart=given.apart,
-            vocabulary=given.vocabulary,
+        mixture = mix.prepare(
+            args.folder,
+            books=args.books,
+            modern=args.modern,
+            held_out=args.held_out,
+            apart=args.apart,
+            vocabulary=args.vocabulary,
             progress=progress,
         )
-    print(json.dumps(found.counts, indent=2))
+    print(json.dumps(mixture.counts, indent=2))
     return 0
 
 
-def train(given: argparse.Namespace) -> int:
+def train(args: argparse.Namespace) -> int:
     """Train at a flat rate until stopped."""
-    changed = {name: getattr(given, name) for name, _, _ in pretraining.OPTIONS}
+    changed = {name: getattr(args, name) for name, _, _ in pretraining.OPTIONS}
     settings = pretraining.settings(
-        given.folder, {name: value for name, value in changed.items() if value is not None}
+        args.folder, {name: value for name, value in changed.items() if value is not None}
     )
-    stop_after(given.hours)
+    stop_after(args.hours)
     with (
         watching(DEFAULTS) as (progress, _, _),
-        closing(pretraining.Pretraining(given.folder, settings, progress)) as run,
+        closing(pretraining.Pretraining(args.folder, settings, progress)) as run,
     ):
         run.train()
     return 0
 
 
-def finish(given: argparse.Namespace) -> int:
+def finish(args: argparse.Namespace) -> int:
     """Let the rate fall from the newest checkpoint on; the model is in the folder then."""
-    stop_after(given.hours)
+    stop_after(args.hours)
     with (
         watching(DEFAULTS) as (progress, _, _),
         closing(
-            pretraining.Pretraining(given.folder, pretraining.settings(given.folder, {}), progress)
+            pretraining.Pretraining(args.folder, pretraining.settings(args.folder, {}), progress)
         ) as run,
     ):
-        model = run.finish(given.tokens, given.modern_share, given.context)
+        model = run.finish(args.tokens, args.modern_share, args.context)
     print(model)
     return 0
 
 
-def status(given: argparse.Namespace) -> int:
+def status(args: argparse.Namespace) -> int:
     """Print the curve."""
-    print(pretraining.curve_table(given.folder))
+    print(pretraining.curve_table(args.folder))
     return 0
 
 
-def publish(given: argparse.Namespace) -> int:
+def publish(args: argparse.Namespace) -> int:
     """Store the finished model in the package."""
     with watching(DEFAULTS) as (progress, _, _):
-        size = publishing.publish(
-            given.folder, given.into, progress, given.sources, given.scorecard
-        )
-    print(f"{given.into}: {size / 1e6:.1f} MB")
+        size = publishing.publish(args.folder, args.into, progress, args.sources, args.scorecard)
+    print(f"{args.into}: {size / 1e6:.1f} MB")
     return 0
 
 

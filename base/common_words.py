@@ -45,11 +45,11 @@ def main(paths: list[Path]) -> None:
         for piece, _ in counts.most_common()
         if documents[piece] >= LEAST_DOCUMENTS and len(piece) <= LONGEST
     ]
-    kept = sorted(common[:KEPT])
-    data = lzma.compress("\n".join(kept).encode(), preset=9 | lzma.PRESET_EXTREME)
+    frequent = sorted(common[:KEPT])
+    data = lzma.compress("\n".join(frequent).encode(), preset=9 | lzma.PRESET_EXTREME)
     (OUT / "common.txt.xz").write_bytes(data)
-    print(f"{len(kept):,} pieces, {len(data):,} bytes")
+    print(f"{len(frequent):,} pieces, {len(data):,} bytes")
 
 
 if __name__ == "__main__":
-    main([Path(each) for each in sys.argv[1:]])
+    main([Path(argument) for argument in sys.argv[1:]])

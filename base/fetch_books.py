@@ -90,9 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--books", type=int, required=True)
     parser.add_argument("--out", type=Path, default=Path("books"))
     parser.add_argument("--language", default="en")
-    given = parser.parse_args(arguments)
-    books = fetch(given.out, given.books, given.language, PoliteClient())
-    print(f"{books:,} books in {given.out}")
+    args = parser.parse_args(arguments)
+    books = fetch(args.out, args.books, args.language, PoliteClient())
+    print(f"{books:,} books in {args.out}")
     return 0
 
 

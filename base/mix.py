@@ -72,10 +72,10 @@ def prepare(
     counts = cleaned(folder, books, modern, held_out, apart, progress)
     parts = {name: list(texts.read(folder / "texts" / f"{name}.txt")) for name in PARTS}
     watched = {name: TextSample(parts.pop(name), _WATCHED_BYTES) for name in WATCHED}
-    made = trained_tokenizer(folder / "tokenizer", parts, vocabulary, progress)
+    tokenizer = trained_tokenizer(folder / "tokenizer", parts, vocabulary, progress)
     shards: dict[str, str] = {}
     for name, part in {**parts, **watched}.items():
-        encoded = build_shards(part, made, folder / "tokens", progress=progress)
+        encoded = build_shards(part, tokenizer, folder / "tokens", progress=progress)
         shards[name] = encoded.key
         counts[name] = {
             **counts.get(name, {}),
@@ -83,9 +83,9 @@ def prepare(
             "bytes": encoded.text_bytes,
             "tokens": encoded.tokens,
         }
-    found = Mix(shards, counts)
-    write_atomically(folder / _MIX, json.dumps(asdict(found), indent=2))
-    return found
+    mixture = Mix(shards, counts)
+    write_atomically(folder / _MIX, json.dumps(asdict(mixture), indent=2))
+    return mixture
 
 
 def cleaned(
@@ -97,11 +97,11 @@ def cleaned(
     progress: Progress,
 ) -> dict[str, dict[str, int]]:
     """Write each part's texts into the folder, once; returns what was counted."""
-    done = folder / "texts" / "counts.json"
-    if done.exists():
-        counts: dict[str, dict[str, int]] = json.loads(done.read_text(encoding="utf-8"))
+    done_marker = folder / "texts" / "counts.json"
+    if done_marker.exists():
+        counts: dict[str, dict[str, int]] = json.loads(done_marker.read_text(encoding="utf-8"))
         return counts
-    done.parent.mkdir(parents=True, exist_ok=True)
+    done_marker.parent.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(folder / "books.ownwords")
     folders = [parted(path, folder / "books.texts") for path in books]
     look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
@@ -111,13 +111,13 @@ def cleaned(
         hidden = {
             "held-out books": list(Chapters(archive, split.validation)),
             "test books": list(Chapters(archive, split.test)),
-            "held-out modern": list(whole(held_out)),
+            "held-out modern": list(read_texts(held_out)),
         }
         for name, part in hidden.items():
-            texts.write(done.parent / f"{name}.txt", part)
+            texts.write(done_marker.parent / f"{name}.txt", part)
         with progress.stage("Reading what is held out"):
             check = HeldOutCheck(
-                [one.text for part in hidden.values() for one in part]
+                [text.text for part in hidden.values() for text in part]
                 + [text for blog in apart for text in posts(blog)]
             )
         cleaner = Cleaner()
@@ -128,13 +128,13 @@ def cleaned(
         ):
             with progress.stage(f"Cleaning: {name}", None, "texts") as stage:
                 admissible = admitted(part, check, counts, name, stage)
-                texts.write(done.parent / f"{name}.txt", admissible)
+                texts.write(done_marker.parent / f"{name}.txt", admissible)
     counts["cleaning, characters"] = dict(cleaner.counts)
-    write_atomically(done, json.dumps(counts, indent=2))
+    write_atomically(done_marker, json.dumps(counts, indent=2))
     return counts
 
 
-def whole(path: Path) -> Iterator[TrainingText]:
+def read_texts(path: Path) -> Iterator[TrainingText]:
     """The documents of a file as they are."""
     for name, text in documents(path):
         yield TrainingText(name, text.strip())
@@ -143,16 +143,16 @@ def whole(path: Path) -> Iterator[TrainingText]:
 def posts(blog: Path) -> list[str]:
     """The texts of a blog, whatever its form."""
     with tempfile.TemporaryDirectory() as scratch:
-        place = Workspace(Path(scratch) / "apart.ownwords")
-        look([blog], workspace=place.root)
-        with Archive(place.archive) as archive:
+        workspace = Workspace(Path(scratch) / "apart.ownwords")
+        look([blog], workspace=workspace.root)
+        with Archive(workspace.archive) as archive:
             split = corpus.load_corpus(archive)
             parts = (split.train, split.validation, split.test)
-            return [one.text for part in parts for one in part]
+            return [text.text for part in parts for text in part]
 
 
 def admitted(
-    found: Iterable[TrainingText],
+    texts: Iterable[TrainingText],
     check: HeldOutCheck,
     counts: dict[str, dict[str, int]],
     name: str,
@@ -160,7 +160,7 @@ def admitted(
 ) -> Iterator[TrainingText]:
     """The texts that share no passages with what is held out; the others are counted."""
     out: Counter[str] = Counter()
-    for text in found:
+    for text in texts:
         stage.advance()
         if check.is_clean(text.text):
             yield text
@@ -174,14 +174,14 @@ def trained_tokenizer(
 ) -> Tokenizer:
     """A tokenizer trained on as much of each part; the one in the folder if it is of that size."""
     if atomic_dir.readable_dir(folder).exists():
-        found = tokenizers.load(folder)
-        if found.vocabulary_size == vocabulary:
-            return found
-    size = min(_TOKENIZER_BYTES, *(sum(len(one.text) for one in part) for part in parts.values()))
+        tokenizer = tokenizers.load(folder)
+        if tokenizer.vocabulary_size == vocabulary:
+            return tokenizer
+    size = min(_TOKENIZER_BYTES, *(sum(len(text.text) for text in part) for part in parts.values()))
     sampled = [TextSample(part, size) for part in parts.values()]
     with progress.stage("Training a tokenizer", None, "texts"):
-        found = bpe.train((one.text for part in sampled for one in part), vocabulary)
+        tokenizer = bpe.train((text.text for part in sampled for text in part), vocabulary)
     with atomic_dir.replace_dir(folder) as beside:
-        for name, data in found.files().items():
+        for name, data in tokenizer.files().items():
             atomic_dir.write_file(beside / name, data)
-    return found
+    return tokenizer

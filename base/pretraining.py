@@ -67,20 +67,21 @@ class BaseSettings:
 def settings(folder: Path, changed: Mapping[str, float]) -> BaseSettings:
     """The settings of the run in a folder, or of a new one; ConfigError if they would change."""
     path = folder / _SETTINGS
-    known = {name: default for name, default, _ in OPTIONS}
+    values = {name: default for name, default, _ in OPTIONS}
     if path.exists():
-        known = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
         for name, value in changed.items():
-            if value != known[name]:
+            if value != values[name]:
                 raise ConfigError(
-                    f"the run in {folder} was started with {name} = {known[name]:g}, not {value:g}",
+                    f"the run in {folder} was started with {name} = {values[name]:g}, not"
+                    f" {value:g}",
                     hint="leave the option out, or give another --folder",
                 )
     else:
-        known |= changed
-        write_atomically(path, json.dumps(known, indent=2))
-    whole = {name: int(known[name]) for name in ("context", "rows")}
-    return BaseSettings(**{**known, **whole})
+        values |= changed
+        write_atomically(path, json.dumps(values, indent=2))
+    integers = {name: int(values[name]) for name in ("context", "rows")}
+    return BaseSettings(**{**values, **integers})
 
 
 class Pretraining:

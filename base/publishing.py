@@ -52,20 +52,20 @@ def publish(
 
     `sources` is a table of the modern texts, whose attributions the card carries.
     """
-    found = bundle.load(folder / "model")
-    if not {"settings", "outcome"} <= found.provenance.keys():
+    base = bundle.load(folder / "model")
+    if not {"settings", "outcome"} <= base.provenance.keys():
         raise OwnwordsError(
             f"{folder / 'model'} does not say how it was trained",
             hint="make it with `base/build.py finish`",
         )
-    tokenizer = tokenizers.from_files(found.tokenizer_files)
-    found.check_tokenizer(tokenizer)
-    parameters = sum(parameter.numel() for parameter in found.model.parameters())
-    quantize.quantize(found.model, INT8, INT8)
+    tokenizer = tokenizers.from_files(base.tokenizer_files)
+    base.check_tokenizer(tokenizer)
+    parameters = sum(parameter.numel() for parameter in base.model.parameters())
+    quantize.quantize(base.model, INT8, INT8)
     with tempfile.TemporaryDirectory() as scratch:
         # As it is stored, rounded, it is scored and writes.
         stored = Path(scratch) / "shipped"
-        bundle.save(stored, found.model, tokenizer, generation=found.generation)
+        bundle.save(stored, base.model, tokenizer, generation=base.generation)
         exact = bundle.load(stored, dequantize=True).model.float()
         held_out = {}
         for name in mix.TEST:
@@ -76,21 +76,21 @@ def publish(
         with progress.stage("Writing samples"):
             model = Model.load(stored)
             samples = model.write_several("", seeds=range(1, SAMPLES + 1), max_tokens=SAMPLE_TOKENS)
-        written = list(replay_text.sample_texts(model, REPLAY_TOKENS, progress=progress))
-        provenance = dict(found.provenance) | {"held_out": held_out}
+        replay = list(replay_text.sample_texts(model, REPLAY_TOKENS, progress=progress))
+        provenance = dict(base.provenance) | {"held_out": held_out}
         marks = curve(folder / "runs", provenance)
         bundle.save(
             stored,
-            found.model,
+            base.model,
             tokenizer,
-            card=card(found, parameters, provenance, marks, samples, attributions(sources)),
+            card=card(base, parameters, provenance, marks, samples, attributions(sources)),
             provenance=provenance,
-            generation=found.generation,
+            generation=base.generation,
         )
         checks.check_fits(stored)
         (stored / MEASURED).write_text(measured(scorecard, into, parameters), encoding="utf-8")
         (stored / replay_text.SHIPPED).write_bytes(
-            lzma.compress(replay_text.DIVIDER.join(written).encode())
+            lzma.compress(replay_text.DIVIDER.join(replay).encode())
         )
         return put(stored, into)
 
@@ -124,7 +124,7 @@ def measured(scorecard: Path | None, into: Path, parameters: int) -> str:
             f"{scorecard} does not compare a tuned model with its base and with one from nothing",
             hint="run `ownwords make` with this base for three minutes or more",
         )
-    found = MeasuredBase(
+    measured_base = MeasuredBase(
         author="one columnist",
         training_bytes=card.about.training_bytes,
         training_words=card.about.training_words,
@@ -133,20 +133,20 @@ def measured(scorecard: Path | None, into: Path, parameters: int) -> str:
         base=rows[BASE],
         tuned=ours,
     )
-    return json.dumps(msgspec.to_builtins(found), indent=2) + "\n"
+    return json.dumps(msgspec.to_builtins(measured_base), indent=2) + "\n"
 
 
 def by_document(score: Score) -> Score:
     """The chapters of a book are no independent witnesses: their scores, put together again."""
     books: dict[str, list[DocumentScore]] = {}
-    for one in score.documents:
-        books.setdefault(one.name.rpartition("#")[0] or one.name, []).append(one)
+    for document in score.documents:
+        books.setdefault(document.name.rpartition("#")[0] or document.name, []).append(document)
     return Score(
         tuple(
             DocumentScore(
                 name,
-                math.fsum(one.nats for one in parts),
-                sum(one.bytes for one in parts),
+                math.fsum(part.nats for part in parts),
+                sum(part.bytes for part in parts),
                 sum(one.tokens for one in parts),
             )
             for name, parts in books.items()
@@ -158,8 +158,8 @@ def figures(
     model: CausalLM, tokenizer: Tokenizer, held_out: Sequence[TrainingText]
 ) -> dict[str, object]:
     """What ownwords.json says of a part that was held out."""
-    contents = [one.text for one in held_out]
-    names = [one.id for one in held_out]
+    contents = [text.text for text in held_out]
+    names = [text.id for text in held_out]
     score = by_document(bits_per_byte.score(model, tokenizer, contents, names=names))
     joined = "\n".join(contents).encode()
     interval = score.interval()
@@ -179,8 +179,8 @@ def put(stored: Path, into: Path) -> int:
     """Move a model directory into the package, with the checksums of its files."""
     files = sorted(path for path in stored.iterdir() if path.is_file())
     sums = {path.name: sha256_of(path) for path in files}
-    known = Manifest("base/build.py", "", sums).to_bytes()
-    size = sum(path.stat().st_size for path in files) + len(known)
+    base_manifest = Manifest("base/build.py", "", sums).to_bytes()
+    size = sum(path.stat().st_size for path in files) + len(base_manifest)
     if size > STORED_BYTES:
         raise OwnwordsError(
             f"the model takes {size / 1e6:.1f} MB, and may take {STORED_BYTES / 1e6:.0f} MB",
@@ -189,7 +189,7 @@ def put(stored: Path, into: Path) -> int:
     with atomic_dir.replace_dir(into) as beside:
         for path in files:
             atomic_dir.write_file(beside / path.name, path.read_bytes())
-        atomic_dir.write_file(beside / manifest.FILE, known)
+        atomic_dir.write_file(beside / manifest.FILE, base_manifest)
     return size
 
 
@@ -212,14 +212,14 @@ def evaluations(metrics: Path) -> Iterator[tuple[int, float]]:
         with suppress(ValueError):  # of a line that was being written when the power went
             event = json.loads(line)
             values = event.get("values", {}) if event["kind"] == "metric" else {}
-            found = [values.get(f"{kind}_bits_per_byte") for kind in ("validation", "averaged")]
-            known = [value for value in found if value is not None]
-            if known and event["stage"] == "train":
-                yield int(values["step"]), min(known)
+            figures = [values.get(f"{kind}_bits_per_byte") for kind in ("validation", "averaged")]
+            measured = [value for value in figures if value is not None]
+            if measured and event["stage"] == "train":
+                yield int(values["step"]), min(measured)
 
 
 def card(
-    found: bundle.Bundle,
+    model: bundle.Bundle,
     parameters: int,
     provenance: Mapping[str, Any],
     marks: Sequence[tuple[int, float]],
@@ -227,9 +227,9 @@ def card(
     credits: Sequence[str],
 ) -> str:
     """The model's README.md: what it is and is not, what it was made from, how good it is."""
-    config, outcome = found.config, provenance["outcome"]
+    config, outcome = model.config, provenance["outcome"]
     counts = provenance["texts"]
-    what = (
+    summary = (
         f"A small language model that knows English: {number(parameters)} parameters"
         f" ({config.MODEL_TYPE}, {config.layers} layers of width {config.width},"
         f" {config.vocabulary:,} tokens, a context of {config.context:,}), trained from nothing"
@@ -251,8 +251,8 @@ def card(
         f"{number(outcome['tokens'])} tokens in {outcome['steps']:,} steps,"
         f" {duration(outcome['seconds'])} of training."
     )
-    scores = "".join(scored(name, one) for name, one in provenance["held_out"].items())
-    written = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)
+    scores = "".join(scored(name, scores) for name, scores in provenance["held_out"].items())
+    samples_text = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)
     chosen = "".join(
         f"| {name} | {str(value).replace('|', chr(92) + '|')} |\n"
         for section in (provenance["settings"], *provenance["recipe"].values())
@@ -270,7 +270,7 @@ tags:
 
 # The base of ownwords
 
-{filled(what)}
+{filled(summary)}
 
 ## What it learned from
 
@@ -290,7 +290,7 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 
 {len(samples)} texts begun from nothing, seeds 1 to {len(samples)}, as they came:
 
-{written}## What it is not
+{samples_text}## What it is not
 
 - It knows no facts. Names, dates and sums in what it writes are invented.
 - It answers no questions and follows no instructions: it goes on with a text.
@@ -309,13 +309,13 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 {f"{chr(10)}## Whose modern prose it read{chr(10)}{chr(10)}{thanks}" if thanks else ""}"""
 
 
-def scored(name: str, one: Mapping[str, Any]) -> str:
+def scored(name: str, scores: Mapping[str, Any]) -> str:
     """A held-out part as a row of the card."""
-    sure = "" if one["low"] is None else f"{one['low']:.3f} to {one['high']:.3f}"
-    size = f"{one['texts']:,} texts, {one['bytes'] / 1e6:.1f} MB"
+    sure = "" if scores["low"] is None else f"{scores['low']:.3f} to {scores['high']:.3f}"
+    size = f"{scores['texts']:,} texts, {scores['bytes'] / 1e6:.1f} MB"
     return (
-        f"| {name}: {size} | **{one['bits_per_byte']:.3f}** | {sure}"
-        f" | {one['xz_bits_per_byte']:.3f} |\n"
+        f"| {name}: {size} | **{scores['bits_per_byte']:.3f}** | {sure}"
+        f" | {scores['xz_bits_per_byte']:.3f} |\n"
     )
 
 

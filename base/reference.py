@@ -64,21 +64,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("books", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     counted = FeatureCounts()
-    for path in given.books:
+    for path in args.books:
         for name, text in documents(path):
             counted.add(name, text)
         print(f"{path.name}: {counted.documents} documents read")
     stretches = counted.stretches()
     vocabulary = FeatureVocabulary(frequent(stretches), LETTERS, MASKED)
     lexicon = Lexicon(counted.common().union(vocabulary.words), vocabulary.words)
-    others = ReferenceAuthors.counted(stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH)
-    for path in (lexicon.save(given.out), others.save(given.out)):
+    authors = ReferenceAuthors.counted(
+        stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH
+    )
+    for path in (lexicon.save(args.out), authors.save(args.out)):
         print(f"{path}: {path.stat().st_size:,} bytes")
     print(
-        f"{len(lexicon.words):,} words; {len(others.authors)} authors: {'; '.join(others.authors)}"
+        f"{len(lexicon.words):,} words; {len(authors.authors)} authors:"
+        f" {'; '.join(authors.authors)}"
     )
     return 0
 
@@ -114,7 +117,7 @@ class FeatureCounts:
         author, _, _ = name.partition("/")
         if author == "peps":
             prose = proposal_prose(text)
-            self._proposals.update({folded(found[0]) for found in words_in(prose)})
+            self._proposals.update({folded(word[0]) for word in words_in(prose)})
             writer = re.search(
                 r"^Author: *([^<,\n]+?) *(?:<[^>\n]*>)?$(?!\n +\S)", text, re.MULTILINE
             )
@@ -122,30 +125,37 @@ class FeatureCounts:
                 self._proposed[writer[1]] += cut(prose, 1)
             return
         # Half of a word that was parted at the end of a line is none.
-        whole = _PARTED.sub(" ", text)
-        for word in {folded(found[0]) for found in words_in(whole)}:
+        cleaned = _PARTED.sub(" ", text)
+        for word in {folded(word[0]) for word in words_in(cleaned)}:
             self._authors[word].add(author)
         if author in _names(AUTHORS):
             self._books[author].append(cut(book_prose(text), STRETCHES))
 
     def common(self) -> frozenset[str]:
         """The words there are."""
-        few = {1: LEAST_OF_FEWER, 2: LEAST_OF_FEWER, 3: LEAST_OF_FEWER, 4: LEAST_OF_FOUR_LETTERS}
+        thresholds = {
+            1: LEAST_OF_FEWER,
+            2: LEAST_OF_FEWER,
+            3: LEAST_OF_FEWER,
+            4: LEAST_OF_FOUR_LETTERS,
+        }
         books = {
             word
             for word, authors in self._authors.items()
-            if len(authors) >= few.get(len(word), LEAST_AUTHORS) and not word.endswith("'s")
+            if len(authors) >= thresholds.get(len(word), LEAST_AUTHORS) and not word.endswith("'s")
         }
         modern = {word for word, n in self._proposals.items() if n >= LEAST_PROPOSALS}
         return frozenset(books | modern) - {""}
 
     def stretches(self) -> dict[str, list[str]]:
         """Of each author so many stretches, of as many different books as there are."""
-        found = {author: in_turn(books)[:STRETCHES] for author, books in self._books.items()}
+        by_author = {author: in_turn(books)[:STRETCHES] for author, books in self._books.items()}
         ranked = sorted(self._proposed, key=lambda writer: (-len(self._proposed[writer]), writer))
         for number, writer in enumerate(ranked[:PROPOSERS], start=1):
-            found[f"Author {number} of Python proposals"] = self._proposed[writer][:STRETCHES]
-        return {author: texts for author, texts in sorted(found.items()) if len(texts) == STRETCHES}
+            by_author[f"Author {number} of Python proposals"] = self._proposed[writer][:STRETCHES]
+        return {
+            author: texts for author, texts in sorted(by_author.items()) if len(texts) == STRETCHES
+        }
 
 
 def _names(listed: str) -> frozenset[str]:
@@ -154,9 +164,11 @@ def _names(listed: str) -> frozenset[str]:
 
 def book_prose(text: str) -> str:
     """A book without headings, contents, verse and what stands before and after its chapters."""
-    paragraphs = [" ".join(one.split()) for one in re.split(r"\n\s*\n", text)]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
     paragraphs = [
-        one for one in paragraphs if len(one) > 60 and not one.startswith(("#", ">", "|"))
+        paragraph
+        for paragraph in paragraphs
+        if len(paragraph) > 60 and not paragraph.startswith(("#", ">", "|"))
     ]
     edge = len(paragraphs) // 20
     return "\n\n".join(paragraphs[edge : len(paragraphs) - edge])
@@ -164,15 +176,15 @@ def book_prose(text: str) -> str:
 
 def proposal_prose(text: str) -> str:
     """The prose of a proposal, without its header, code, tables, references and copyright."""
-    kept = []
+    paragraphs = []
     for block in re.split(r"\n\s*\n", text)[1:]:
         lines = block.strip("\n").split("\n")
         is_prose = lines[0][:1].isalpha() and not any(line.startswith(" ") for line in lines)
         joined = re.sub(r"`([^`<]*?)\s*<[^>`]*>`__?", r"\1", " ".join(lines))
         joined = re.sub(r"``[^`]*``|:\w+:`[^`]*`|\[\w+\]_|`", "", joined)
         if is_prose and len(joined.split()) >= 8 and "placed in the public domain" not in joined:
-            kept.append(joined)
-    return "\n\n".join(kept)
+            paragraphs.append(joined)
+    return "\n\n".join(paragraphs)
 
 
 def cut(prose: str, most: int) -> list[str]:

@@ -32,20 +32,20 @@ def main() -> int:
     parser.add_argument("--step-tokens", type=int, default=8192)
     parser.add_argument("--tokens", type=float, help="read by each, rather than --computing")
     parser.add_argument("--computing", type=float, default=5e13, help="parameters times tokens")
-    given = parser.parse_args()
+    args = parser.parse_args()
     for size, share, context, rate in itertools.product(
-        given.sizes, given.shares, given.contexts, given.rates
+        args.sizes, args.shares, args.contexts, args.rates
     ):
-        tokens = given.tokens or given.computing / size
+        tokens = args.tokens or args.computing / size
         chosen = pretraining.BaseSettings(
             parameters=size,
             context=context,
-            rows=given.step_tokens // context,
+            rows=args.step_tokens // context,
             modern_share=share,
             muon_lr=rate,
             expected_tokens=tokens,
         )
-        with closing(pretraining.Pretraining(given.folder, chosen, Progress())) as run:
+        with closing(pretraining.Pretraining(args.folder, chosen, Progress())) as run:
             modern, books = run.trial(tokens)
         print(
             f"{size / 1e6:.1f}M parameters, {tokens / 1e6:.1f}M tokens, {share:.0%} modern, rows of"

@@ -71,8 +71,8 @@ def documents(path: Path) -> Iterator[tuple[str, str]]:
 def write(path: Path, texts: Iterable[TrainingText]) -> None:
     """Write texts in that form."""
     with writing_atomically(path) as file:
-        for one in texts:
-            file.write(f"{DIVIDER}{one.id}\n{one.text}".encode())
+        for text in texts:
+            file.write(f"{DIVIDER}{text.id}\n{text.text}".encode())
 
 
 def read(path: Path) -> Iterator[TrainingText]:
@@ -112,20 +112,20 @@ class Chapters:
 
 def chapters(document: Document) -> Iterable[str]:
     """A document's own words, from one heading to the next that is far enough away."""
-    title, kept, size = document.title, [], 0
+    title, paragraphs, size = document.title, [], 0
     for segment in document.segments:
         if segment.kind not in OWN_KINDS:
             continue
-        if segment.kind == "heading" and (not kept or size >= SHORTEST):
-            if kept:
-                yield "\n\n".join([title, *kept])
+        if segment.kind == "heading" and (not paragraphs or size >= SHORTEST):
+            if paragraphs:
+                yield "\n\n".join([title, *paragraphs])
             named = _NUMBER.fullmatch(segment.text) is None
-            title, kept, size = segment.text if named else document.title, [], 0
+            title, paragraphs, size = segment.text if named else document.title, [], 0
             continue
-        kept.append(segment.text)
+        paragraphs.append(segment.text)
         size += len(segment.text)
-    if kept:
-        yield "\n\n".join([title, *kept])
+    if paragraphs:
+        yield "\n\n".join([title, *paragraphs])
 
 
 @dataclass
@@ -140,41 +140,43 @@ class Cleaner:
     def cleaned(self, texts: Iterable[tuple[str, str]]) -> Iterator[TrainingText]:
         """Titles and paragraphs of each document, joined as `ownwords make` joins a post's."""
         split = [(name, _paragraphs(text)) for name, text in texts]
-        often = Counter(one for _, parts in split for one in set(parts[1:]) if len(one) > 20)
-        boilerplate = {one for one, count in often.items() if count >= _REPEATS}
+        often = Counter(line for _, parts in split for line in set(parts[1:]) if len(line) > 20)
+        boilerplate = {line for line, count in often.items() if count >= _REPEATS}
         for name, (title, *parts) in split:
             size = len(title) + sum(map(len, parts))
             if _VACANCY.search(title):
                 self.counts["vacancies"] += size
                 continue
-            kept = list(self._kept(parts, boilerplate))
-            long = sum(len(one) for one in kept if _is_prose(one))
-            if long < _PROSE_SHARE * (sum(map(len, kept)) or 1):
+            paragraphs = list(self._without_boilerplate(parts, boilerplate))
+            long = sum(len(line) for line in paragraphs if _is_prose(line))
+            if long < _PROSE_SHARE * (sum(map(len, paragraphs)) or 1):
                 self.counts["lists and tables"] += size
-            elif sum(len(one.split()) for one in kept) < _WORDS:
+            elif sum(len(line.split()) for line in paragraphs) < _WORDS:
                 self.counts["too short"] += size
             else:
-                self.counts["kept"] += len(title) + sum(map(len, kept))
-                yield TrainingText(name, "\n\n".join([title, *kept]))
+                self.counts["kept"] += len(title) + sum(map(len, paragraphs))
+                yield TrainingText(name, "\n\n".join([title, *paragraphs]))
 
-    def _kept(self, parts: list[str], boilerplate: set[str]) -> Iterator[str]:
-        for one, following in pairwise([*parts, ""]):
-            if one in boilerplate:
-                self.counts["boilerplate"] += len(one)
+    def _without_boilerplate(self, parts: list[str], boilerplate: set[str]) -> Iterator[str]:
+        for paragraph, following in pairwise([*parts, ""]):
+            if paragraph in boilerplate:
+                self.counts["boilerplate"] += len(paragraph)
                 continue
             is_last = not following
             # Before a list the colon has what it announces; before prose the code is missing.
-            if one.endswith(":") and (is_last or (_DANGLING.search(one) and _is_prose(following))):
-                end = max(one.rfind(mark) for mark in (". ", "? ", "! ")) + 1
-                self.counts["dangling"] += len(one) - end
-                one = one[:end]  # noqa: PLW2901 - without its last sentence
-                if not one:
+            if paragraph.endswith(":") and (
+                is_last or (_DANGLING.search(paragraph) and _is_prose(following))
+            ):
+                end = max(paragraph.rfind(mark) for mark in (". ", "? ", "! ")) + 1
+                self.counts["dangling"] += len(paragraph) - end
+                paragraph = paragraph[:end]  # noqa: PLW2901 - without its last sentence
+                if not paragraph:
                     continue
-            yield one
+            yield paragraph
 
 
 def _paragraphs(text: str) -> list[str]:
-    return [one.strip() for one in _BLANK.split(text.strip())] or [""]
+    return [paragraph.strip() for paragraph in _BLANK.split(text.strip())] or [""]
 
 
 def _is_prose(paragraph: str) -> bool:
@@ -189,15 +191,15 @@ class HeldOutCheck:
     """
 
     def __init__(self, held_out: Iterable[str]) -> None:
-        found = [self._shingles(text) for text in held_out]
-        self._held_out = np.unique(np.concatenate([*found, np.zeros(1, np.uint64)]))
+        shingles = [self._shingles(text) for text in held_out]
+        self._held_out = np.unique(np.concatenate([*shingles, np.zeros(1, np.uint64)]))
 
     def shared(self, text: str) -> int:
         """How many of the text's shingles stand in a held-out text."""
         here = np.unique(self._shingles(text))
         places = np.searchsorted(self._held_out, here)
-        found = self._held_out[np.minimum(places, len(self._held_out) - 1)]
-        return int((found == here).sum())
+        nearest = self._held_out[np.minimum(places, len(self._held_out) - 1)]
+        return int((nearest == here).sum())
 
     def is_clean(self, text: str) -> bool:
         return self.shared(text) < _SHARED

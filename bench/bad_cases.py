@@ -65,29 +65,29 @@ def main() -> int:
     parser.add_argument("--workspace", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
-        place = arguments.workspace or Path(scratch)
-        blog = some_posts(place, BYTES)
-        cards = [(case, card(case, blog, place)) for case in CASES]
-    for case, found in cards:
-        print(f"\n{case.name}: {found.verdict.sentence}")
-        for sentence in found.verdict.because:
+        workspace = arguments.workspace or Path(scratch)
+        blog = some_posts(workspace, BYTES)
+        cards = [(case, card(case, blog, workspace)) for case in CASES]
+    for case, scorecard in cards:
+        print(f"\n{case.name}: {scorecard.verdict.sentence}")
+        for sentence in scorecard.verdict.because:
             print(f"  {sentence}")
-        print("  It writes: " + " ".join(found.samples[0].tuned.split())[:300])
-    wrong = [case.name for case, found in cards if found.verdict.kind != case.verdict]
+        print("  It writes: " + " ".join(scorecard.samples[0].tuned.split())[:300])
+    wrong = [case.name for case, scorecard in cards if scorecard.verdict.kind != case.verdict]
     if wrong:
         print(f"\nnot what they are called: {', '.join(wrong)}")
     return len(wrong)
 
 
-def some_posts(place: Path, most: int, source: Path = BLOG) -> Path:
+def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
     """A folder with as many posts of a blog as have so many bytes together."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
 
-    folder = place / "posts"
-    look([source], workspace=place / "source.ownwords")
-    with Archive(place / "source.ownwords" / "archive.sqlite") as archive:
+    folder = path / "posts"
+    look([source], workspace=path / "source.ownwords")
+    with Archive(path / "source.ownwords" / "archive.sqlite") as archive:
         parts = corpus.load_corpus(archive)
         texts = [text.text for side in (parts.train, parts.validation, parts.test) for text in side]
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,26 +102,27 @@ def some_posts(place: Path, most: int, source: Path = BLOG) -> Path:
     return folder
 
 
-def card(case: Case, blog: Path, place: Path) -> "Scorecard":
+def card(case: Case, blog: Path, folder: Path) -> "Scorecard":
     """The scorecard of a model that is spoilt so."""
     from ownwords.make import pipeline
     from ownwords.make.make_request import MakeRequest
 
-    made = pipeline.make(
+    result = pipeline.make(
         MakeRequest(
             [blog],
-            workspace=place / f"{case.name}.ownwords",
+            workspace=folder / f"{case.name}.ownwords",
             minutes=case.minutes,
             is_timed=True,
             base=None,
             fixed=case.fixed,
         )
     )
-    assert made.scorecard is not None
+    assert result.scorecard is not None
     print(
-        f"{case.name}: {made.trained.steps} steps, read {made.trained.epochs:g} times", flush=True
+        f"{case.name}: {result.trained.steps} steps, read {result.trained.epochs:g} times",
+        flush=True,
     )
-    return made.scorecard
+    return result.scorecard
 
 
 if __name__ == "__main__":

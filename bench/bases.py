@@ -20,7 +20,7 @@ from typing import Any
 if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from bench.corpora import made
+from bench.corpora import make_row
 from bench.fresh import ROOT, SHARED, own_peak_mb, run
 
 BLOGS = (ROOT / "examples" / "blog", SHARED / "columnist")
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one blog, in here
     given = parser.parse_args()
     if given.make:
-        done = made(given.make, given.workspace, given.minutes, given.base[0])
+        done = make_row(given.make, given.workspace, given.minutes, given.base[0])
         print(json.dumps(done | {"peak_mb": own_peak_mb()}))
         return 0
     missing = [str(path) for path in given.blogs if not path.exists()]

@@ -79,18 +79,20 @@ def main() -> int:
         flush=True,
     )
     requests = some_requests(texts, model, SAMPLES // 10 if arguments.quick else SAMPLES)
-    known = Known.of(texts, model)
+    source_texts = Known.of(texts, model)
     is_copied = False
     print(
         f"{'':10} {'copied':>7}  longest run: {'tokens':>6} {'words':>6} {'90%':>5} {'median':>6}"
     )
-    for name, kept in (("no guard", None), ("guard", guard)):
+    for name, used_guard in (("no guard", None), ("guard", guard)):
         runs = [
-            known.longest_runs(request.ids, ids)
-            for request, ids in written(model, [replace(one, guard=kept) for one in requests])
+            source_texts.longest_runs(request.ids, ids)
+            for request, ids in generate_all(
+                model, [replace(request, guard=used_guard) for request in requests]
+            )
         ]
         copied = sum(tokens >= guard.longest or words >= guard.words for tokens, words in runs)
-        tokens, words = (sorted(each) for each in zip(*runs, strict=True))
+        tokens, words = (sorted(run_pair) for run_pair in zip(*runs, strict=True))
         print(
             f"{name:10} {copied / len(runs):>7.1%} {tokens[-1]:>20} {words[-1]:>6}"
             f" {words[len(words) * 9 // 10]:>5} {words[len(words) // 2]:>6}",
@@ -133,11 +135,11 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
         vocabulary=1024,
         optim=OptimConfig(weight_decay=0.0, learning_rate=1e-2),
     )
-    made = make([TrainingText(str(number), text) for number, text in enumerate(texts)], setting)
-    documents = [np.array(made.tokenizer.encode(text), np.int32) for text in texts]
-    kept = b"".join(copy_guard.build(documents, made.tokenizer).blocks())
-    bundle.save(folder, made.model, made.tokenizer, copy_guard=kept)
-    print(f"learned in {made.outcome.seconds:.0f} s", flush=True)
+    trained = make([TrainingText(str(number), text) for number, text in enumerate(texts)], setting)
+    documents = [np.array(trained.tokenizer.encode(text), np.int32) for text in texts]
+    guard_bytes = b"".join(copy_guard.build(documents, trained.tokenizer).blocks())
+    bundle.save(folder, trained.model, trained.tokenizer, copy_guard=guard_bytes)
+    print(f"learned in {trained.outcome.seconds:.0f} s", flush=True)
 
 
 def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[GenerationRequest]":
@@ -163,7 +165,7 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Gen
     return requests
 
 
-def written(
+def generate_all(
     model: "Model", requests: "Sequence[GenerationRequest]"
 ) -> "list[tuple[GenerationRequest, list[int]]]":
     """What becomes of each, ROWS at a time; no end of a document ends them."""
@@ -173,10 +175,10 @@ def written(
     ids: dict[RequestHandle, list[int]] = {scheduler.submit(request): [] for request in requests}
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
-            ids[ticket] += [one.id for one in drawn]
+            ids[ticket] += [token.id for token in drawn]
     scheduler.close()
-    assert all(len(each) == TOKENS for each in ids.values())
-    return [(ticket.request, each) for ticket, each in ids.items()]
+    assert all(len(token_ids) == TOKENS for token_ids in ids.values())
+    return [(ticket.request, token_ids) for ticket, token_ids in ids.items()]
 
 
 @dataclass(frozen=True)
@@ -199,12 +201,12 @@ class Known:
 
     def longest_runs(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[int, int]:
         """Of tokens and of words that stand so in a text, and end beyond the prompt."""
-        encode_prompt, whole = (
+        encode_prompt, text_numbers = (
             [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(some))]
             for some in (prompt, [*prompt, *ids])
         )
         tokens = _longest_run(self.tokens, [*prompt, *ids], len(prompt))
-        return tokens, _longest_run(self.words, whole, len(encode_prompt))
+        return tokens, _longest_run(self.words, text_numbers, len(encode_prompt))
 
 
 def words_of(text: str) -> list[str]:
@@ -215,11 +217,11 @@ def _joined(texts: Sequence[Sequence[int]]) -> Numbers:
     return np.array([number for text in texts for number in (*text, -1)], np.int64)
 
 
-def _longest_run(known: Numbers, text: Sequence[int], given: int) -> int:
-    longest, runs = 0, np.zeros(len(known) + 1, np.int64)  # that end before each place
-    for place, number in enumerate(text):
-        runs[1:] = np.where(known == number, runs[:-1] + 1, 0)
-        if place >= given:
+def _longest_run(known_numbers: Numbers, text: Sequence[int], length: int) -> int:
+    longest, runs = 0, np.zeros(len(known_numbers) + 1, np.int64)  # that end before each place
+    for index, number in enumerate(text):
+        runs[1:] = np.where(known_numbers == number, runs[:-1] + 1, 0)
+        if index >= length:
             longest = max(longest, int(runs.max()))
     return longest
 
@@ -228,8 +230,10 @@ def tell_cost(model: "Model", requests: "Sequence[GenerationRequest]") -> None:
     least: dict[bool, Seconds] = {}
     for _ in range(REPEATS):
         for is_guarded in (False, True):
-            kept = model.guard if is_guarded else None
-            took = np.concatenate([_steps(model, replace(one, guard=kept)) for one in requests])
+            guard = model.guard if is_guarded else None
+            took = np.concatenate(
+                [_steps(model, replace(request, guard=guard)) for request in requests]
+            )
             least[is_guarded] = np.minimum(least.get(is_guarded, took), took)
     plain, guarded = (least[is_guarded].mean() * 1e6 for is_guarded in (False, True))
     print(

@@ -99,7 +99,7 @@ class Post:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("books", nargs="*", type=Path, default=BOOKS)
-    parser.add_argument("--case", nargs="+", choices=[one.name for one in CASES])
+    parser.add_argument("--case", nargs="+", choices=[case.name for case in CASES])
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--base", default="")
     parser.add_argument("--workspace", type=Path)
@@ -107,42 +107,43 @@ def main() -> int:
     parser.add_argument("--each", type=float, default=0.6, help="minutes of one of its trials")
     parser.add_argument("--shared", action="store_true", help="on a machine that others use, too")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one corpus, in here
-    given = parser.parse_args()
-    if given.make:
-        done = made(given.make, given.workspace, given.minutes, given.base)
-        print(json.dumps(done | {"peak_mb": own_peak_mb()}))
+    args = parser.parse_args()
+    if args.make:
+        row = make_row(args.make, args.workspace, args.minutes, args.base)
+        print(json.dumps(row | {"peak_mb": own_peak_mb()}))
         return 0
-    if missing := [str(path) for path in given.books if not path.exists()]:
+    if missing := [str(path) for path in args.books if not path.exists()]:
         print(f"skipped: {', '.join(missing)} not there")
         return 0
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
-        place = (given.workspace or Path(scratch)).resolve()
-        if given.search:
-            if given.shared:
+        workspace = (args.workspace or Path(scratch)).resolve()
+        if args.search:
+            if args.shared:
                 by_the_laws()
-            return searched(given, place)
-        wanted = [one for one in CASES if not given.case or one.name in given.case]
+            return searched(args, workspace)
+        wanted = [case for case in CASES if not args.case or case.name in args.case]
         return sum(
-            not shown(case, corpus(case, given.books, place), given, place) for case in wanted
+            not run_case(case, corpus(case, args.books, workspace), args, workspace)
+            for case in wanted
         )
 
 
 # --- cutting --------------------------------------------------------------------------------------
 
 
-def corpus(case: Case, archives: Sequence[Path], place: Path) -> Path:
+def corpus(case: Case, archives: Sequence[Path], path: Path) -> Path:
     """The folder of a case's posts; cut once."""
-    folder = place / case.name
+    folder = path / case.name
     if folder.is_dir():
         return folder
-    left, written = case.bytes, []
+    left, parts = case.bytes, []
     for post in posts(case, archives):
         left -= len(post.body.encode())
         if left < 0:
             break
-        written.append(post)
+        parts.append(post)
     folder.mkdir(parents=True)
-    for number, post in enumerate(written):
+    for number, post in enumerate(parts):
         if case.kind == "code":
             (folder / f"{post.title}.txt").write_text(post.body, "utf-8")
             continue
@@ -186,24 +187,24 @@ def documents(archive: Path) -> list[str]:
 
 def slices(book: str, text: str, size: int) -> Iterator[Post]:
     """A book as posts of about so many bytes, each of whole paragraphs of one chapter."""
-    title, kept, held, number = book, list[str](), 0, 0
+    title, paragraphs, length, number = book, list[str](), 0, 0
     for paragraph in re.split(r"\n\s*\n", text):
-        said = _ESCAPED.sub(r"\1", " ".join(paragraph.split()))
-        heading = _HEADING.fullmatch(said)
-        if kept and (heading or held >= size):
+        plain_text = _ESCAPED.sub(r"\1", " ".join(paragraph.split()))
+        heading = _HEADING.fullmatch(plain_text)
+        if paragraphs and (heading or length >= size):
             number += 1
-            yield Post(f"{title}, {number}", "\n\n".join(kept))
-            kept, held = [], 0
+            yield Post(f"{title}, {number}", "\n\n".join(paragraphs))
+            paragraphs, length = [], 0
         if heading:
             named = heading[1].strip(" *_")
             title, number = (
                 (named, 0) if re.search(r"[a-z]{3}|[A-Z]{4}", named) else (title, number)
             )
-        elif said:
-            kept.append(said)
-            held += len(said.encode()) + 2
-    if kept:
-        yield Post(f"{title}, {number + 1}", "\n\n".join(kept))
+        elif plain_text:
+            paragraphs.append(plain_text)
+            length += len(plain_text.encode()) + 2
+    if paragraphs:
+        yield Post(f"{title}, {number + 1}", "\n\n".join(paragraphs))
 
 
 def sources(library: Path) -> Iterator[Post]:
@@ -217,7 +218,7 @@ def sources(library: Path) -> Iterator[Post]:
 # --- making ---------------------------------------------------------------------------------------
 
 
-def made(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, Any]:
+def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, Any]:
     """What `ownwords make` comes to with a corpus, or the sentence that it says instead."""
     from ownwords.core.errors import OwnwordsError
     from ownwords.make import pipeline
@@ -237,8 +238,8 @@ def made(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, 
 def figures(result: "MakeResult") -> dict[str, Any]:
     """Of a making: what there was, what was planned, what came of it."""
     trained, card = result.trained, result.scorecard
-    plan = {one.key: one.value for one in trained.plan}
-    said: dict[str, Any] = {
+    plan = {setting.key: setting.value for setting in trained.plan}
+    values: dict[str, Any] = {
         "posts": len(result.report.posts),
         "words": result.report.totals.own_words,
         "parameters": trained.parameters,
@@ -251,50 +252,50 @@ def figures(result: "MakeResult") -> dict[str, Any]:
         "validation": [trained.before, trained.bits_per_byte],
     }
     if card is None:
-        return said
-    said["bits"] = {row.name: row.bits for row in card.bits}
-    said["interval"] = [card.ours.low, card.ours.high] if card.ours else []
-    said["judged"] = [card.about.judged_posts, card.about.judged_bytes]
+        return values
+    values["bits"] = {row.name: row.bits for row in card.bits}
+    values["interval"] = [card.ours.low, card.ours.high] if card.ours else []
+    values["judged"] = [card.about.judged_posts, card.about.judged_bytes]
     strange = card.fluency.non_words if card.fluency else None
     if strange:
         real = strange.held_out.value if strange.held_out.of else None
-        said["non_words"] = [strange.samples.value, real]
-    said["verdict"] = [card.verdict.sentence, *card.verdict.because]
-    said["notes"] = list(card.notes)
-    return said
+        values["non_words"] = [strange.samples.value, real]
+    values["verdict"] = [card.verdict.sentence, *card.verdict.because]
+    values["notes"] = list(card.notes)
+    return values
 
 
-def shown(case: Case, folder: Path, given: argparse.Namespace, place: Path) -> bool:
+def run_case(case: Case, folder: Path, args: argparse.Namespace, scratch: Path) -> bool:
     """Make a case, print its row; whether it ended well."""
     size = sum(path.stat().st_size for path in folder.iterdir())
-    options = ["--make", str(folder), "--workspace", str(place / f"{case.name}.ownwords")]
-    options += ["--minutes", f"{given.minutes:g}", "--base", given.base]
+    options = ["--make", str(folder), "--workspace", str(scratch / f"{case.name}.ownwords")]
+    options += ["--minutes", f"{args.minutes:g}", "--base", args.base]
     ran = run("corpora", *options)
-    found = ran.figures
-    cost = f"{ran.seconds:.0f} s, {found['peak_mb']:,.0f} MB at most"
+    row = ran.figures
+    cost = f"{ran.seconds:.0f} s, {row['peak_mb']:,.0f} MB at most"
     print(f"\n{case.name} ({case.kind}): {size:,} bytes of files; {cost}")
-    if "crash" in found or "error" in found:
-        print(f"  {found.get('crash') or found['error']}", flush=True)
-        return "error" in found
-    plan = found["plan"]
-    stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["seconds"].items())
+    if "crash" in row or "error" in row:
+        print(f"  {row.get('crash') or row['error']}", flush=True)
+        return "error" in row
+    plan = row["plan"]
+    stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in row["seconds"].items())
     print(
-        f"  {found['posts']:,} posts, {found['words']:,} words. {found['parameters']:,} parameters,"
-        f" {found['steps']:,} steps of {plan['train.batch_size']} rows of"
+        f"  {row['posts']:,} posts, {row['words']:,} words. {row['parameters']:,} parameters,"
+        f" {row['steps']:,} steps of {plan['train.batch_size']} rows of"
         f" {plan['train.sequence_length']},"
-        f" read {found['readings']:g} times, {found['stopped']}; {stages}"
+        f" read {row['readings']:g} times, {row['stopped']}; {stages}"
     )
-    if "bits" not in found:
-        print(f"  No scorecard. Validation: {found['validation']}")
+    if "bits" not in row:
+        print(f"  No scorecard. Validation: {row['validation']}")
     else:
-        bits = ", ".join(f"{name} {value:.3f}" for name, value in found["bits"].items())
-        print(f"  Bits per byte of {found['judged'][0]} posts: {bits}")
-        if "non_words" in found:
-            ours, real = found["non_words"]
+        bits = ", ".join(f"{name} {value:.3f}" for name, value in row["bits"].items())
+        print(f"  Bits per byte of {row['judged'][0]} posts: {bits}")
+        if "non_words" in row:
+            ours, real = row["non_words"]
             print(f"  Non-words: {ours:.2%}" + (f", the author's {real:.2%}" if real else ""))
-        for sentence in (*found["verdict"], *found["notes"]):
+        for sentence in (*row["verdict"], *row["notes"]):
             print(f"  {sentence}")
-    print("  It writes: " + " ".join(found["paragraph"].split())[:400], flush=True)
+    print("  It writes: " + " ".join(row["paragraph"].split())[:400], flush=True)
     return True
 
 
@@ -322,7 +323,7 @@ def by_the_laws() -> None:
     session.TrainingSession._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
 
 
-def searched(given: argparse.Namespace, place: Path) -> int:
+def searched(args: argparse.Namespace, scratch: Path) -> int:
     """The plan's own choice beside the best that a search finds; how many lose by over 3%."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
@@ -333,32 +334,32 @@ def searched(given: argparse.Namespace, place: Path) -> int:
 
     lost = 0
     for name, base in SEARCHED:
-        if given.case and name not in given.case:
+        if args.case and name not in args.case:
             continue
-        case = next(one for one in CASES if one.name == name)
-        root = place / f"{name}-searched.ownwords"
-        look([corpus(case, given.books, place)], workspace=root)
-        each_s = given.each * 60
+        case = next(case for case in CASES if case.name == name)
+        root = scratch / f"{name}-searched.ownwords"
+        look([corpus(case, args.books, scratch)], workspace=root)
+        each_s = args.each * 60
         order = tuning.TuneRequest(
-            minutes=2 * given.each * (given.search + 10), each_s=each_s, trials=given.search
+            minutes=2 * args.each * (args.search + 10), each_s=each_s, trials=args.search
         )
         with Archive(root / "archive.sqlite") as archive:
             texts = texts_of.load_corpus(archive)
             work = TrainRequest(
                 workspace=root,
                 seconds=each_s,
-                fixed={"train.evaluations": EVALUATIONS} if given.shared else {},
+                fixed={"train.evaluations": EVALUATIONS} if args.shared else {},
                 own_share=texts.own_share,
                 corpus=texts.key,
             )
-            found = tuning.tune(texts, work, order, base=base_of(base))
-        verdict = found.verdict
+            result = tuning.tune(texts, work, order, base=base_of(base))
+        verdict = result.verdict
         print(f"\n{name}, {'from nothing' if base else 'the base in the box'}:")
         for sentence in verdict.sentences():
             print(f"  {sentence}")
         gain = verdict.gain or 0.0
         print(f"  The plan needs {max(0.0, gain):.2%} more than the best found.", flush=True)
-        print(found.table.read_text("utf-8"))
+        print(result.table.read_text("utf-8"))
         lost += gain > 0.03
     return lost
 

@@ -101,9 +101,9 @@ def main() -> int:
         print("skipped: the columnist's site is not beside the repository")
         return 0
     if arguments.child:
-        said = json.loads(arguments.child)
-        child = _ours if said.pop("who") == "ours" else _nanogpt
-        print(json.dumps(child(**said)))
+        settings = json.loads(arguments.child)
+        child = _ours if settings.pop("who") == "ours" else _nanogpt
+        print(json.dumps(child(**settings)))
         return 0
     _plain()
     if arguments.baselines:
@@ -112,9 +112,9 @@ def main() -> int:
     best: tuple[Score, str, float] | None = None
     for size in arguments.sizes[:1] if arguments.quick else arguments.sizes:
         for dropout in arguments.dropouts[:1] if arguments.quick else arguments.dropouts:
-            found = _nanogpt_run(size, dropout, steps, 1)
-            if best is None or found.bits_per_byte < best[0].bits_per_byte:
-                best = found, size, dropout
+            run = _nanogpt_run(size, dropout, steps, 1)
+            if best is None or run.bits_per_byte < best[0].bits_per_byte:
+                best = run, size, dropout
     theirs = [best[0]] if best else []
     for seed in range(2, seeds + 1):
         if best:
@@ -131,53 +131,59 @@ def main() -> int:
 def _plain() -> None:
     from ownwords.evaluation.baselines import baselines, xz_bytes
 
-    found = sides()
-    training, held_out = ([text.text for text in side] for side in (found.train, found.held_out))
+    split = sides()
+    training, held_out = ([text.text for text in side] for side in (split.train, split.held_out))
     sizes = [sum(len(text.encode()) for text in side) for side in (training, held_out)]
     print(
         f"{len(training)} posts, {sizes[0]:,} bytes to learn from;"
         f" {len(held_out)} posts, {sizes[1]:,} bytes held out"
     )
-    for one in baselines(training, held_out):
-        _print(one.name, one.score, one.how)
+    for baseline in baselines(training, held_out):
+        _print(baseline.name, baseline.score, baseline.how)
     # Each held-out post profits from those before it.
-    known, new = ("\n".join(texts).encode() for texts in (training, held_out))
-    together = (xz_bytes(known + b"\n" + new) - xz_bytes(known)) * 8 / max(1, len(new))
+    train_data, new = ("\n".join(texts).encode() for texts in (training, held_out))
+    together = (xz_bytes(train_data + b"\n" + new) - xz_bytes(train_data)) * 8 / max(1, len(new))
     print(f"{'xz':28} {together:.4f}  all held-out posts together, online")
 
 
 def _nanogpt_run(size: str, dropout: float, steps: int, seed: int) -> "Score":
-    asked = {"who": "nanoGPT", "size": size, "dropout": dropout, "steps": steps, "seed": seed}
-    ran = run("data_efficiency", "--child", json.dumps(asked))
+    settings = {"who": "nanoGPT", "size": size, "dropout": dropout, "steps": steps, "seed": seed}
+    ran = run("data_efficiency", "--child", json.dumps(settings))
     score = _score(ran.figures)
-    what = f"best after {ran.figures['steps']} steps; seed {seed}; {ran.seconds:.0f} s"
-    _print(f"nanoGPT {size}, dropout {dropout:g}", score, what)
+    note = f"best after {ran.figures['steps']} steps; seed {seed}; {ran.seconds:.0f} s"
+    _print(f"nanoGPT {size}, dropout {dropout:g}", score, note)
     return score
 
 
 def _ours_run(name: str, seed: int, quick: bool) -> "Score":
-    asked = {"who": "ours", "name": name, "seed": seed, "quick": quick}
-    ran = run("data_efficiency", "--child", json.dumps(asked))
-    score, said = _score(ran.figures), ran.figures
-    what = f"{said['parameters'] / 1e6:.1f}M, best after {said['steps']} steps, {said['stopped']};"
-    test = f"test alone {said['test']:.4f}"
-    _print(f"ours {name}", score, f"{what} {test}; seed {seed}; {ran.seconds:.0f} s")
+    settings = {"who": "ours", "name": name, "seed": seed, "quick": quick}
+    ran = run("data_efficiency", "--child", json.dumps(settings))
+    score, result = _score(ran.figures), ran.figures
+    note = (
+        f"{result['parameters'] / 1e6:.1f}M, best after {result['steps']} steps,"
+        f" {result['stopped']};"
+    )
+    test = f"test alone {result['test']:.4f}"
+    _print(f"ours {name}", score, f"{note} {test}; seed {seed}; {ran.seconds:.0f} s")
     return score
 
 
 def _compare(name: str, ours: "list[Score]", theirs: "list[Score]") -> None:
-    mine, other = (
+    mine, theirs_mean = (
         sum(score.bits_per_byte for score in scores) / len(scores) for scores in (ours, theirs)
     )
     gain = ours[0].advantage(theirs[0])
     sure = f", 95% of resampled posts {gain.low:.3f} to {gain.high:.3f} (seed 1)" if gain else ""
-    print(f"ours {name}: {mine:.4f} against {other:.4f}, {1 - mine / other:.1%} less{sure}")
+    print(
+        f"ours {name}: {mine:.4f} against {theirs_mean:.4f}, {1 - mine / theirs_mean:.1%}"
+        f" less{sure}"
+    )
 
 
-def _print(name: str, score: "Score", what: str) -> None:
+def _print(name: str, score: "Score", note: str) -> None:
     interval = score.interval()
     between = f" ({interval.low:.3f} to {interval.high:.3f})" if interval else ""
-    print(f"{name:28} {score.bits_per_byte:.4f}{between}  {what}", flush=True)
+    print(f"{name:28} {score.bits_per_byte:.4f}{between}  {note}", flush=True)
 
 
 def _score(figures: dict[str, Any]) -> "Score":
@@ -195,16 +201,16 @@ def sides() -> Sides:
         workspace = Path(folder) / "columnist.ownwords"
         look([SITE], workspace=workspace)
         with Archive(workspace / "archive.sqlite") as archive:
-            found = corpus.load_corpus(archive)
-            return Sides(list(found.train), list(found.validation), list(found.test))
+            loaded = corpus.load_corpus(archive)
+            return Sides(list(loaded.train), list(loaded.validation), list(loaded.test))
 
 
 def _nanogpt(size: str, dropout: float, steps: int, seed: int) -> dict[str, Any]:
     import torch
     from bench import nanogpt
 
-    found = sides()
-    training, held_out = ([text.text for text in side] for side in (found.train, found.held_out))
+    split = sides()
+    training, held_out = ([text.text for text in side] for side in (split.train, split.held_out))
     characters = nanogpt.Characters([*training, *held_out, BORDER])
     ids_N = characters.encode(BORDER + BORDER.join(training) + BORDER)
     new = [characters.encode(BORDER + text + BORDER) for text in held_out]
@@ -225,7 +231,7 @@ def _nanogpt(size: str, dropout: float, steps: int, seed: int) -> dict[str, Any]
     trained = nanogpt.train(ids_N, torch.cat(new), shape, recipe, look)
     trained.model.load_state_dict(weights)
     rows = []
-    for text, ids in zip(found.held_out, new, strict=True):
+    for text, ids in zip(split.held_out, new, strict=True):
         nats = nanogpt.nats(trained.model, ids, context // 2)
         rows.append((text.id, nats, len(text.text.encode()), len(ids) - 1))
     return {"documents": rows, "steps": best_step}
@@ -238,27 +244,27 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
 
     from ownwords.evaluation import bits_per_byte
 
-    found = sides()
+    split = sides()
     setting = recipes()[name]
     setting = replace(setting, loop=replace(setting.loop, seed=seed))
     if quick:
         setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS, evaluations=2))
-    made = make(found.train, setting, found.validation)
-    test, whole = (
+    trained = make(split.train, setting, split.validation)
+    test, test_score = (
         bits_per_byte.score(
-            made.model,
-            made.tokenizer,
+            trained.model,
+            trained.tokenizer,
             [text.text for text in side],
             names=[text.id for text in side],
         )
-        for side in (found.test, found.held_out)
+        for side in (split.test, split.held_out)
     )
     return {
-        "documents": [astuple(document) for document in whole.documents],
+        "documents": [astuple(document) for document in test_score.documents],
         "test": test.bits_per_byte,
-        "parameters": made.parameters,
-        "steps": made.outcome.best_step,
-        "stopped": made.outcome.stopped,
+        "parameters": trained.parameters,
+        "steps": trained.outcome.best_step,
+        "stopped": trained.outcome.stopped,
     }
 
 

@@ -39,11 +39,11 @@ def write_blog(folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """Print the table."""
-    blog, place = folder / "blog", folder / "ten.ownwords"
-    if not place.exists():
+    blog, workspace = folder / "blog", folder / "ten.ownwords"
+    if not workspace.exists():
         write_blog(blog)
-        look([blog], workspace=place)
-    app = create_app(AppState(Workspace(place), ServeSettings(key=""), sources=(blog,)))
+        look([blog], workspace=workspace)
+    app = create_app(AppState(Workspace(workspace), ServeSettings(key=""), sources=(blog,)))
     with TestClient(app, base_url="http://127.0.0.1:8377") as client:
         for path in PATHS:
             times = []

@@ -80,17 +80,17 @@ class Transformers:
 
     def _read(self, ids: list[list[int]]) -> None:
         with self._torch.inference_mode():
-            done = self._model(
+            output = self._model(
                 self._torch.tensor(ids),
                 past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=1,
             )
-        self._cache = done.past_key_values
+        self._cache = output.past_key_values
 
 
 def some_ids(rows: int, count: int) -> list[list[int]]:
     """The same for every engine; all vocabularies here know them."""
     generator = np.random.default_rng(1)
-    found: list[list[int]] = generator.integers(0, 256, (rows, count)).tolist()
-    return found
+    ids: list[list[int]] = generator.integers(0, 256, (rows, count)).tolist()
+    return ids

@@ -87,25 +87,25 @@ def main() -> int:
         print("skipped: the shared corpora are not beside the repository")
         return 0
     training, held_out = texts(experiment)
-    found: list[float] = []
+    scores: list[float] = []
     models: list[CausalLM] = []
     began = time.perf_counter()
     for seed in range(1, arguments.seeds + 1):
-        made = _made(replace(experiment, train=replace(experiment.train, seed=seed)), training)
-        found.append(_scored(made, held_out))
+        trained = _train(replace(experiment, train=replace(experiment.train, seed=seed)), training)
+        scores.append(_scored(trained, held_out))
         if arguments.adapt:
-            _print_adapted(made, held_out)
+            _print_adapted(trained, held_out)
         if arguments.together:
-            models.append(made.model)
-            together = _scored(replace(made, model=_together(models)), held_out)
+            models.append(trained.model)
+            together = _scored(replace(trained, model=_together(models)), held_out)
             print(f"    {together:.4f} by {len(models)} together")
-    spread = f" ±{statistics.stdev(found):.4f} ({len(found)} seeds)" if len(found) > 1 else ""
-    seconds = (time.perf_counter() - began) / len(found)
-    print(f"{statistics.mean(found):.4f}{spread}  {' '.join(sets) or 'base'}  [{seconds:.0f} s]")
+    spread = f" ±{statistics.stdev(scores):.4f} ({len(scores)} seeds)" if len(scores) > 1 else ""
+    seconds = (time.perf_counter() - began) / len(scores)
+    print(f"{statistics.mean(scores):.4f}{spread}  {' '.join(sets) or 'base'}  [{seconds:.0f} s]")
     return 0
 
 
-def _made(experiment: Experiment, training: "list[TrainingText]") -> "TrainedModel":
+def _train(experiment: Experiment, training: "list[TrainingText]") -> "TrainedModel":
     from bench.ours import Setting, make
 
     shape = {
@@ -126,22 +126,24 @@ def _made(experiment: Experiment, training: "list[TrainingText]") -> "TrainedMod
     return make(training, setting, prepare=_less(experiment.without))
 
 
-def _scored(made: "TrainedModel", held_out: "list[TrainingText]", stride: int = 0) -> float:
+def _scored(trained: "TrainedModel", held_out: "list[TrainingText]", stride: int = 0) -> float:
     from ownwords.evaluation import bits_per_byte
 
-    said = [text.text for text in held_out]
-    return bits_per_byte.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
+    held_out_texts = [text.text for text in held_out]
+    return bits_per_byte.score(
+        trained.model, trained.tokenizer, held_out_texts, stride=stride
+    ).bits_per_byte
 
 
-def _print_adapted(made: "TrainedModel", held_out: "list[TrainingText]") -> None:
+def _print_adapted(trained: "TrainedModel", held_out: "list[TrainingText]") -> None:
     from ownwords.evaluation import bits_per_byte
 
-    said = [text.text for text in held_out]
-    learned = bits_per_byte.score_adapting(made.model, made.tokenizer, said, 3e-3)
+    held_out_texts = [text.text for text in held_out]
+    learned = bits_per_byte.score_adapting(trained.model, trained.tokenizer, held_out_texts, 3e-3)
     print(f"    {learned.bits_per_byte:.4f} while it learns on")
     for part in (1, 2, 4):
-        stride = made.model.config.context // part
-        print(f"    {_scored(made, held_out, stride):.4f} sliding by {stride}")
+        stride = trained.model.config.context // part
+        print(f"    {_scored(trained, held_out, stride):.4f} sliding by {stride}")
 
 
 def _together(models: "Sequence[CausalLM]") -> "CausalLM":
@@ -157,17 +159,17 @@ def _together(models: "Sequence[CausalLM]") -> "CausalLM":
             self.final_norm = models[0].final_norm
 
         def forward(self, ids: Tensor) -> Tensor:
-            return torch.cat([one(ids) for one in models], -1)
+            return torch.cat([model(ids) for model in models], -1)
 
         def logits(self, hidden: Tensor) -> Tensor:
             parts = zip(models, hidden.chunk(len(models), -1), strict=True)
-            logs = [one.logits(part).float().log_softmax(-1) for one, part in parts]
+            logs = [model.logits(part).float().log_softmax(-1) for model, part in parts]
             return torch.stack(logs).logsumexp(0) - math.log(len(models))
 
     return cast("CausalLM", Together())
 
 
-def _less(what: str) -> "Callable[[CausalLM], None] | None":
+def _less(label: str) -> "Callable[[CausalLM], None] | None":
     """A part of the model taken out before it is trained."""
     import torch
     from torch import nn
@@ -175,15 +177,15 @@ def _less(what: str) -> "Callable[[CausalLM], None] | None":
     def change(model: "CausalLM") -> None:
         generator = torch.Generator().manual_seed(1)
         for name, module in model.named_modules():
-            if what == "qk-norm" and name.endswith(("query_norm", "key_norm")):
+            if label == "qk-norm" and name.endswith(("query_norm", "key_norm")):
                 parent, _, child = name.rpartition(".")
                 setattr(model.get_submodule(parent), child, None)
-            if what == "zero-init" and name.endswith(("attention.output", "mlp.down")):
+            if label == "zero-init" and name.endswith(("attention.output", "mlp.down")):
                 assert isinstance(module, nn.Linear)
                 with torch.no_grad():
                     module.weight.normal_(0, module.in_features**-0.5, generator=generator)
 
-    return change if what else None
+    return change if label else None
 
 
 def texts(experiment: Experiment) -> "tuple[list[TrainingText], list[TrainingText]]":
@@ -193,8 +195,8 @@ def texts(experiment: Experiment) -> "tuple[list[TrainingText], list[TrainingTex
     if experiment.text == "columnist":
         from bench.data_efficiency import sides
 
-        found = sides()
-        return found.train, found.validation
+        split = sides()
+        return split.train, split.validation
     if experiment.text == "shakespeare":
         text = (SHARED / "tinyshakespeare.txt").read_text(encoding="utf-8")
         border = int(len(text) * 0.9)

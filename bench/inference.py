@@ -95,8 +95,8 @@ class Figures:
 @measuring()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    usual = [shape for shape in TITLES if shape != "gemma1b"]
-    parser.add_argument("--shapes", nargs="+", choices=[*TITLES], default=usual)
+    default_shapes = [shape for shape in TITLES if shape != "gemma1b"]
+    parser.add_argument("--shapes", nargs="+", choices=[*TITLES], default=default_shapes)
     parser.add_argument("--only", nargs="+", default=[""])
     parser.add_argument("--models", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -104,8 +104,8 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        said = json.loads(arguments.child)
-        figures = measure(Path(said["folder"]), Row(**said["row"]), said["seconds"])
+        settings = json.loads(arguments.child)
+        figures = measure(Path(settings["folder"]), Row(**settings["row"]), settings["seconds"])
         print(json.dumps(asdict(figures)))
         return 0
     rounds, seconds = (1, 0.3) if arguments.quick else (arguments.rounds, SECONDS)
@@ -116,8 +116,8 @@ def main() -> int:
             if not (folder / DIRECTORY).exists():
                 run("random_models", shape, str(folder))
             print(f"\n{TITLES[shape]}, best of {rounds}", flush=True)
-            found = _in_turn(folder, rows, rounds, seconds)
-            show(shape, folder, found)
+            measured = _in_turn(folder, rows, rounds, seconds)
+            show(shape, folder, measured)
             if shape in WRITERS and any(row.engine == "ours" for row in rows):
                 first_word(folder / DIRECTORY)
             if not arguments.models:
@@ -128,34 +128,34 @@ def main() -> int:
 def _in_turn(
     folder: Path, rows: Sequence[Row], rounds: int, seconds: float
 ) -> dict[Row, list[Figures]]:
-    asked = list(rows)
-    found: dict[Row, list[Figures]] = {}
+    pending = list(rows)
+    measured: dict[Row, list[Figures]] = {}
     for _ in range(rounds):
-        for place, row in enumerate(asked):
+        for index, row in enumerate(pending):
             try:
                 figures = _measured(folder, row, seconds)
             except SystemExit:
                 if row.engine != "llama" or not row.repacked:
                     raise
-                asked[place] = row = replace(row, repacked=False)  # noqa: PLW2901
+                pending[index] = row = replace(row, repacked=False)  # noqa: PLW2901
                 figures = _measured(folder, row, seconds)
-            found.setdefault(row, []).append(figures)
-    return found
+            measured.setdefault(row, []).append(figures)
+    return measured
 
 
 def _measured(folder: Path, row: Row, seconds: float) -> Figures:
-    said = json.dumps({"folder": str(folder), "row": asdict(row), "seconds": seconds})
-    return Figures(**run("inference", "--child", said).figures)
+    settings = json.dumps({"folder": str(folder), "row": asdict(row), "seconds": seconds})
+    return Figures(**run("inference", "--child", settings).figures)
 
 
 def measure(folder: Path, row: Row, seconds: float) -> Figures:
     """In this process: one text, the memory so far, many texts."""
-    one = _runner(folder, row, 1)
-    prompt_s, steps_s = _timed(one, 1, STEPS, seconds)
+    single = _runner(folder, row, 1)
+    prompt_s, steps_s = _timed(single, 1, STEPS, seconds)
     peak_mb = own_peak_mb()
-    del one
-    many = _runner(folder, row, STREAMS)
-    _, streams_s = _timed(many, STREAMS, STREAM_STEPS, seconds)
+    del single
+    batch = _runner(folder, row, STREAMS)
+    _, streams_s = _timed(batch, STREAMS, STREAM_STEPS, seconds)
     return Figures(prompt_s, steps_s, streams_s, peak_mb)
 
 
@@ -188,63 +188,65 @@ def _timed(runner: Runner, rows: int, steps: int, seconds: float) -> tuple[float
     return prompt_s, sum(least)
 
 
-def show(shape: str, folder: Path, found: dict[Row, list[Figures]]) -> None:
+def show(shape: str, folder: Path, figures: dict[Row, list[Figures]]) -> None:
     best = {
         row.name: Figures(*(min(column) for column in zip(*map(_values, all), strict=True)))
-        for row, all in found.items()
+        for row, all in figures.items()
     }
     print(
         f"{'':20} {'reads':>8} {'ratio':>6} {'writes':>8} {'ratio':>6} {'of limit':>9}"
         f" {'8 streams':>10} {'ratio':>6} {'of one':>7} {'MB':>6} {'beyond':>7}"
     )
-    for row in found:
-        one, beside = best[row.name], best.get(row.beside)
+    for row in figures:
+        figure, beside = best[row.name], best.get(row.beside)
         weights = _weight_bytes(shape, folder, row)
-        writes, streams = STEPS / one.steps_s, STREAMS * STREAM_STEPS / one.streams_s
+        writes, streams = STEPS / figure.steps_s, STREAMS * STREAM_STEPS / figure.streams_s
         kept_mb = (weights + _cache_bytes(shape, row)) / (1 << 20)
         print(
-            f"{row.name:20} {PROMPT / one.prompt_s:8,.0f} {_ratio(beside, one, 'prompt_s')}"
-            f" {writes:8,.1f} {_ratio(beside, one, 'steps_s')}"
+            f"{row.name:20} {PROMPT / figure.prompt_s:8,.0f} {_ratio(beside, figure, 'prompt_s')}"
+            f" {writes:8,.1f} {_ratio(beside, figure, 'steps_s')}"
             f" {writes * weights / (bandwidth(int(weights)) * 1e9):9.0%}"
-            f" {streams:10,.0f} {_ratio(beside, one, 'streams_s')} {streams / writes:6.1f}x"
-            f" {one.peak_mb:6,.0f} {one.peak_mb - kept_mb:7,.0f}"
+            f" {streams:10,.0f} {_ratio(beside, figure, 'streams_s')} {streams / writes:6.1f}x"
+            f" {figure.peak_mb:6,.0f} {figure.peak_mb - kept_mb:7,.0f}"
             f"{'' if row.repacked else '  without its layouts'}",
             flush=True,
         )
-    sizes = {_weight_bytes(shape, folder, row) for row in found}
-    told = ", ".join(f"{bandwidth(int(s)):.0f} GB/s over {s / 1e6:,.0f} MB" for s in sorted(sizes))
-    print(f"memory: {told}")
+    sizes = {_weight_bytes(shape, folder, row) for row in figures}
+    limits = ", ".join(
+        f"{bandwidth(int(s)):.0f} GB/s over {s / 1e6:,.0f} MB" for s in sorted(sizes)
+    )
+    print(f"memory: {limits}")
 
 
 def first_word(model: Path) -> None:
     command = [sys.executable, "-m", "ownwords", "write", BEGINNING, "--max-tokens", "1"]
     # As after an install: compiled Python is kept from run to run.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    told = []
+    times = []
     for kind in ("stored", "int8"):
-        asked = [*command, "--model", str(model), "--weights", kind]
-        taken = []
+        command_line = [*command, "--model", str(model), "--weights", kind]
+        seconds_each = []
         for _ in range(FIRST_WORDS):
             began = time.perf_counter()
-            with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment) as process:
+            with subprocess.Popen(command_line, stdout=subprocess.PIPE, env=environment) as process:
                 assert process.stdout is not None
                 process.stdout.read(len(BEGINNING) + 1)  # the first letter behind the prompt
-                taken.append(time.perf_counter() - began)
+                seconds_each.append(time.perf_counter() - began)
                 process.stdout.read()
             if process.returncode:
-                raise SystemExit(f"{' '.join(asked)} ended with {process.returncode}")
-        told.append(f"{min(taken):.2f} s {kind}")
-    print(f"first word: {', '.join(told)}")
+                raise SystemExit(f"{' '.join(command_line)} ended with {process.returncode}")
+        times.append(f"{min(seconds_each):.2f} s {kind}")
+    print(f"first word: {', '.join(times)}")
 
 
 def _values(figures: Figures) -> tuple[float, ...]:
     return (figures.prompt_s, figures.steps_s, figures.streams_s, figures.peak_mb)
 
 
-def _ratio(beside: Figures | None, one: Figures, name: str) -> str:
+def _ratio(beside: Figures | None, figures: Figures, name: str) -> str:
     if beside is None:
         return f"{'':6}"
-    return f"{getattr(beside, name) / getattr(one, name):5.2f}x"
+    return f"{getattr(beside, name) / getattr(figures, name):5.2f}x"
 
 
 def _weight_bytes(shape: str, folder: Path, row: Row) -> float:
@@ -268,16 +270,16 @@ def bandwidth(size: int) -> float:
     """GB/s at which THREADS threads read a memory of so many bytes again and again."""
     from ownwords.native.build import compiler
 
-    found = compiler()
-    if found is None:
+    compiler_path = compiler()
+    if compiler_path is None:
         raise SystemExit("the limit cannot be measured: no C++ compiler was found")
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "bandwidth"
         source = Path(__file__).with_name("bandwidth.cpp")
         flags = ("-O3", "-march=native", "-pthread")
-        subprocess.run([found, *flags, str(source), "-o", str(program)], check=True)
-        asked = [str(program), str(size), str(THREADS), "1.0"]
-        return float(subprocess.run(asked, check=True, capture_output=True).stdout)
+        subprocess.run([compiler_path, *flags, str(source), "-o", str(program)], check=True)
+        command = [str(program), str(size), str(THREADS), "1.0"]
+        return float(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import numpy.typing as npt
 def silent() -> Iterator[None]:
     """llama.cpp speaks to the process's own stderr."""
     sys.stderr.flush()
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    saved_stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
         os.close(null)
 
 
@@ -56,28 +56,33 @@ class Llama:
         self, feeds: Sequence[tuple[int, Sequence[int]]], *, every: bool = False
     ) -> npt.NDArray[np.float32]:
         """Scores of what follows the last id of each row's ids, or each of them."""
-        batch, count, asked = self._batch, 0, []
+        batch, count, requested = self._batch, 0, []
         for row, ids in feeds:
             first = self._held[row]
-            for place, number in enumerate(ids):
-                last = every or place == len(ids) - 1
+            for index, number in enumerate(ids):
+                last = every or index == len(ids) - 1
                 batch.token[count] = number
-                batch.pos[count] = first + place
+                batch.pos[count] = first + index
                 batch.n_seq_id[count] = 1
                 batch.seq_id[count][0] = row
                 batch.logits[count] = last
                 if last:
-                    asked.append(count)
+                    requested.append(count)
                 count += 1
             self._held[row] = first + len(ids)
         batch.n_tokens = count
         if self._llama.llama_decode(self._context, batch):
             raise SystemExit("llama.cpp could not read a batch")
-        one = self._llama.llama_get_logits_ith
-        if len(asked) == 1:
-            return np.ctypeslib.as_array(one(self._context, asked[0]), (1, self.vocabulary))
+        get_logits = self._llama.llama_get_logits_ith
+        if len(requested) == 1:
+            return np.ctypeslib.as_array(
+                get_logits(self._context, requested[0]), (1, self.vocabulary)
+            )
         return np.stack(
-            [np.ctypeslib.as_array(one(self._context, n), (self.vocabulary,)) for n in asked]
+            [
+                np.ctypeslib.as_array(get_logits(self._context, n), (self.vocabulary,))
+                for n in requested
+            ]
         )
 
     def clear(self) -> None:

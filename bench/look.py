@@ -30,7 +30,7 @@ SAMPLE = ROOT / "examples" / "blog"
 
 @dataclass(frozen=True)
 class Figure:
-    what: str
+    label: str
     seconds: float
     peak_mb: float
     limit_s: float | None = None
@@ -41,10 +41,10 @@ class Figure:
         memory = f"{self.peak_mb:6.0f} MB" + (
             f" (under {self.limit_mb:g})" if self.limit_mb else ""
         )
-        held = (self.limit_s is None or self.seconds < self.limit_s) and (
+        is_within_limits = (self.limit_s is None or self.seconds < self.limit_s) and (
             self.limit_mb is None or self.peak_mb < self.limit_mb
         )
-        return f"{self.what:44} {seconds:22} {memory:22} {'ok' if held else 'OVER'}"
+        return f"{self.label:44} {seconds:22} {memory:22} {'ok' if is_within_limits else 'OVER'}"
 
 
 def main() -> int:
@@ -58,11 +58,11 @@ def main() -> int:
     try:
         firsts = [_run(site, folder / f"first-{n}") for n in range(3)]
         figures.append(_median(f"{site.name}, first look", firsts, 2.0))
-        again = [_run(site, folder / "first-0") for _ in range(3)]
-        figures.append(_median(f"{site.name}, second look, unchanged", again, 1.0))
-        many = _many_posts(folder / "many", words, posts=10_000, megabytes=60)
-        figures.append(_median("10,000 posts / 60 MB", [_run(many, folder / "m")], 40.0, 600.0))
-        figures.append(_median("the same, second look", [_run(many, folder / "m")], None, 600.0))
+        repeats = [_run(site, folder / "first-0") for _ in range(3)]
+        figures.append(_median(f"{site.name}, second look, unchanged", repeats, 1.0))
+        large = _many_posts(folder / "many", words, posts=10_000, megabytes=60)
+        figures.append(_median("10,000 posts / 60 MB", [_run(large, folder / "m")], 40.0, 600.0))
+        figures.append(_median("the same, second look", [_run(large, folder / "m")], None, 600.0))
         if not small:
             texts = _text_folder(folder / "texts", words, files=10_000, bytes_each=100_000)
             figures.append(_median("1 GB of plain text", [_run(texts, folder / "t")], None, 600.0))
@@ -91,10 +91,13 @@ def _run(path: Path, workspace: Path) -> tuple[float, float]:
 
 
 def _median(
-    what: str, runs: list[tuple[float, float]], limit_s: float | None, limit_mb: float | None = None
+    label: str,
+    runs: list[tuple[float, float]],
+    limit_s: float | None,
+    limit_mb: float | None = None,
 ) -> Figure:
     seconds, memory = zip(*runs, strict=True)
-    return Figure(what, statistics.median(seconds), max(memory), limit_s, limit_mb)
+    return Figure(label, statistics.median(seconds), max(memory), limit_s, limit_mb)
 
 
 def _words(site: Path) -> list[str]:

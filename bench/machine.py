@@ -32,8 +32,8 @@ else:
 def lock_files(folder: Path | None = None) -> tuple[Path, Path]:
     """The two locks: benchmarks hold `turn` (shared), running background work `busy` (shared)."""
     user = os.getuid() if hasattr(os, "getuid") else 0
-    place = folder or Path(tempfile.gettempdir())
-    return place / f"ownwords-{user}-turn.lock", place / f"ownwords-{user}-busy.lock"
+    directory = folder or Path(tempfile.gettempdir())
+    return directory / f"ownwords-{user}-turn.lock", directory / f"ownwords-{user}-busy.lock"
 
 
 @contextmanager

@@ -162,8 +162,8 @@ def rate(step: int, recipe: Recipe) -> float:
         return recipe.rate * (step + 1) / (recipe.warmup + 1)
     if step > recipe.steps:
         return recipe.least_rate
-    done = (step - recipe.warmup) / (recipe.steps - recipe.warmup)
-    falling = 0.5 * (1 + math.cos(math.pi * done))
+    progress = (step - recipe.warmup) / (recipe.steps - recipe.warmup)
+    falling = 0.5 * (1 + math.cos(math.pi * progress))
     return recipe.least_rate + falling * (recipe.rate - recipe.least_rate)
 
 

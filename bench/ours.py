@@ -60,7 +60,7 @@ def make(
         if setting.vocabulary
         else ByteTokenizer()
     )
-    where = device.choose("cpu")
+    chosen_device = device.choose("cpu")
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
         shards = build_shards(training, tokenizer, Path(folder) / "tokens")
         held_out = (
@@ -86,10 +86,12 @@ def make(
             optim=setting.optim,
             schedule=setting.schedule,
             run=Run.new(Path(folder) / "runs", "bench"),
-            device=where,
+            device=chosen_device,
             tokenizer=tokenizer,
             validation=held_out,
             memorised=partial(extraction_rate, shards=shards) if held_out else None,
         )
         outcome = train(job)
-    return TrainedModel(model, tokenizer, outcome, sum(one.numel() for one in model.parameters()))
+    return TrainedModel(
+        model, tokenizer, outcome, sum(parameter.numel() for parameter in model.parameters())
+    )

@@ -80,27 +80,34 @@ def _rows(model: Path, texts: Path, rows: Sequence[tuple[str, str, str]]) -> Non
                 raise
             ran = run("quality", str(model), "--child", "plain", source, str(texts))
             note = "  without its layouts"
-        found = float(ran.figures["bits"])
-        exact = exact or found
-        print(f"{name:26} {found:.5f} bits/byte {found / exact - 1:+9.3%} lost{note}", flush=True)
+        bits_per_byte = float(ran.figures["bits"])
+        exact = exact or bits_per_byte
+        print(
+            f"{name:26} {bits_per_byte:.5f} bits/byte {bits_per_byte / exact - 1:+9.3%} lost{note}",
+            flush=True,
+        )
 
 
 def held_out(text: Path | None, limit: int) -> list[str]:
     """Whole documents, until there are so many bytes; the last is cut."""
     if text is not None:
-        found = [each for each in text.read_text(encoding="utf-8").split(SEPARATOR) if each.strip()]
+        texts = [
+            text_part
+            for text_part in text.read_text(encoding="utf-8").split(SEPARATOR)
+            if text_part.strip()
+        ]
     else:
         from bench.data_efficiency import SITE, sides
 
         if not SITE.exists():
             raise SystemExit("the columnist's site is not beside the repository: give --text")
-        found = [each.text for each in sides().held_out]
-    kept, left = [], limit or math.inf
-    for each in found:
+        texts = [text_part.text for text_part in sides().held_out]
+    texts_kept, left = [], limit or math.inf
+    for text_part in texts:
         if left > 0:
-            kept.append(each if left == math.inf else each[: int(left)])
-        left -= len(each.encode())
-    return kept
+            texts_kept.append(text_part if left == math.inf else text_part[: int(left)])
+        left -= len(text_part.encode())
+    return texts_kept
 
 
 def gguf_files(model: Path, folder: Path) -> dict[str, Path]:
@@ -120,14 +127,14 @@ def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> flo
     from ownwords.models import directory
     from ownwords.tokenizers import tokenizer
 
-    said = directory.read(model)
-    its_own = tokenizer.from_files(said.tokenizer_files)
+    opened = directory.read(model)
+    its_own = tokenizer.from_files(opened.tokenizer_files)
     if engine == "torch":
         from ownwords.evaluation.bits_per_byte import score
         from ownwords.models import bundle
 
         return score(bundle.load(model).model, its_own, documents).bits_per_byte
-    context = said.config.context
+    context = opened.config.context
     if engine == "ours":
         read = _ours(model, source, context)
     else:
@@ -147,9 +154,9 @@ def _encoded(tokenizer: "Tokenizer", documents: Sequence[str]) -> Iterator[list[
 
 def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
     """Of all ids but the first."""
-    lost, done = 0.0, 1  # so many ids are scored or given
+    lost, scored = 0.0, 1  # so many ids are scored or given
     begin = 0
-    while done < len(ids):
+    while scored < len(ids):
         window = ids[begin : begin + context + 1]
         for first in range(0, len(window) - 1, PIECE):
             piece = window[first : min(first + PIECE, len(window) - 1)]
@@ -157,9 +164,9 @@ def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
             scores_NV -= scores_NV.max(-1, keepdims=True)
             scores_NV -= np.log(np.exp(scores_NV).sum(-1, keepdims=True))
             for at, scores_V in enumerate(scores_NV, begin + first + 1):
-                if at >= done:
+                if at >= scored:
                     lost -= float(scores_V[ids[at]])
-        done = begin + len(window)
+        scored = begin + len(window)
         begin += context // 2
     return lost
 

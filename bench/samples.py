@@ -31,20 +31,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--out", type=Path, help="a Markdown file; printed unless given")
-    given = parser.parse_args()
-    place = Workspace(given.workspace)
-    with Archive(place.archive) as archive:
+    args = parser.parse_args()
+    workspace = Workspace(args.workspace)
+    with Archive(workspace.archive) as archive:
         posts = EvaluationPosts.of(corpus.load_corpus(archive), archive.documents())
-    model = ownwords.load(place.root / "model")
+    model = ownwords.load(workspace.root / "model")
     titles = [post.title for post in posts.test if post.title]
-    begun = [""] * (HOW_MANY // 2)
-    begun += [f"{titles[number % len(titles)]}\n\n" for number in range(HOW_MANY - len(begun))]
-    written = [
+    prompts = [""] * (HOW_MANY // 2)
+    prompts += [f"{titles[number % len(titles)]}\n\n" for number in range(HOW_MANY - len(prompts))]
+    texts = [
         "".join(model.write(prompt, seed=seed, max_tokens=TOKENS))
-        for seed, prompt in enumerate(begun, start=1)
+        for seed, prompt in enumerate(prompts, start=1)
     ]
-    seen = fluency(
-        written,
+    scores = fluency(
+        texts,
         [post.text for post in posts.test],
         [post.text for post in posts.train],
         Lexicon.load(REFERENCE),
@@ -56,17 +56,18 @@ def main() -> None:
         "each, the settings of `ownwords write`; nothing chosen, nothing mended.",
         "",
         "Beside the author's own held-out posts: words that are none "
-        f"{_percent(seen.non_words)}, broken sentences {_percent(seen.broken)}, runs of four words "
-        f"that came before in the same text {_percent(seen.repeated)}.",
+        f"{_percent(scores.non_words)}, broken sentences {_percent(scores.broken)}, runs of four"
+        " words "
+        f"that came before in the same text {_percent(scores.repeated)}.",
     ]
-    for seed, (prompt, text) in enumerate(zip(begun, written, strict=True), start=1):
+    for seed, (prompt, text) in enumerate(zip(prompts, texts, strict=True), start=1):
         title = prompt.strip()
         lines += ["", f"## {seed}" + (f": {title}" if title else ", from an empty prompt"), ""]
         # A fence, so that nothing in the text is taken for markup.
         lines += ["````text", text.strip("\n"), "````"]
     report = "\n".join(lines) + "\n"
-    if given.out:
-        write_atomically(given.out, report)
+    if args.out:
+        write_atomically(args.out, report)
     else:
         print(report)
 

@@ -86,10 +86,12 @@ def main() -> int:
     folder = arguments.model or arguments.workspace / "model"
     model = Model.load(folder, threads=arguments.threads)
     real = read(arguments.workspace)
-    settings = [parsed(one) for one in arguments.choice] or [*HEATS, *NUCLEI, *PENALTIES]
+    settings = [parsed(choice) for choice in arguments.choice] or [*HEATS, *NUCLEI, *PENALTIES]
     scores = list(scored(model, real.held_out))
-    usual = sum(-own for own, _, _, _ in scores) / len(scores) / math.log(2)
-    print(f"{model.engine.name}; {arguments.count} texts each; real text {usual:.2f} bits a token")
+    baseline = sum(-own for own, _, _, _ in scores) / len(scores) / math.log(2)
+    print(
+        f"{model.engine.name}; {arguments.count} texts each; real text {baseline:.2f} bits a token"
+    )
     heads = ("bits", "said again", "looped", "loops", "no words", "broken", "odd", "left out")
     print("  ".join(f"{head:>10}" for head in (*heads, "real", "tokens/s")))
     beside: Sequence[str] = ()
@@ -97,18 +99,18 @@ def main() -> int:
         sampling = SamplingParams(**as_given(setting))
         row, beside = measured(model, real, sampling, scores, arguments.count)
         print("  ".join(f"{cell:>10}" for cell in row), described(setting), flush=True)
-    print("  ".join(f"{cell:>10}" for cell in (f"{usual:.2f}", *beside)), "real posts")
+    print("  ".join(f"{cell:>10}" for cell in (f"{baseline:.2f}", *beside)), "real posts")
     return 0
 
 
 def parsed(text: str) -> Setting:
     """ "temperature=0.8,min_p=0.05" """
-    return {name: float(value) for name, value in (one.split("=") for one in text.split(","))}
+    return {name: float(value) for name, value in (item.split("=") for item in text.split(","))}
 
 
 def as_given(setting: Setting) -> dict[str, Any]:
-    whole = {"top_k", "no_repeat"}
-    return {name: int(value) if name in whole else value for name, value in setting.items()}
+    integer_keys = {"top_k", "no_repeat"}
+    return {name: int(value) if name in integer_keys else value for name, value in setting.items()}
 
 
 def described(setting: Setting) -> str:
@@ -163,10 +165,14 @@ def measured(
         return sum(repetition(text).looped >= LOOPED for text in texts) / len(texts)
 
     began = time.perf_counter()
-    texts, surprise, tokens = written(model, real.titles, sampling, count)
+    texts, surprise, tokens = write_texts(model, real.titles, sampling, count)
     took_s = time.perf_counter() - began
-    found = fluency(texts, real.held_out, real.training, real.lexicon)
-    beside = [one for text in real.held_out for one in openings(text, found.passage_words)]
+    fluency_scores = fluency(texts, real.held_out, real.training, real.lexicon)
+    beside = [
+        opening
+        for text in real.held_out
+        for opening in openings(text, fluency_scores.passage_words)
+    ]
     left_out = bits = 0.0
     for own, before, scores_V, id_ in scores:
         draw_uniform = float(
@@ -176,9 +182,15 @@ def measured(
         )
         left_out += draw_uniform == 0
         bits -= math.log2((1 - ASIDE) * draw_uniform + ASIDE * math.exp(own)) / len(scores)
-    asked = (found.repeated, found.looped, found.non_words, found.broken, found.odd_turns)
+    shares = (
+        fluency_scores.repeated,
+        fluency_scores.looped,
+        fluency_scores.non_words,
+        fluency_scores.broken,
+        fluency_scores.odd_turns,
+    )
     ours, theirs = (
-        [f"{getattr(one, side).value:.2%}" if one else "-" for one in asked]
+        [f"{getattr(score, side).value:.2%}" if score else "-" for score in shares]
         for side in ("samples", "held_out")
     )
     row = [f"{surprise / tokens / math.log(2):.2f}", *ours[:2], f"{loops(texts):.1%}", *ours[2:]]
@@ -186,7 +198,7 @@ def measured(
     return row, [*theirs[:2], f"{loops(beside):.1%}", *theirs[2:]]
 
 
-def written(
+def write_texts(
     model: "Model", titles: Sequence[str], sampling: "SamplingParams", count: int
 ) -> tuple[list[str], float, int]:
     """The texts, as users have them; the surprise in them in nats, and how many tokens they are."""
@@ -195,12 +207,14 @@ def written(
 
     half = count // 2
     prompts = ["", *(f"{title}\n\n" for title in titles)]
-    asked = [("", seed) for seed in range(1, half + 1)]
-    asked += [(prompts[1 + i % len(titles)], 1 + i // len(titles)) for i in range(count - half)]
+    prompts_and_seeds = [("", seed) for seed in range(1, half + 1)]
+    prompts_and_seeds += [
+        (prompts[1 + i % len(titles)], 1 + i // len(titles)) for i in range(count - half)
+    ]
     scheduler = BatchScheduler(model.engine, rows=ROWS, length=model.engine.context)
     tickets = []
-    for prompt, seed in asked:
-        made = build_request(
+    for prompt, seed in prompts_and_seeds:
+        request = build_request(
             model.tokenizer,
             prompt,
             max_tokens=TOKENS,
@@ -208,13 +222,13 @@ def written(
             sampling=sampling,
             guard=model.guard,
         )
-        tickets.append(scheduler.submit(replace(made, logprobs=1)))
+        tickets.append(scheduler.submit(replace(request, logprobs=1)))
     ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}
     surprise = 0.0
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
-            ids[id(ticket)] += [one.id for one in drawn]
-            surprise -= sum(one.logprob or 0.0 for one in drawn)
+            ids[id(ticket)] += [token.id for token in drawn]
+            surprise -= sum(token.logprob or 0.0 for token in drawn)
     scheduler.close()
     texts = ["".join(model.tokenizer.stream(iter(ids[id(ticket)]))) for ticket in tickets]
     return texts, surprise, sum(map(len, ids.values()))

@@ -78,8 +78,8 @@ async def read_one(port: int, model: str, number: int, load: Load, *, leave_afte
         writer.write(head.encode() + data)
         status = await reader.readline()
         if b" 200 " not in status:
-            rest = await reader.read(2000)
-            load.errors.append(f"{status!r} {rest[-200:]!r}")
+            remainder = await reader.read(2000)
+            load.errors.append(f"{status!r} {remainder[-200:]!r}")
             return
         pieces, last = 0, b""
         while line := await reader.readline():
@@ -130,12 +130,12 @@ async def go_away(port: int, model: str, times: int, first: int) -> Load:
     load = Load()
     gate = asyncio.Semaphore(GONE_AT_ONCE // READERS)
 
-    async def one(number: int) -> None:
+    async def read_and_leave(number: int) -> None:
         async with gate:
             await read_one(port, model, number, load, leave_after=1 + number * 7 % 40)
 
     began = time.perf_counter()
-    await asyncio.gather(*(one(first + number) for number in range(times)))
+    await asyncio.gather(*(read_and_leave(first + number) for number in range(times)))
     load.seconds = time.perf_counter() - began
     return load
 
@@ -152,11 +152,11 @@ def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            found = re.search(r":(\d+)/", said)
-            if not found:
-                raise SystemExit(f"the server said {said!r} instead of its address")
-            yield int(found[1]), process.pid
+            line = process.stdout.readline()
+            match = re.search(r":(\d+)/", line)
+            if not match:
+                raise SystemExit(f"the server said {line!r} instead of its address")
+            yield int(match[1]), process.pid
         finally:
             process.send_signal(signal.SIGINT)
             began = time.perf_counter()
@@ -225,8 +225,8 @@ def metric(port: int, name: str) -> float:
     """The sum of a metric over all its labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         page = answer.read().decode()
-    found = re.findall(rf"^ownwords_{name}(?:{{[^}}]*}})? ([\d.e+]+)$", page, re.MULTILINE)
-    return sum(map(float, found))
+    values = re.findall(rf"^ownwords_{name}(?:{{[^}}]*}})? ([\d.e+]+)$", page, re.MULTILINE)
+    return sum(map(float, values))
 
 
 # --- what is measured --------------------------------------------------------------------------
@@ -237,9 +237,12 @@ def pace(port: int, model: str, streams: int) -> float:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(readers, port, model, "keep", ROUND_S, streams)
         time.sleep(ROUND_S / 3)  # until the readers have begun
-        written, began = metric(port, "tokens_written_total"), time.perf_counter()
+        tokens_before, began = metric(port, "tokens_written_total"), time.perf_counter()
         time.sleep(ROUND_S / 2)
-        more, took = metric(port, "tokens_written_total") - written, time.perf_counter() - began
+        more, took = (
+            metric(port, "tokens_written_total") - tokens_before,
+            time.perf_counter() - began,
+        )
         errors = [error for load in running.result() for error in load.errors]
     if errors:
         raise SystemExit(f"of {streams} streams: {errors[0]}")
@@ -248,15 +251,19 @@ def pace(port: int, model: str, streams: int) -> float:
 
 def rates(port: int, model: str) -> bool:
     """Tokens/s of one stream and of eight together, by turns."""
-    found: dict[int, list[float]] = {FEW: [], MANY: []}
+    speeds: dict[int, list[float]] = {FEW: [], MANY: []}
     for _ in range(ROUNDS):
-        for streams, seen in found.items():
-            seen.append(pace(port, model, streams))
-    one, eight = (statistics.median(seen) for seen in found.values())
-    each = "; ".join(f"{s}: " + " ".join(f"{r:.0f}" for r in seen) for s, seen in found.items())
-    print(f"rates     one stream {one:.0f} tokens/s, eight {eight:.0f}: {eight / one:.2f} times")
-    print(f"          rounds {each}", flush=True)
-    return eight >= 3 * one
+        for streams, paces in speeds.items():
+            paces.append(pace(port, model, streams))
+    single, eight = (statistics.median(paces) for paces in speeds.values())
+    details = "; ".join(
+        f"{s}: " + " ".join(f"{r:.0f}" for r in paces) for s, paces in speeds.items()
+    )
+    print(
+        f"rates     one stream {single:.0f} tokens/s, eight {eight:.0f}: {eight / single:.2f} times"
+    )
+    print(f"          rounds {details}", flush=True)
+    return eight >= 3 * single
 
 
 def streams(port: int, model: str, pid: int, seconds: float) -> bool:
@@ -271,13 +278,13 @@ def streams(port: int, model: str, pid: int, seconds: float) -> bool:
         f" {tokens / seconds:.0f} tokens/s; first piece after {statistics.median(first):.2f} s, 95%"
         f" within {first[len(first) * 95 // 100]:.2f} s"
     )
-    return told(memory, loads)
+    return is_healthy(memory, loads)
 
 
-def gone(port: int, model: str, pid: int, times: int) -> bool:
+def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
     """Readers who go away; nothing is left of them."""
     memory, loads = watched(pid, port, model, "gone", times // READERS, GONE_AT_ONCE)
-    left = sum(load.texts for load in loads)
+    texts_read = sum(load.texts for load in loads)
     took = max(load.seconds for load in loads)
     time.sleep(1)
     writing, waiting = metric(port, "texts_running"), metric(port, "texts_waiting")
@@ -285,13 +292,14 @@ def gone(port: int, model: str, pid: int, times: int) -> bool:
     time.sleep(1)
     still = metric(port, "tokens_written_total") - before
     print(
-        f"gone      {left} readers left in {took:.0f} s; then {writing:.0f} writing, {waiting:.0f}"
+        f"gone      {texts_read} readers left in {took:.0f} s; then {writing:.0f} writing,"
+        f" {waiting:.0f}"
         f" waiting, {still:.0f} tokens in the next second"
     )
-    return told(memory, loads) and not (writing or waiting or still)
+    return is_healthy(memory, loads) and not (writing or waiting or still)
 
 
-def told(memory: Memory, loads: Sequence[Load]) -> bool:
+def is_healthy(memory: Memory, loads: Sequence[Load]) -> bool:
     """Errors and memory, printed; whether both are as they should be."""
     errors = [error for load in loads for error in load.errors]
     second, last = memory.quarters()
@@ -313,26 +321,26 @@ def main() -> None:
     parser.add_argument("--reader", choices=["keep", "gone"], help=argparse.SUPPRESS)
     for name, kind in (("port", int), ("amount", float), ("streams", int), ("first", int)):
         parser.add_argument(f"--{name}", type=kind, default=0, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.reader:
+    args = parser.parse_args()
+    if args.reader:
         work = (
-            keep_reading(asked.port, asked.model, asked.streams, asked.amount, asked.first)
-            if asked.reader == "keep"
-            else go_away(asked.port, asked.model, int(asked.amount), asked.first)
+            keep_reading(args.port, args.model, args.streams, args.amount, args.first)
+            if args.reader == "keep"
+            else go_away(args.port, args.model, int(args.amount), args.first)
         )
         print(json.dumps(vars(asyncio.run(work))))
         return
     good = []
-    with tempfile.TemporaryDirectory() as folder, serving(asked.model, Path(folder)) as (port, pid):
+    with tempfile.TemporaryDirectory() as folder, serving(args.model, Path(folder)) as (port, pid):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as answer:
             model = json.load(answer)["data"][0]["id"]
         readers(port, model, "keep", 1.0, 1)  # loads it
-        if "rates" in asked.only:
+        if "rates" in args.only:
             good.append(rates(port, model))
-        if "streams" in asked.only:
-            good.append(streams(port, model, pid, asked.seconds))
-        if "gone" in asked.only:
-            good.append(gone(port, model, pid, asked.gone))
+        if "streams" in args.only:
+            good.append(streams(port, model, pid, args.seconds))
+        if "gone" in args.only:
+            good.append(test_leaving(port, model, pid, args.gone))
     if not all(good):
         raise SystemExit("not all of this is as it should be")
 

@@ -135,13 +135,13 @@ def measure(
             steps = _Steps(model, optimizer, stream, device, precision)
             for _ in range(3):  # memory is found, kernels are chosen, the stream fills
                 steps.run()
-            taken = _timed(steps, device, for_s)
-            count = max(1, min(10, round(for_s / 3 / taken)))
-            found = _profiled(model, steps, device, count)
+            seconds = _timed(steps, device, for_s)
+            count = max(1, min(10, round(for_s / 3 / seconds)))
+            profile = _profiled(model, steps, device, count)
     limit = torch_product(torch, device.kind, "float32" if precision == "float32" else "bfloat16")
-    parts, host = _parts(found, taken)
-    each = flops.per_token(model, context)
-    speed = rows * context / taken
+    parts, host = _parts(profile, seconds)
+    flops_each = flops.per_token(model, context)
+    speed = rows * context / seconds
     return StepTime(
         device=f"{device.kind}: {device.name}",
         precision=precision,
@@ -149,11 +149,11 @@ def measure(
         vocabulary=model.config.vocabulary,
         context=context,
         rows=rows,
-        seconds=taken,
+        seconds=seconds,
         tokens_per_s=speed,
-        flops_per_token=each,
+        flops_per_token=flops_each,
         limit=limit,
-        share_of_limit=speed * each / (limit.value * 1e9),
+        share_of_limit=speed * flops_each / (limit.value * 1e9),
         host_share=host,
         parts=parts,
     )
@@ -231,7 +231,7 @@ def _profiled(model: CausalLM, steps: _Steps, device: Device, count: int) -> _Fo
             with _without_its_own_log():
                 profiler.stop()
     events: Sequence[Any] = profiler.events() or ()
-    return _sorted_out([one for one in events if not one.is_async], wall, on_device)
+    return _sorted_out([event for event in events if not event.is_async], wall, on_device)
 
 
 @contextmanager
@@ -243,14 +243,14 @@ def _without_its_own_log() -> Iterator[None]:
     sys.stderr.flush()
     terminal = os.dup(2)
     try:
-        with tempfile.TemporaryFile() as written:
-            os.dup2(written.fileno(), 2)
+        with tempfile.TemporaryFile() as output:
+            os.dup2(output.fileno(), 2)
             try:
                 yield
             finally:
                 os.dup2(terminal, 2)
-                written.seek(0)
-                for line in written:
+                output.seek(0)
+                for line in output:
                     if not line.startswith(b"USDT:"):
                         os.write(2, line)
     finally:
@@ -264,7 +264,7 @@ def _sorted_out(events: Sequence[Any], wall: float, on_device: bool) -> _Found:
     for event in events:
         if str(event.device_type).rpartition(".")[2] != "CPU":
             continue
-        phase, kind = _place(event, forward)
+        phase, kind = _phase_and_module(event, forward)
         if phase is None:
             continue
         own = event.self_device_time_total if on_device else event.self_cpu_time_total
@@ -290,15 +290,15 @@ def _forward_kinds(events: Sequence[Any]) -> Mapping[int, str]:
     return kinds
 
 
-def _place(event: Any, forward: Mapping[int, str]) -> tuple[Phase | None, str]:  # noqa: ANN401
+def _phase_and_module(event: Any, forward: Mapping[int, str]) -> tuple[Phase | None, str]:  # noqa: ANN401
     """The phase and the kind of an event of the profiler."""
     kind, phase = _kind(event), None
-    for one in _around(event):
-        if _is_backward(one):
+    for parent in _around(event):
+        if _is_backward(parent):
             phase = "backward"
-            kind = forward.get(one.sequence_nr, REST) if kind == REST else kind
-        elif one.name.startswith(_LABEL) and one.name.removeprefix(_LABEL) in PHASES:
-            phase = phase or one.name.removeprefix(_LABEL)
+            kind = forward.get(parent.sequence_nr, REST) if kind == REST else kind
+        elif parent.name.startswith(_LABEL) and parent.name.removeprefix(_LABEL) in PHASES:
+            phase = phase or parent.name.removeprefix(_LABEL)
     if phase in {"data", "optimizer"} and kind != "matrix products":
         kind = REST if phase == "optimizer" else "waiting and copying"
     return phase, kind  # type: ignore[return-value]
@@ -307,14 +307,14 @@ def _place(event: Any, forward: Mapping[int, str]) -> tuple[Phase | None, str]: 
 def _kind(event: Any) -> str:  # noqa: ANN401 - the profiler's events have no public type
     """The highest kind among an event and all that is around it."""
     best = len(_KINDS)
-    for one in _around(event):
-        if one.name.startswith(_LABEL):
-            name = one.name.removeprefix(_LABEL)
+    for parent in _around(event):
+        if parent.name.startswith(_LABEL):
+            name = parent.name.removeprefix(_LABEL)
             if name in _KINDS:
                 best = min(best, _KINDS.index(name))
             continue
         for rank, (_, words) in enumerate(_OPERATIONS[:best]):
-            if any(word in one.name for word in words):
+            if any(word in parent.name for word in words):
                 best = rank
                 break
     return _KINDS[best] if best < len(_KINDS) else REST
@@ -350,17 +350,17 @@ def _labelled(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _parts(found: _Found, seconds: float) -> tuple[tuple[Share, ...], float]:
+def _parts(profile: _Found, seconds: float) -> tuple[tuple[Share, ...], float]:
     """The parts of a step, scaled to what it takes without the profiler; and the host's share."""
-    total = sum(found.by_kind.values()) or 1.0
-    host = sum(us for (_, kind), us in found.by_kind.items() if kind == HOST) / total
+    total = sum(profile.by_kind.values()) or 1.0
+    host = sum(us for (_, kind), us in profile.by_kind.items() if kind == HOST) / total
     scale = seconds
-    if found.on_device:
-        host = max(0.0, 1 - found.busy / found.wall) if found.wall else 0.0
+    if profile.on_device:
+        host = max(0.0, 1 - profile.busy / profile.wall) if profile.wall else 0.0
         scale = seconds * (1 - host)
     parts = [
         Share(phase, kind, us / total * scale, us / total * scale / seconds)
-        for (phase, kind), us in found.by_kind.items()
+        for (phase, kind), us in profile.by_kind.items()
     ]
     parts.sort(key=lambda part: (PHASES.index(part.phase), -part.seconds))
     return tuple(parts), host
@@ -397,29 +397,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", help="cpu, cuda, rocm, mps, xpu; the best if not given")
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    device = choose(given.device)
+    args = parser.parse_args(arguments)
+    device = choose(args.device)
     step = measure(
         subject(
             device,
-            given.precision,
-            given.model,
-            given.parameters,
-            given.vocabulary,
-            given.context,
+            args.precision,
+            args.model,
+            args.parameters,
+            args.vocabulary,
+            args.context,
         ),
         device,
-        rows=given.rows,
-        context=given.context,
-        precision=given.precision,
+        rows=args.rows,
+        context=args.context,
+        precision=args.precision,
         optim=OptimConfig(),
-        for_s=given.seconds,
+        for_s=args.seconds,
     )
-    print(json.dumps(asdict(step), indent=1) if given.json else shown(step))
+    print(json.dumps(asdict(step), indent=1) if args.json else format_report(step))
     return 0
 
 
-def shown(step: StepTime) -> str:
+def format_report(step: StepTime) -> str:
     """A bar for each part, as long as its share of the step."""
     lines = [
         f"{step.parameters:,} parameters, {step.vocabulary:,} tokens, {step.precision},"

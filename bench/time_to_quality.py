@@ -102,11 +102,11 @@ def main() -> int:
     return 0
 
 
-def _print(what: str, figures: list[dict[str, float]]) -> None:
-    mean = {key: statistics.mean(one[key] for one in figures) for key in figures[0]}
-    spread = statistics.pstdev(one["side_by_side"] for one in figures)
+def _print(label: str, figures: list[dict[str, float]]) -> None:
+    mean = {key: statistics.mean(figure[key] for figure in figures) for key in figures[0]}
+    spread = statistics.pstdev(figure["side_by_side"] for figure in figures)
     print(
-        f"{what:28} {mean['side_by_side']:.4f} (±{spread:.4f}) nats/character,"
+        f"{label:28} {mean['side_by_side']:.4f} (±{spread:.4f}) nats/character,"
         f" sliding {mean['sliding']:.4f}; {mean['seconds']:6.1f} s;"
         f" {mean['parameters'] / 1e6:.2f}M, {mean['tokens'] / 1e3:,.0f}k tokens,"
         f" {mean['peak_mb']:.0f} MB",
@@ -119,9 +119,11 @@ def _ratios(rows: dict[str, list[dict[str, float]]]) -> None:
     for name, figures in rows.items():
         if name == "nanoGPT":
             continue
-        seconds = statistics.mean(one["seconds"] for one in figures)
-        reached = sum(one["side_by_side"] <= theirs["side_by_side"] for one in figures)
-        gain = theirs["side_by_side"] - statistics.mean(one["side_by_side"] for one in figures)
+        seconds = statistics.mean(figure["seconds"] for figure in figures)
+        reached = sum(figure["side_by_side"] <= theirs["side_by_side"] for figure in figures)
+        gain = theirs["side_by_side"] - statistics.mean(
+            figure["side_by_side"] for figure in figures
+        )
         print(
             f"{name}: in 1/{theirs['seconds'] / seconds:.2f} of nanoGPT's time;"
             f" {reached} of {len(figures)} reach its {theirs['side_by_side']:.4f},"
@@ -171,18 +173,19 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     if quick:
         setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS))
         held_out = held_out[:2000]
-    made = make([TrainingText("shakespeare", training)], setting)
+    trained = make([TrainingText("shakespeare", training)], setting)
     began = time.perf_counter()
     # The end of the text is not scored: it is no character, and nanoGPT does not know of it.
-    ids = np.array([made.tokenizer.start, *made.tokenizer.encode(held_out)])
+    ids = np.array([trained.tokenizer.start, *trained.tokenizer.encode(held_out)])
     context = setting.loop.sequence_length
-    found = {
-        figure: bits_per_byte.document_nats(made.model, [ids], context, stride)[0] / len(held_out)
+    bits = {
+        figure: bits_per_byte.document_nats(trained.model, [ids], context, stride)[0]
+        / len(held_out)
         for figure, stride in (("side_by_side", context), ("sliding", context // 2))
     }
-    return found | {
-        "parameters": made.parameters,
-        "tokens": made.outcome.tokens,
+    return bits | {
+        "parameters": trained.parameters,
+        "tokens": trained.outcome.tokens,
         "measuring_s": time.perf_counter() - began,
     }
 

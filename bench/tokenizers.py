@@ -33,18 +33,18 @@ def main() -> int:
         print(f"skipped: {BOOKS.name} is not beside the repository")
         return 0
     if arguments.threads:
-        print(json.dumps(_whole() if arguments.whole else _measure(arguments.threads)))
+        print(json.dumps(_measure_whole() if arguments.whole else _measure(arguments.threads)))
         return 0
     for threads in (2,) if arguments.whole else (1, 2):
         # -P, or this file would be what `import tokenizers` finds.
         command = [sys.executable, "-P", __file__, "--threads", str(threads)]
-        done = subprocess.run(
+        process = subprocess.run(
             command + ["--whole"] * arguments.whole,
             env=os.environ | {"RAYON_NUM_THREADS": str(threads)},
             stdout=subprocess.PIPE,
             check=True,
         )
-        figures = json.loads(done.stdout)
+        figures = json.loads(process.stdout)
         if arguments.whole:
             print(
                 f"{VOCABULARY} tokens of {figures['megabytes']:.0f} MB, {threads} threads:"
@@ -69,7 +69,7 @@ def _texts(limit: int | None = None) -> Iterator[str]:
             yield text
 
 
-def _whole() -> dict[str, float]:
+def _measure_whole() -> dict[str, float]:
     from ownwords.tokenizers.bpe import train
 
     sizes = []

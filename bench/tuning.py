@@ -45,59 +45,61 @@ def main() -> int:
     parser.add_argument("--books", type=int, default=2, help="megabytes of books to replay")
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, default=1)
-    given = parser.parse_args()
-    if not given.blog.exists():
-        print(f"skipped: {given.blog} is not there")
+    args = parser.parse_args()
+    if not args.blog.exists():
+        print(f"skipped: {args.blog} is not there")
         return 0
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
-        place = Workspace(Path(folder) / "blog.ownwords")
-        look([given.blog], workspace=place.root)
-        with closing(Archive(place.archive)) as archive:
+        workspace = Workspace(Path(folder) / "blog.ownwords")
+        look([args.blog], workspace=workspace.root)
+        with closing(Archive(workspace.archive)) as archive:
             texts = corpus.load_corpus(archive)
-            print(f"base: {_scored(given.base, texts.test):.4f}", flush=True)
-            for replay in given.replay:
-                found = []
-                for seed in range(1, given.seeds + 1):
-                    found.append(_tuned(given, texts, Path(folder) / replay, replay, seed))
-                if len(found) > 1:
-                    mean, spread = statistics.mean(found), statistics.stdev(found)
-                    print(f"{replay}: {mean:.4f} ±{spread:.4f} ({len(found)} seeds)", flush=True)
+            print(f"base: {_scored(args.base, texts.test):.4f}", flush=True)
+            for replay in args.replay:
+                rows = []
+                for seed in range(1, args.seeds + 1):
+                    rows.append(_tuned(args, texts, Path(folder) / replay, replay, seed))
+                if len(rows) > 1:
+                    mean, spread = statistics.mean(rows), statistics.stdev(rows)
+                    print(f"{replay}: {mean:.4f} ±{spread:.4f} ({len(rows)} seeds)", flush=True)
     return 0
 
 
 def _tuned(
-    given: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int
+    args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int
 ) -> float:
     from ownwords.core.config import resolve, settings_of
     from ownwords.training.recipes import Recipe, TrainRequest, plan_finetuning
 
-    wanted = {one.partition("=")[0] for one in given.sets}
-    settings = settings_of(resolve(Recipe, sets=given.sets).settings)
-    chosen: dict[str, object] = {one.key: one.default for one in settings if one.key in wanted}
+    wanted = {assignment.partition("=")[0] for assignment in args.sets}
+    settings = settings_of(resolve(Recipe, sets=args.sets).settings)
+    chosen: dict[str, object] = {
+        setting.key: setting.default for setting in settings if setting.key in wanted
+    }
     if replay == "none":
         chosen["data.replay"] = 0.0
     work = TrainRequest(
         workspace=folder / str(seed),
-        seconds=given.minutes * 60,
+        seconds=args.minutes * 60,
         fixed={**chosen, "train.seed": seed},
         own_share=texts.own_share,
         corpus=texts.key,
     )
     work.workspace.mkdir(parents=True)
     began = time.perf_counter()
-    made = plan_finetuning(
-        given.base,
+    trained = plan_finetuning(
+        args.base,
         texts.train,
         texts.validation,
         work,
-        replay=_books(given.books) if replay == "books" else None,
+        replay=_books(args.books) if replay == "books" else None,
     ).train()
-    bits = _scored(made.folder, texts.test)
+    bits = _scored(trained.folder, texts.test)
     print(
-        f"{replay} {' '.join(given.sets)} seed {seed}: {bits:.4f} at {made.share:g} of the way"
-        f" (validation {made.before or 0:.4f} -> {made.bits_per_byte or 0:.4f};"
-        f" best after {made.outcome.best_step} of {made.outcome.steps} steps,"
-        f" {made.outcome.tokens / 1e3:,.0f}k tokens; {time.perf_counter() - began:.0f} s)",
+        f"{replay} {' '.join(args.sets)} seed {seed}: {bits:.4f} at {trained.share:g} of the way"
+        f" (validation {trained.before or 0:.4f} -> {trained.bits_per_byte or 0:.4f};"
+        f" best after {trained.outcome.best_step} of {trained.outcome.steps} steps,"
+        f" {trained.outcome.tokens / 1e3:,.0f}k tokens; {time.perf_counter() - began:.0f} s)",
         flush=True,
     )
     return bits
@@ -108,10 +110,10 @@ def _scored(model: Path, texts: "Iterable[TrainingText]") -> float:
     from ownwords.models import bundle
     from ownwords.tokenizers import tokenizer
 
-    found = bundle.load(model)
-    said = [text.text for text in texts]
-    read = tokenizer.from_files(found.tokenizer_files)
-    return bits_per_byte.score(found.model.float(), read, said).bits_per_byte
+    loaded = bundle.load(model)
+    held_out_texts = [text.text for text in texts]
+    read = tokenizer.from_files(loaded.tokenizer_files)
+    return bits_per_byte.score(loaded.model.float(), read, held_out_texts).bits_per_byte
 
 
 def _books(megabytes: int) -> "list[TrainingText]":

@@ -104,8 +104,8 @@ def main(arguments: list[str]) -> int:
 def explained() -> str:
     """how-it-works.md with the line at which each named place stands now."""
 
-    def placed(found: re.Match[str]) -> str:
-        path, name = found[1], found[2]
+    def placed(match: re.Match[str]) -> str:
+        path, name = match[1], match[2]
         return f"`{path}:{line_of(SOURCE / path, name.split('.'))} {name}`"
 
     return re.sub(r"`([\w/]+\.py):\d+ ([\w.]+)`", placed, EXPLAINED.read_text(encoding="utf-8"))
@@ -126,13 +126,13 @@ def readme() -> str:
     before, _, rest = README.read_text(encoding="utf-8").partition(SHOWN_FROM)
     _, _, after = rest.partition(SHOWN_TO)
     lines = demo()
-    shown: list[str] = []
+    output_lines: list[str] = []
     for beginning, end in EXCERPTS:
         first = next(n for n, line in enumerate(lines) if beginning in line)
         last = next((n for n in range(first, len(lines)) if end and end in lines[n]), len(lines))
-        shown += ["  ...", ""] if shown else []
-        shown += lines[first:last]
-    text = "\n".join(shown).rstrip()
+        output_lines += ["  ...", ""] if output_lines else []
+        output_lines += lines[first:last]
+    text = "\n".join(output_lines).rstrip()
     command = "ownwords look examples/blog --workspace demo.ownwords"
     return f"{before}{SHOWN_FROM}\n```text\n$ {command}\n{text}\n```\n{SHOWN_TO}{after}"
 
@@ -140,11 +140,11 @@ def readme() -> str:
 def demo() -> list[str]:
     """What it prints of the sample blog, on a terminal of 80 columns."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(README.parent):
-        found = look([Path("examples/blog")], workspace=Path(folder) / "demo.ownwords")
-    found.workspace = "demo.ownwords"
-    found.command = "ownwords look examples/blog --workspace demo.ownwords"
+        result = look([Path("examples/blog")], workspace=Path(folder) / "demo.ownwords")
+    result.workspace = "demo.ownwords"
+    result.command = "ownwords look examples/blog --workspace demo.ownwords"
     page = io.StringIO()
-    print_report(found, Console(file=page, width=80, color_system=None, legacy_windows=False))
+    print_report(result, Console(file=page, width=80, color_system=None, legacy_windows=False))
     return [line.rstrip() for line in page.getvalue().splitlines()]
 
 

@@ -34,9 +34,9 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with serving(Path(sys.argv[1])) as link, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, place in places(browser, link).items():
+        for name, path in places(browser, link).items():
             with looking(browser, link, dark=False) as page:
-                shot(page, place, f"{name}.png")
+                shot(page, path, f"{name}.png")
         with looking(browser, link, dark=True) as page:
             for name in ("home", "models"):
                 shot(page, f"/#/{name}", f"{name}-dark.png")
@@ -51,9 +51,9 @@ def main() -> None:
 def places(browser: Browser, link: str) -> dict[str, str]:
     """What is looked at, by the name of its picture."""
     with looking(browser, link) as page:
-        found = page.request.get("/api/corpus/posts?sort=words&most=3").json()["rows"]
+        posts = page.request.get("/api/corpus/posts?sort=words&most=3").json()["rows"]
         model = page.request.get("/api/models").json()["models"][0]["name"]
-    found_in = found[min(2, len(found) - 1)]["id"]
+    found_in = posts[min(2, len(posts) - 1)]["id"]
     return {
         "home": "/#/home",
         "posts": "/#/posts",
@@ -88,12 +88,12 @@ def looking(
     context.close()
 
 
-def shot(page: Page, place: str, name: str) -> None:
+def shot(page: Page, path: str, name: str) -> None:
     """What is seen of a place without scrolling, once all of it is there."""
     page.goto("about:blank")
-    page.goto(place)
+    page.goto(path)
     page.wait_for_selector("main :is(h1, h2)")
-    if place.startswith("/#/write"):
+    if path.startswith("/#/write"):
         page.locator("textarea").first.press("Control+Enter")
         page.wait_for_selector(".first .below > *")
     settle(page)
@@ -104,13 +104,13 @@ def shot(page: Page, place: str, name: str) -> None:
 
 def settle(page: Page) -> None:
     """Wait until nothing has been added for a while: the network of a live page is never idle."""
-    seen, still = -1, 0
+    previous, still = -1, 0
     for _ in range(MOST_LOOKS):
         now = int(page.evaluate("document.querySelector('main').innerText.length"))
-        still = still + 1 if now == seen else 0
+        still = still + 1 if now == previous else 0
         if still == STILL_LOOKS:
             return
-        seen = now
+        previous = now
         page.wait_for_timeout(LOOK_MS)
 
 
@@ -121,12 +121,12 @@ def serving(workspace: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         for line in server.stdout:
-            if found := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
+            if match := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
                 break
         else:
             sys.exit("the server did not start")
         try:
-            yield found[0]
+            yield match[0]
         finally:
             server.terminate()
 

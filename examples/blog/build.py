@@ -74,8 +74,8 @@ def read_post(path: Path) -> Post:
         "editor is unknown": fields.get("editor") not in EDITORS,
         "status has an unknown flag": not set(str(fields.get("status")).split(",")) <= FLAGS,
     }
-    if found := [complaint for complaint, holds in complaints.items() if holds]:
-        raise BuildError(f"{path.name}: {'; '.join(found)}")
+    if complaints_found := [complaint for complaint, holds in complaints.items() if holds]:
+        raise BuildError(f"{path.name}: {'; '.join(complaints_found)}")
     return Post(
         file_name=path.name,
         slug=name[2],

@@ -26,12 +26,12 @@ LENGTH = 64  # the context of the tiny models
 
 
 def _native(folder: Path, weights: WeightFormat = "stored", threads: int = 2) -> Engine:
-    found = native_engine.load(
+    engine = native_engine.load(
         folder, directory.read(folder).config, weights=weights, threads=threads
     )
-    if found is None:
+    if engine is None:
         pytest.skip("the part in C++ is not built")
-    return found
+    return engine
 
 
 def _torch(folder: Path, weights: WeightFormat = "stored", threads: int = 1) -> Engine:
@@ -47,10 +47,10 @@ def open_(request: pytest.FixtureRequest) -> Open:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A directory of each tiny model."""
-    made = {name: tmp_path_factory.mktemp("models") / name for name in TINY}
-    for name, folder in made.items():
+    model_folders = {name: tmp_path_factory.mktemp("models") / name for name in TINY}
+    for name, folder in model_folders.items():
         bundle.save(folder, tiny(name), models.Letters())
-    return made
+    return model_folders
 
 
 @pytest.fixture(params=list(TINY))
@@ -65,12 +65,12 @@ def plain(model: CausalLM, ids: Sequence[int]) -> Logits:
 
 
 def text(count: int, seed: int = 0) -> list[int]:
-    return [int(each) for each in some_ids(1, count, seed)[0]]
+    return [int(token_id) for token_id in some_ids(1, count, seed)[0]]
 
 
-def close(found: Logits, wanted: Logits) -> None:
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-4)
+def close(logits: Logits, wanted: Logits) -> None:
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=2e-4)
 
 
 def test_a_text_is_read_as_by_the_plain_forward(
@@ -136,12 +136,12 @@ def test_greedy_tokens_are_those_of_the_plain_forward(
         ids.append(int(plain(model, ids)[-1].argmax()))
     cache = open_(folders[name]).cache(3, LENGTH)
     scores = cache.forward([ForwardInput(row, ids) for row, ids in enumerate(starts)])
-    found = [list(start) for start in starts]
+    sequences = [list(start) for start in starts]
     for _ in range(30):
-        for ids, scores_V in zip(found, scores, strict=True):
+        for ids, scores_V in zip(sequences, scores, strict=True):
             ids.append(int(scores_V.argmax()))
-        scores = cache.forward([ForwardInput(row, ids[-1:]) for row, ids in enumerate(found)])
-    assert found == wanted
+        scores = cache.forward([ForwardInput(row, ids[-1:]) for row, ids in enumerate(sequences)])
+    assert sequences == wanted
 
 
 def test_rows_go_on_from_any_cut_and_any_copy(
@@ -150,32 +150,34 @@ def test_rows_go_on_from_any_cut_and_any_copy(
     """Whatever was done before, a row's scores are those of the text it now holds."""
     model, cache = tiny(name), open_(folders[name]).cache(3, 40)
     generator = random.Random(name)
-    held: list[list[int]] = [[], [], []]
+    sequences: list[list[int]] = [[], [], []]
     for _ in range(40):
         row, source = generator.randrange(3), generator.randrange(3)
         match generator.randrange(4):
             case 0:
-                length = generator.randrange(len(held[row]) + 2)
+                length = generator.randrange(len(sequences[row]) + 2)
                 cache.truncate(row, length)
-                held[row] = held[row][:length]
+                sequences[row] = sequences[row][:length]
             case 1:
-                length = generator.randrange(len(held[source]) + 1)
+                length = generator.randrange(len(sequences[source]) + 1)
                 cache.copy_prefix(source, row, length)
-                held[row] = held[source][:length]
+                sequences[row] = sequences[source][:length]
             case _:
                 rows = generator.sample(range(3), generator.randint(1, 3))
                 new = {
-                    r: text(min(generator.choice([1, 1, 2, 9, 30]), 40 - len(held[r])), row + r)
+                    r: text(
+                        min(generator.choice([1, 1, 2, 9, 30]), 40 - len(sequences[r])), row + r
+                    )
                     for r in rows
-                    if len(held[r]) < 40
+                    if len(sequences[r]) < 40
                 }
                 if not new:
                     continue
                 scores = cache.forward([ForwardInput(r, ids) for r, ids in new.items()])
                 for r, ids in new.items():
-                    held[r] = held[r] + ids
-                close(scores, np.stack([plain(model, held[r])[-1] for r in new]))
-        assert [cache.cached_length(r) for r in range(3)] == [len(ids) for ids in held]
+                    sequences[r] = sequences[r] + ids
+                close(scores, np.stack([plain(model, sequences[r])[-1] for r in new]))
+        assert [cache.cached_length(r) for r in range(3)] == [len(ids) for ids in sequences]
 
 
 def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
@@ -195,14 +197,14 @@ def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
 
 def test_caches_know_nothing_of_each_other(open_: Open, folders: dict[str, Path]) -> None:
     engine, model = open_(folders["gemma3"]), tiny("gemma3")
-    ids, others = text(20), text(20, 5)
-    one, other = engine.cache(1, 30), engine.cache(2, 64)
-    one.forward([ForwardInput(0, ids)])
-    other.forward([ForwardInput(1, others)])
-    close(one.forward([ForwardInput(0, [7])]), plain(model, [*ids, 7])[-1:])
-    one.close()
-    close(other.forward([ForwardInput(1, [9])]), plain(model, [*others, 9])[-1:])
-    one.close()
+    ids, other_ids = text(20), text(20, 5)
+    first, second = engine.cache(1, 30), engine.cache(2, 64)
+    first.forward([ForwardInput(0, ids)])
+    second.forward([ForwardInput(1, other_ids)])
+    close(first.forward([ForwardInput(0, [7])]), plain(model, [*ids, 7])[-1:])
+    first.close()
+    close(second.forward([ForwardInput(1, [9])]), plain(model, [*other_ids, 9])[-1:])
+    first.close()
 
 
 def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None:
@@ -211,8 +213,8 @@ def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None
 
     def read(seed: int) -> None:
         ids, cache = text(30, seed), engine.cache(1, 30)
-        for each in ids:
-            scores = cache.forward([ForwardInput(0, [each])])
+        for token_id in ids:
+            scores = cache.forward([ForwardInput(0, [token_id])])
         if not np.allclose(scores, plain(model, ids)[-1:], rtol=1e-4, atol=2e-4):
             wrong.append(f"seed {seed}")
 
@@ -231,22 +233,22 @@ def test_narrow_files_are_read_as_they_are(
     bundle.save(tmp_path / "m", tiny(name, dtype), models.Letters())
     ids = text(24)
     wanted = plain(bundle.load(tmp_path / "m", dtype=torch.float32).model, ids)
-    found = (
+    logits = (
         open_(tmp_path / "m", weights="f32")
         .cache(1, 24)
         .forward([ForwardInput(0, ids)], all_positions=True)
     )
-    close(found, wanted)
+    close(logits, wanted)
     engine = open_(tmp_path / "m")
     assert engine.weights == ("bf16" if dtype is torch.bfloat16 else "stored")
     near(engine.cache(1, 24).forward([ForwardInput(0, ids)], all_positions=True), wanted, 0.03)
 
 
-def near(found: Logits, wanted: Logits, share: float) -> None:
+def near(logits: Logits, wanted: Logits, share: float) -> None:
     """The difference is at most that share of what scores differ by among themselves."""
-    assert np.isfinite(found).all()
+    assert np.isfinite(logits).all()
     spread = float(np.std(wanted - wanted.mean(-1, keepdims=True)))
-    assert float(np.sqrt(np.mean((found - wanted) ** 2))) <= share * spread
+    assert float(np.sqrt(np.mean((logits - wanted) ** 2))) <= share * spread
 
 
 @pytest.mark.parametrize(("weights", "share"), [("bf16", 0.05), ("int8", 0.08), ("int4", 0.08)])
@@ -264,9 +266,9 @@ def test_weights_can_be_rounded(
         plain(rounded.float(), ids),
         share,
     )
-    whole = cache.forward([ForwardInput(0, ids)])
+    unrounded = cache.forward([ForwardInput(0, ids)])
     cache.truncate(0, 11)
-    near(cache.forward([ForwardInput(0, ids[11:])]), whole, share / 2)
+    near(cache.forward([ForwardInput(0, ids[11:])]), unrounded, share / 2)
 
 
 @pytest.mark.parametrize(

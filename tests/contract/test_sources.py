@@ -35,8 +35,8 @@ def documents_of(name: str, path: Path) -> list[RawDocument]:
 
 @every_source
 def test_is_recognised_and_says_what_was_seen(name: str, tmp_path: Path) -> None:
-    found, seen_as = sources.detect_source(export_of(name).write(tmp_path))
-    assert found == name
+    source_name, seen_as = sources.detect_source(export_of(name).write(tmp_path))
+    assert source_name == name
     assert len(seen_as) > 5
 
 
@@ -83,14 +83,14 @@ def test_links_between_documents_are_kept(name: str, tmp_path: Path) -> None:
     for document in documents:
         names.add(document.ref, document)
         names.add_home(document.url)
-    found = {
+    links = {
         (d.ref, target)
         for d in documents
         for link in parse_body(d.body, d.markup).links
         for state, target in [names.resolve(link.href, d.base or d.url)]
         if state == "internal"
     }
-    assert set(export.LINKS) <= found
+    assert set(export.LINKS) <= links
 
 
 @every_source
@@ -106,8 +106,8 @@ def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path
     workspace = tmp_path / "made.ownwords"
     lines = tmp_path / "documents.jsonl"
     report = look([path], workspace=workspace, export=lines)
-    for made in (workspace / "report.html", lines, workspace / "choices.toml"):
-        text = made.read_text(encoding="utf-8")
+    for output in (workspace / "report.html", lines, workspace / "choices.toml"):
+        text = output.read_text(encoding="utf-8")
         assert "TRASHCANARY" not in text
         assert "INTRUDER" not in text
     assert "TRASHCANARY" not in str(report.to_dict())
@@ -144,15 +144,15 @@ def test_a_damaged_file_is_one_clear_sentence(name: str, tmp_path: Path) -> None
     path = export_of(name).write(tmp_path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     for file in files:
-        whole = file.read_bytes()
-        for cut in (0, 1, len(whole) // 3, len(whole) - 1):
-            file.write_bytes(whole[:cut])
+        data = file.read_bytes()
+        for cut in (0, 1, len(data) // 3, len(data) - 1):
+            file.write_bytes(data[:cut])
             try:
                 items_of(name, path)
             except SourceError as error:
                 assert error.message
                 assert "\n" not in error.message
-        file.write_bytes(whole)
+        file.write_bytes(data)
 
 
 def test_what_is_none_of_them_is_said(tmp_path: Path) -> None:

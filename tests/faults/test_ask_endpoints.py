@@ -55,15 +55,15 @@ def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: A
     return answer(QUESTION, PlayedSearcher(RetrievalResult(tuple(passages))), writer)  # type: ignore[arg-type]
 
 
-def shows_passages(told: Answer, why: str) -> None:
+def shows_passages(answer: Answer, why: str) -> None:
     """One clear sentence, and what was found."""
-    assert told.answer == ""
-    assert told.citations == ()
-    assert told.passages == PASSAGES
-    assert why in told.why
-    assert told.why.startswith("m at Ollama") or told.why[0].isupper()
-    assert told.why[-1] in ".?!"
-    assert "Traceback" not in told.why
+    assert answer.answer == ""
+    assert answer.citations == ()
+    assert answer.passages == PASSAGES
+    assert why in answer.why
+    assert answer.why.startswith("m at Ollama") or answer.why[0].isupper()
+    assert answer.why[-1] in ".?!"
+    assert "Traceback" not in answer.why
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ def test_it_ends_without_having_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_had_been_checked_before_it_died_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as played:
-        told = ask(writer_of(played))
-    assert told.answer == "You keep three copies [1]."
-    assert told.citations[0].quote == "three copies of everything"
-    assert any(note.startswith("The answer ends early: ") for note in told.notes)
+        answer = ask(writer_of(played))
+    assert answer.answer == "You keep three copies [1]."
+    assert answer.citations[0].quote == "three copies of everything"
+    assert any(note.startswith("The answer ends early: ") for note in answer.notes)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_a_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[(status, body)]) as played:
-        told = ask(writer_of(played))
-    shows_passages(told, why)
-    assert "\x1b" not in told.why
-    assert len(told.why) < 500
+        answer = ask(writer_of(played))
+    shows_passages(answer, why)
+    assert "\x1b" not in answer.why
+    assert len(answer.why) < 500
 
 
 def test_a_context_that_is_too_small_is_told_and_tried_again(
@@ -157,39 +157,39 @@ def test_a_context_that_is_too_small_is_told_and_tried_again(
     """As llama.cpp refuses what does not fit, with the figures of it."""
 
     def refuses(sent: int, room: int) -> tuple[int, object]:
-        said = {
+        error = {
             "code": 400,
             "message": "the request exceeds the available context size. try increasing it",
             "type": "exceed_context_size_error",
             "n_prompt_tokens": sent,
             "n_ctx": room,
         }
-        return 400, {"error": said}
+        return 400, {"error": error}
 
     with playing(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as played:
         writer = writer_of(played)
-        told = ask(writer, LONG)
+        answer = ask(writer, LONG)
         first, second = (len(prompt) for prompt in played.prompts())
         asked_for = [body["max_tokens"] for body in played.bodies()]
-    assert told.answer == "You keep three copies [1]."
+    assert answer.answer == "You keep three copies [1]."
     assert second < 0.75 * first
     assert asked_for[1] <= 512
     assert writer.context <= 2048
-    assert any("the context of 2,048 tokens" in note for note in told.notes)
+    assert any("the context of 2,048 tokens" in note for note in answer.notes)
     with playing(monkeypatch, replies=[refuses(9000, 100)]) as played:
-        told = ask(writer_of(played), LONG)
+        answer = ask(writer_of(played), LONG)
         assert len(played.bodies()) <= 3
-    assert told.answer == ""
-    assert told.passages == tuple(LONG)
-    assert "No passage fits" in told.why
+    assert answer.answer == ""
+    assert answer.passages == tuple(LONG)
+    assert "No passage fits" in answer.why
 
 
 def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = (400, {"error": "input length exceeds the context length"})
     with playing(monkeypatch, replies=[refusal, refusal, GOOD]) as played:
-        told = ask(writer_of(played), LONG)
+        answer = ask(writer_of(played), LONG)
         lengths = [len(prompt) for prompt in played.prompts()]
-    assert told.answer
+    assert answer.answer
     assert lengths == sorted(lengths, reverse=True)
     assert len(set(lengths)) == 3
 
@@ -199,14 +199,14 @@ def test_a_prompt_that_was_cut_without_a_word_is_noticed(monkeypatch: pytest.Mon
     usage = {"prompt_tokens": 700, "completion_tokens": 20}
     with playing(monkeypatch, replies=[GOOD], usage=usage) as played:
         writer = writer_of(played)
-        told = ask(writer, LONG)
+        answer = ask(writer, LONG)
         assert len(played.prompts()[0].split()) > 700
-        again = ask(writer, LONG)
+        repeated = ask(writer, LONG)
         assert len(played.prompts()[1].split()) <= 700  # what is known now is kept to
-    assert told.answer
-    (note,) = [note for note in told.notes if "rest silently" in note]
+    assert answer.answer
+    (note,) = [note for note in answer.notes if "rest silently" in note]
     assert "read only 700 of at least" in note
-    assert not any("rest silently" in note for note in again.notes)
+    assert not any("rest silently" in note for note in repeated.notes)
     honest = {"prompt_tokens": DEFAULT_PROMPT_TOKENS, "completion_tokens": 20}
     with playing(monkeypatch, replies=[GOOD], usage=honest) as played:
         assert not any("rest silently" in note for note in ask(writer_of(played), LONG).notes)
@@ -216,9 +216,9 @@ def test_a_prompt_that_was_cut_without_a_word_is_noticed(monkeypatch: pytest.Mon
 
 def test_an_answer_that_was_cut_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[GOOD + ' Then [2: "I gave'], finish="length") as played:
-        told = ask(writer_of(played))
-    assert told.answer == "You keep three copies [1]."
-    assert any("cut at its maximum length" in note for note in told.notes)
+        answer = ask(writer_of(played))
+    assert answer.answer == "You keep three copies [1]."
+    assert any("cut at its maximum length" in note for note in answer.notes)
     thinking = event({"choices": [{"delta": {"reasoning_content": "hm"}}]}) + chunk("", "length")
     with playing(monkeypatch, replies=[sends(thinking)]) as played:
         shows_passages(ask(writer_of(played)), "used all its tokens for thinking")
@@ -244,34 +244,34 @@ def test_an_answer_that_does_not_hold_is_not_shown(
     lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with playing(monkeypatch, replies=[lie]) as played:
-        told = ask(writer_of(played))
-    shows_passages(told, "m at Ollama")
+        answer = ask(writer_of(played))
+    shows_passages(answer, "m at Ollama")
 
 
 def test_of_truth_and_lies_the_truth_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = (
+    reply = (
         f'{GOOD} You keep them in a volcano [1: "in a volcano"]. Trust me. You gave up later'
         ' [2: "I gave up on three copies"].'
     )
-    with playing(monkeypatch, replies=[said], pieces=3) as played:
-        told = ask(writer_of(played))
-    assert told.answer == "You keep three copies [1]. You gave up later [2] (unchecked)."
-    assert [one.quote for one in told.citations] == [
+    with playing(monkeypatch, replies=[reply], pieces=3) as played:
+        answer = ask(writer_of(played))
+    assert answer.answer == "You keep three copies [1]. You gave up later [2] (unchecked)."
+    assert [citation.quote for citation in answer.citations] == [
         "three copies of everything",
         "I gave up on three copies",
     ]
-    assert any("2 sentences were left out" in note for note in told.notes)
+    assert any("2 sentences were left out" in note for note in answer.notes)
 
 
 def test_addresses_in_an_answer_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = (
+    reply = (
         "You keep [three copies](https://evil.example/) ![](https://evil.example/x.png)"
         ' [1: "three copies of everything"].'
     )
-    with playing(monkeypatch, replies=[said]) as played:
-        told = ask(writer_of(played))
-    assert told.answer == "You keep three copies [1]."
-    assert told.citations[0].url == "https://example.org/1/"
+    with playing(monkeypatch, replies=[reply]) as played:
+        answer = ask(writer_of(played))
+    assert answer.answer == "You keep three copies [1]."
+    assert answer.citations[0].url == "https://example.org/1/"
 
 
 def test_no_model_is_given_tools_and_only_what_was_found_is_sent(

@@ -89,10 +89,10 @@ def test_a_truncated_database(
     site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = database_of(site)
-    whole = database.read_bytes()
+    data = database.read_bytes()
     generator = random.Random(1)
-    for cut in [0, 1, 99, 100, *(generator.randrange(len(whole)) for _ in range(50))]:
-        database.write_bytes(whole[:cut])
+    for cut in [0, 1, 99, 100, *(generator.randrange(len(data)) for _ in range(50))]:
+        database.write_bytes(data[:cut])
         assert str(database) in refused(capsys, site, workspace)
 
 
@@ -245,7 +245,7 @@ def test_a_circle_of_links_ends(tmp_path: Path, capsys: pytest.CaptureFixture[st
     report = json.loads(capsys.readouterr().out)
     assert status == 0
     assert [post["title"] for post in report["posts"]] == ["Hats"]
-    assert any(left["ref"] == "self.md" for left in report["excluded"])
+    assert any(item["ref"] == "self.md" for item in report["excluded"])
 
 
 def test_nested_elements_without_end_are_read(
@@ -299,14 +299,14 @@ def test_choices_with_a_mistake_are_said(
     site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (workspace / "choices.toml").read_text(encoding="utf-8")
-    for text, said in (
+    for text, message in (
         ("[[post]\n", "is not valid TOML"),
         ('[[post]]\nid = "x"\ndecision = "leaveout"\n', "leaveout"),
         ('[post]\nid = "x"\n', "two brackets"),
         ('[[post]]\ndecision = "keep"\n', "has no id"),
     ):
         (workspace / "choices.toml").write_text(text, encoding="utf-8")
-        assert said in refused(capsys, site, workspace)
+        assert message in refused(capsys, site, workspace)
     (workspace / "choices.toml").write_text(before, encoding="utf-8")
 
 

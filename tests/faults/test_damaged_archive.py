@@ -17,7 +17,7 @@ FLIPS = 200
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+def archive_and_bytes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     """A folder of notes, and the archive made of it, with its index."""
     root = tmp_path_factory.mktemp("damaged")
     notes = root / "notes"
@@ -47,36 +47,38 @@ def contents(path: Path) -> list[object]:
 
 @pytest.mark.parametrize("bits", [0xFF, 0x01])  # text that is no longer UTF-8, and text that is
 def test_no_flip_goes_unnoticed_or_ends_in_a_traceback(
-    bits: int, made: tuple[Path, bytes], tmp_path: Path
+    bits: int, archive_and_bytes: tuple[Path, bytes], tmp_path: Path
 ) -> None:
-    _, whole = made
+    _, data = archive_and_bytes
     path = tmp_path / "archive.sqlite"
-    path.write_bytes(whole)
+    path.write_bytes(data)
     before = contents(path)
     rng = random.Random(bits)
-    for place in rng.sample(range(len(whole)), FLIPS):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ bits]) + whole[place + 1 :])
+    for offset in rng.sample(range(len(data)), FLIPS):
+        path.write_bytes(data[:offset] + bytes([data[offset] ^ bits]) + data[offset + 1 :])
         try:
             after = contents(path)
         except OwnwordsError as error:
-            assert str(path) in error.message, place
+            assert str(path) in error.message, offset
             continue
-        assert after == before, place
+        assert after == before, offset
 
 
 @pytest.mark.parametrize("word", [b"rained", b"Note 3", b'"posts"', b"leave out", b"train"])
-def test_look_mends_what_was_damaged(word: bytes, made: tuple[Path, bytes], tmp_path: Path) -> None:
-    notes, whole = made
+def test_look_mends_what_was_damaged(
+    word: bytes, archive_and_bytes: tuple[Path, bytes], tmp_path: Path
+) -> None:
+    notes, data = archive_and_bytes
     path = tmp_path / "w" / "archive.sqlite"
     path.parent.mkdir()
-    path.write_bytes(whole)
+    path.write_bytes(data)
     look([notes], workspace=tmp_path / "w")  # under this workspace's name
-    whole = path.read_bytes()
+    data = path.read_bytes()
     before = contents(path)
-    place = whole.find(word)
-    if place < 0:
+    offset = data.find(word)
+    if offset < 0:
         pytest.skip("this word stands nowhere in it")
-    path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+    path.write_bytes(data[:offset] + b"\xff" + data[offset + 1 :])
     with pytest.raises(DamagedArchiveError), Archive(path) as archive:
         archive.verify()
     report = look([notes], workspace=tmp_path / "w")
@@ -88,9 +90,9 @@ def test_look_mends_what_was_damaged(word: bytes, made: tuple[Path, bytes], tmp_
 
 
 def test_a_file_that_is_no_archive_at_all_is_replaced(
-    made: tuple[Path, bytes], tmp_path: Path
+    archive_and_bytes: tuple[Path, bytes], tmp_path: Path
 ) -> None:
-    notes, _ = made
+    notes, _ = archive_and_bytes
     look([notes], workspace=tmp_path / "w")
     path = tmp_path / "w" / "archive.sqlite"
     path.write_bytes(b"garbage" * 1000)

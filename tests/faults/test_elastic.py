@@ -27,20 +27,20 @@ def start(folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) 
     return folder
 
 
-def told(folder: Path, mode: str, size: int = 2, rank: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / f"{mode}-{size}-{rank}.json").read_text("utf-8"))
-    return found
+def result_of(folder: Path, mode: str, size: int = 2, rank: int = 0) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / f"{mode}-{size}-{rank}.json").read_text("utf-8"))
+    return result
 
 
-def furthest(one: dict[str, Any], other: dict[str, Any]) -> float:
-    ours: dict[str, list[float]] = one["weights"]
-    theirs: dict[str, list[float]] = other["weights"]
+def furthest(first: dict[str, Any], second: dict[str, Any]) -> float:
+    ours: dict[str, list[float]] = first["weights"]
+    theirs: dict[str, list[float]] = second["weights"]
     assert ours.keys() == theirs.keys()
     return max(abs(a - b) for name in ours for a, b in zip(ours[name], theirs[name], strict=True))
 
 
-def drift(one: dict[str, Any], other: dict[str, Any]) -> float:
-    losses: list[tuple[float, float]] = list(zip(one["losses"], other["losses"], strict=True))
+def drift(first: dict[str, Any], second: dict[str, Any]) -> float:
+    losses: list[tuple[float, float]] = list(zip(first["losses"], second["losses"], strict=True))
     return max(abs(a - b) for a, b in losses)
 
 
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> dict[str, Any]:
-    return told(start(folder / "alone", processes=1), "ddp", size=1)
+    return result_of(start(folder / "alone", processes=1), "ddp", size=1)
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def killed(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(folder: Path) -> Path:
+def stopped(folder: Path) -> Path:
     """Of each run the second process alone gets a signal to stop, and it is gone on with."""
     return start(folder / "asked", "ASKED_AT", "5")
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_two_processes_train_as_one(undisturbed: Path, alone: dict[str, Any], mode: str) -> None:
-    first, second = (told(undisturbed, mode, rank=rank) for rank in range(2))
+    first, second = (result_of(undisturbed, mode, rank=rank) for rank in range(2))
     assert len(first["losses"]) == STEPS
     assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
     assert first["losses"][-1] < first["losses"][0]
@@ -85,13 +85,13 @@ def test_two_processes_train_as_one(undisturbed: Path, alone: dict[str, Any], mo
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None:
     """On a model whose blocks the library computes. Gradients are rounded to a 256th."""
-    both, other = folder / "bfloat16", folder / "other-seed"
+    both, other_folder = folder / "bfloat16", folder / "other-seed"
     if not both.exists():
         start(both, "BFLOAT16", "3", processes=1)
         start(both, "BFLOAT16", "3")
-        start(other, "BFLOAT16", "4", processes=1)
-    alone, another = told(both, "ddp", size=1), told(other, "ddp", size=1)
-    first, second = (told(both, mode, rank=rank) for rank in range(2))
+        start(other_folder, "BFLOAT16", "4", processes=1)
+    alone, another = result_of(both, "ddp", size=1), result_of(other_folder, "ddp", size=1)
+    first, second = (result_of(both, mode, rank=rank) for rank in range(2))
     assert first == second
     # From the same weights the losses are the same but for rounding; then the runs drift apart, but
     # by less than one of another seed.
@@ -105,22 +105,22 @@ def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_a_killed_process_changes_nothing(undisturbed: Path, killed: Path, mode: str) -> None:
-    whole, again = told(undisturbed, mode), told(killed, mode)
-    assert again["weights"] == whole["weights"]  # to the bit
-    assert again["bits_per_byte"] == whole["bits_per_byte"]
-    assert told(killed, "fsdp")["restarts"] == 2
+    full_run, resumed = result_of(undisturbed, mode), result_of(killed, mode)
+    assert resumed["weights"] == full_run["weights"]  # to the bit
+    assert resumed["bits_per_byte"] == full_run["bits_per_byte"]
+    assert result_of(killed, "fsdp")["restarts"] == 2
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_a_signal_to_one_stops_all_at_the_same_step(
-    undisturbed: Path, asked: Path, mode: str
+    undisturbed: Path, stopped: Path, mode: str
 ) -> None:
-    first, second = (told(asked, mode, rank=rank) for rank in range(2))
+    first, second = (result_of(stopped, mode, rank=rank) for rank in range(2))
     assert first["stopped"] == second["stopped"]
     assert first["steps_before"] == second["steps_before"]
     assert 5 <= first["steps_before"] < STEPS
-    assert first["losses"] == told(undisturbed, mode)["losses"]
-    assert first["weights"] == told(undisturbed, mode)["weights"]
+    assert first["losses"] == result_of(undisturbed, mode)["losses"]
+    assert first["weights"] == result_of(undisturbed, mode)["weights"]
 
 
 def test_a_run_goes_on_with_another_number_of_processes(
@@ -132,9 +132,9 @@ def test_a_run_goes_on_with_another_number_of_processes(
     newest = max((fewer / "ddp-1" / "checkpoints").glob("step-*"))
     assert newest.name == f"step-{STEPS:08d}"
     shutil.rmtree(newest)
-    found = told(start(fewer, processes=1), "ddp", size=1)
-    assert 0 < len(found["losses"]) < STEPS
-    assert found["losses"] == pytest.approx(
-        alone["losses"][-len(found["losses"]) :], rel=0, abs=1e-5
+    result = result_of(start(fewer, processes=1), "ddp", size=1)
+    assert 0 < len(result["losses"]) < STEPS
+    assert result["losses"] == pytest.approx(
+        alone["losses"][-len(result["losses"]) :], rel=0, abs=1e-5
     )
-    assert furthest(found, alone) < FURTHEST
+    assert furthest(result, alone) < FURTHEST

@@ -75,8 +75,8 @@ def test_a_zip_that_lies_about_a_size_is_one_sentence(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     size = (200_000 * 8).to_bytes(4, "little")
     for lie in (7, 1 << 30):
-        place = data.rfind(size)  # in the central directory, which is what counts
-        lying = data[:place] + lie.to_bytes(4, "little") + data[place + 4 :]
+        offset = data.rfind(size)  # in the central directory, which is what counts
+        lying = data[:offset] + lie.to_bytes(4, "little") + data[offset + 4 :]
         path.write_bytes(lying)
 
         def read() -> None:
@@ -121,9 +121,9 @@ def test_links_out_of_the_folder_are_refused_counted_and_said(tmp_path: Path) ->
     (folder / "d.md").symlink_to(tmp_path / "nowhere")
     report = look([folder], workspace=tmp_path / "w")
     assert {post.id for post in report.posts} == {"notes:a.md", "notes:below/c.md"}
-    left = {item.ref: item.reason for item in report.excluded}
-    assert left["b.md"] == "a link to a file outside of the folder; not followed"
-    assert "cannot be read" in left["d.md"]
+    excluded = {item.ref: item.reason for item in report.excluded}
+    assert excluded["b.md"] == "a link to a file outside of the folder; not followed"
+    assert "cannot be read" in excluded["d.md"]
     assert b"should never be read" not in (tmp_path / "w" / "archive.sqlite").read_bytes()
 
 

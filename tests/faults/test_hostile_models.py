@@ -37,7 +37,7 @@ def put(path: Path, header: dict[str, Any], rest: bytes) -> None:
 
 def refused(folder: Path) -> str:
     """What both say, which must be one sentence from each."""
-    said = []
+    error = []
     for load in (
         lambda: native_engine.load(folder, directory.read(folder).config),
         lambda: bundle.load(folder),
@@ -47,9 +47,9 @@ def refused(folder: Path) -> str:
         text = str(caught.value)
         assert "\n" not in text
         assert len(text) < 1000
-        said.append(text)
-    assert said[0] == said[1]
-    return said[0]
+        error.append(text)
+    assert error[0] == error[1]
+    return error[0]
 
 
 WRONG: dict[str, list[object]] = {
@@ -83,8 +83,8 @@ def test_a_config_that_lies_is_refused(change: dict[str, object], tmp_path: Path
 NORM, MATRIX = "model.norm.weight", "model.layers.1.mlp.up_proj.weight"
 
 
-def _set(name: str, **said: object) -> Change:
-    return lambda header: header[name].update(said)
+def _set(name: str, **value: object) -> Change:
+    return lambda header: header[name].update(value)
 
 
 def _rename(name: str, to: str) -> Change:
@@ -135,17 +135,17 @@ def test_tensors_too_many_or_too_few_are_refused(tmp_path: Path) -> None:
         (name for name in header if name != "__metadata__"),
         key=lambda name: header[name]["data_offsets"][1],
     )
-    gone = header.pop(last)["data_offsets"]
-    put(tmp_path / "m" / WEIGHTS, header, rest[: gone[0]])
+    offsets = header.pop(last)["data_offsets"]
+    put(tmp_path / "m" / WEIGHTS, header, rest[: offsets[0]])
     assert f"1 missing: {last!r}" in refused(tmp_path / "m")
 
 
 def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gpt2")
     path = tmp_path / "m" / WEIGHTS
-    whole = path.read_bytes()
-    for length in (*range(12), *range(12, len(whole), len(whole) // 30), len(whole) - 1):
-        path.write_bytes(whole[:length])
+    data = path.read_bytes()
+    for length in (*range(12), *range(12, len(data), len(data) // 30), len(data) - 1):
+        path.write_bytes(data[:length])
         refused(tmp_path / "m")
 
 
@@ -164,8 +164,8 @@ def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
     path = tmp_path / "m" / "model.safetensors.index.json"
     index = json.loads(path.read_bytes())
     name, file = next(iter(index["weight_map"].items()))
-    for place in ("../m/" + file, "/etc/passwd", "", "no-such.safetensors", 7, None):
-        wrong = {**index, "weight_map": {**index["weight_map"], name: place}}
+    for target in ("../m/" + file, "/etc/passwd", "", "no-such.safetensors", 7, None):
+        wrong = {**index, "weight_map": {**index["weight_map"], name: target}}
         path.write_text(json.dumps(wrong))
         refused(tmp_path / "m")
 
@@ -180,8 +180,8 @@ def test_weights_in_a_link_are_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "llama")
     for size, first in ((90, 0x21), (97, 0x41), (98, 0x21)):
-        other = models.Letters(size, first).files()["tokenizer.json"]
-        (tmp_path / "m" / "tokenizer.json").write_bytes(other)
+        other_tokenizer = models.Letters(size, first).files()["tokenizer.json"]
+        (tmp_path / "m" / "tokenizer.json").write_bytes(other_tokenizer)
         refused(tmp_path / "m")
 
 
@@ -229,11 +229,11 @@ def test_scales_that_are_no_numbers_are_refused(
     for number, name in enumerate(("blocks.1.attention.key.scale", "embedding.scale")):
         with torch.no_grad():
             buffer = model.get_buffer(name)
-            kept = buffer.clone()
+            scales = buffer.clone()
             buffer[-1, -1] = value
         folder = tmp_path / str(number)
         bundle.save(folder, model, models.Letters())
-        buffer.copy_(kept)
+        buffer.copy_(scales)
         with pytest.raises(OwnwordsError, match=rf"'{name}' holds numbers that are not finite"):
             native_engine.load(folder, directory.read(folder).config)
 

@@ -80,15 +80,15 @@ def test_killed_at_any_moment_nothing_is_lost(tmp_path: Path) -> None:
         time.sleep(whole_s * generator.uniform(0.2, 1.0))
         process.kill()
         process.communicate()
-        found = titles(workspace)
-        assert found in ({now}, {f"Post {seed} of 150"}), found
-        now = found.pop()
+        posts = titles(workspace)
+        assert posts in ({now}, {f"Post {seed} of 150"}), posts
+        now = posts.pop()
         assert 'decision = "leave out"' in (workspace / "choices.toml").read_text("utf-8")
 
     last = look(site, workspace)
     _, error = last.communicate(timeout=60)
     assert last.returncode == 0, error
     assert titles(workspace) == {"Post 12 of 150"}
-    left = {path.name for path in workspace.iterdir()}
-    assert left >= {"archive.sqlite", "report.html", "choices.toml"}
-    assert not [name for name in left if name.endswith(".unfinished")]
+    files = {path.name for path in workspace.iterdir()}
+    assert files >= {"archive.sqlite", "report.html", "choices.toml"}
+    assert not [name for name in files if name.endswith(".unfinished")]

@@ -36,42 +36,42 @@ def decisions(report: Report) -> dict[str, str]:
 def test_an_edit_made_while_it_reads_is_kept(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Workspace(tmp_path / "w")
+    workspace = Workspace(tmp_path / "w")
     fill = ArchiveAnalysis.fill
     edits = [MINE.format("lathe"), MINE.format("lathe") + MINE.format("stove")]
 
     def edited(analysis: ArchiveAnalysis, report: Report, choices: list[AuthorChoice]) -> None:
         fill(analysis, report, choices)
         if edits:
-            place.choices.write_text(edits.pop(0), encoding="utf-8")
+            workspace.choices.write_text(edits.pop(0), encoding="utf-8")
 
     monkeypatch.setattr(ArchiveAnalysis, "fill", edited)
-    report = look([notes], workspace=place.root)
+    report = look([notes], workspace=workspace.root)
     assert decisions(report)["lathe"] == decisions(report)["stove"] == "leave out"
     monkeypatch.undo()
-    assert decisions(look([notes], workspace=place.root)) == decisions(report)
+    assert decisions(look([notes], workspace=workspace.root)) == decisions(report)
 
 
 def test_the_author_is_asked_while_nothing_is_locked(notes: Path, tmp_path: Path) -> None:
-    place = Workspace(tmp_path / "w")
-    asked: list[str] = []
+    workspace = Workspace(tmp_path / "w")
+    questions: list[str] = []
 
     def ask(question: PostQuestion) -> str:
-        asked.append(question.id)
-        with closing(sqlite3.connect(place.archive, timeout=0)) as database:
+        questions.append(question.id)
+        with closing(sqlite3.connect(workspace.archive, timeout=0)) as database:
             database.execute("BEGIN IMMEDIATE")  # as the server does to note a decision
             (count,) = database.execute("SELECT count(*) FROM selection").fetchone()
             assert count == 5  # the archive is complete meanwhile
-        assert place.report_page.exists()
-        place.choices.write_text(MINE.format("lathe"), encoding="utf-8")
+        assert workspace.report_page.exists()
+        workspace.choices.write_text(MINE.format("lathe"), encoding="utf-8")
         return "keep"
 
-    report = look([notes], workspace=place.root, ask=ask)
-    assert asked == ["notes:barn.md"]
+    report = look([notes], workspace=workspace.root, ask=ask)
+    assert questions == ["notes:barn.md"]
     assert (decisions(report)["barn"], decisions(report)["lathe"]) == ("keep", "leave out")
-    written = place.choices.read_text(encoding="utf-8")
-    assert "notes:lathe.md" in written and "notes:barn.md" in written
-    assert look([notes], workspace=place.root, ask=refuse).posts == report.posts
+    choices = workspace.choices.read_text(encoding="utf-8")
+    assert "notes:lathe.md" in choices and "notes:barn.md" in choices
+    assert look([notes], workspace=workspace.root, ask=refuse).posts == report.posts
 
 
 def refuse(_: PostQuestion) -> str:
@@ -92,9 +92,9 @@ def test_who_stops_at_the_question_has_a_complete_archive(notes: Path, tmp_path:
     assert answers == ["notes:barn.md"]  # asked again
 
 
-def answering(asked: list[str]) -> Callable[[PostQuestion], str]:
+def answering(questions: list[str]) -> Callable[[PostQuestion], str]:
     def ask(question: PostQuestion) -> str:
-        asked.append(question.id)
+        questions.append(question.id)
         return question.default
 
     return ask

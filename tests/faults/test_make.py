@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def test_killed_at_any_moment_the_same_order_goes_on(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(TESTS / "making_kills.py"), str(tmp_path)],
         env={
             **os.environ,
@@ -30,9 +30,9 @@ def test_killed_at_any_moment_the_same_order_goes_on(tmp_path: Path) -> None:
         timeout=400,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found["statuses"]) > 10
-    assert set(found["statuses"].values()) == {-signal.SIGKILL}, found["statuses"]
-    assert found["end"] == found["calm"]
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert len(result["statuses"]) > 10
+    assert set(result["statuses"].values()) == {-signal.SIGKILL}, result["statuses"]
+    assert result["end"] == result["calm"]
     assert not list(tmp_path.rglob("*.unfinished"))

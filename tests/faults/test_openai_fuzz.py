@@ -74,19 +74,19 @@ requests = st.fixed_dictionaries(
         if name not in OFTEN
     },
 )
-odd = st.dictionaries(st.sampled_from([*FIELDS, "tools", "user", "new"]), values, max_size=4)
+odd_fields = st.dictionaries(st.sampled_from([*FIELDS, "tools", "user", "new"]), values, max_size=4)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return openai_server.workspace(tmp_path_factory.mktemp("fuzz"))
 
 
 @pytest.fixture(scope="module")
-def state(place: Workspace) -> Iterator[AppState]:
+def state(workspace: Workspace) -> Iterator[AppState]:
     """One for many requests: opening it takes longer than most of them."""
     with asyncio.Runner() as runner:
-        home = openai_server.running_client(place)
+        home = openai_server.running_client(workspace)
         client = runner.run(home.__aenter__())
         try:
             yield runner, client
@@ -135,14 +135,14 @@ def any_bytes(state: AppState, data: bytes, path: str) -> None:
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A request that is one, with some bytes of it changed, taken out or put in."""
-    whole = json.dumps(draw(requests)).encode()
-    cut = draw(st.integers(0, len(whole)))
+    data = json.dumps(draw(requests)).encode()
+    cut = draw(st.integers(0, len(data)))
     put = draw(st.binary(max_size=4) | st.sampled_from([b"{", b"]", b'"', b",", b"NaN", b"1e999"]))
-    return whole[:cut] + put + whole[cut + draw(st.integers(0, 3)) :]
+    return data[:cut] + put + data[cut + draw(st.integers(0, 3)) :]
 
 
 @fuzzed(40)
-@given(body=requests | odd, path=st.sampled_from(PATHS))
+@given(body=requests | odd_fields, path=st.sampled_from(PATHS))
 def test_any_request_is_answered_or_refused_in_form(
     state: AppState, body: dict[str, Any], path: str
 ) -> None:
@@ -157,7 +157,7 @@ def test_any_bytes_are_answered_or_refused_in_form(state: AppState, data: bytes,
 
 @pytest.mark.fuzz
 @fuzzed(2000)
-@given(body=requests | odd, path=st.sampled_from(PATHS))
+@given(body=requests | odd_fields, path=st.sampled_from(PATHS))
 def test_any_request_for_longer(state: AppState, body: dict[str, Any], path: str) -> None:
     any_request(state, body, path)
 
@@ -186,8 +186,8 @@ def test_any_path_is_refused_in_form(state: AppState, rest: str) -> None:
 async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]:
     """Ask, and go away when so many messages have come; what came."""
     sent: list[bytes] = []
-    gone = asyncio.Event()
-    given = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+    disconnected = asyncio.Event()
+    messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -200,25 +200,25 @@ async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]
     }
 
     async def receive() -> dict[str, Any]:
-        if given:
-            return given.pop()
-        await gone.wait()
+        if messages:
+            return messages.pop()
+        await disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:  # noqa: ANN401
         sent.append(message.get("body", b""))
         if len(sent) > after:
-            gone.set()
+            disconnected.set()
 
     if not after:
-        asyncio.get_running_loop().call_later(0.01, gone.set)
-    (route,) = [one for one in routes(client.state) if getattr(one, "path", "") == WRITE]
+        asyncio.get_running_loop().call_later(0.01, disconnected.set)
+    (route,) = [route for route in routes(client.state) if getattr(route, "path", "") == WRITE]
     await asyncio.wait_for(route.handle(scope, receive, send), 20)
     return sent
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_goes_away_leaves_no_row_taken(place: Workspace, stream: bool) -> None:
+def test_who_goes_away_leaves_no_row_taken(workspace: Workspace, stream: bool) -> None:
     body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": stream, "n": 2}
     # It would write for hours.
     body["logit_bias"] = {"256": -100, "257": -100}
@@ -232,10 +232,10 @@ def test_who_goes_away_leaves_no_row_taken(place: Workspace, stream: bool) -> No
         answer = await client.asked(WRITE, prompt="x", max_tokens=3)
         assert answer["usage"]["prompt_tokens"] == 2
 
-    openai_server.calling(place, work, rows=2, queue=4)
+    openai_server.calling(workspace, work, rows=2, queue=4)
 
 
-def test_a_server_that_shuts_down_says_so_in_its_streams(place: Workspace) -> None:
+def test_a_server_that_shuts_down_says_so_in_its_streams(workspace: Workspace) -> None:
     body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": True}
     body["logit_bias"] = {"256": -100, "257": -100}
 
@@ -247,24 +247,24 @@ def test_a_server_that_shuts_down_says_so_in_its_streams(place: Workspace) -> No
         await client.state.close()
         return (await asyncio.wait_for(asking, 20)).text
 
-    *chunks, last = events_of(openai_server.calling(place, work), ended=False)
+    *chunks, last = events_of(openai_server.calling(workspace, work), ended=False)
     assert all("choices" in chunk for chunk in chunks)
     assert last["error"]["type"] == "server_error"
 
 
-def test_many_at_once_get_each_their_own(place: Workspace) -> None:
+def test_many_at_once_get_each_their_own(workspace: Workspace) -> None:
     """The texts of one are those it gets alone, whatever is written beside it."""
 
     async def work(client: Client) -> None:
-        async def one(seed: int) -> str:
-            how = {"prompt": f"{seed} ", "max_tokens": 12, "seed": seed}
+        async def request(seed: int) -> str:
+            settings = {"prompt": f"{seed} ", "max_tokens": 12, "seed": seed}
             if seed % 2:
-                chunks = await client.streamed(WRITE, **how)
+                chunks = await client.streamed(WRITE, **settings)
                 return "".join(chunk["choices"][0]["text"] for chunk in chunks)
-            return str((await client.asked(WRITE, **how))["choices"][0]["text"])
+            return str((await client.asked(WRITE, **settings))["choices"][0]["text"])
 
-        together = await asyncio.gather(*map(one, range(24)))
-        alone = [await one(seed) for seed in range(24)]
+        together = await asyncio.gather(*map(request, range(24)))
+        alone = [await request(seed) for seed in range(24)]
         assert together == alone
 
-    openai_server.calling(place, work, rows=4)
+    openai_server.calling(workspace, work, rows=4)

@@ -54,11 +54,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def kept() -> CopyGuard:
+def guard() -> CopyGuard:
     return copy_guard.build([np.arange(250)], ByteTokenizer(), longest=4)
 
 
-def request(draw_uniform: Random, kept: CopyGuard) -> GenerationRequest:
+def request(draw_uniform: Random, guard: CopyGuard) -> GenerationRequest:
     """Short and long, alike and unlike, beyond the context, with all that can be asked for."""
     prompt = [draw_uniform.randrange(3)] * draw_uniform.randint(1, 12)
     if draw_uniform.random() < 0.5:
@@ -78,39 +78,39 @@ def request(draw_uniform: Random, kept: CopyGuard) -> GenerationRequest:
         seed=draw_uniform.randrange(1 << 31),
         stop_ids=frozenset(draw_uniform.sample(range(261), draw_uniform.choice([0, 1, 5]))),
         logprobs=draw_uniform.choice([0, 0, 3]),
-        guard=draw_uniform.choice([None, kept]),
+        guard=draw_uniform.choice([None, guard]),
     )
 
 
-def serve(engine: Engine, kept: CopyGuard, requests: int, seed: int) -> None:
+def serve(engine: Engine, guard: CopyGuard, requests: int, seed: int) -> None:
     """One day at the desk: so many requests come, some leave; those checked are as if alone."""
     draw_uniform = Random(seed)
     scheduler = BatchScheduler(engine, rows=ROWS, length=CONTEXT)
-    written: dict[RequestHandle, list[int]] = {}
-    left: set[RequestHandle] = set()
+    outputs: dict[RequestHandle, list[int]] = {}
+    cancelled: set[RequestHandle] = set()
     checked: list[RequestHandle] = []
     coming = requests
     while coming or scheduler.busy:
-        while coming and len(written) < ROWS + WAITING:
-            ticket = scheduler.submit(request(draw_uniform, kept))
-            written[ticket] = []
+        while coming and len(outputs) < ROWS + WAITING:
+            ticket = scheduler.submit(request(draw_uniform, guard))
+            outputs[ticket] = []
             if coming % CHECKED == 0:
                 checked.append(ticket)
             coming -= 1
         for ticket, drawn, finished in scheduler.step():
-            assert ticket not in left
-            written[ticket] += [one.id for one in drawn]
+            assert ticket not in cancelled
+            outputs[ticket] += [token.id for token in drawn]
             if not finished:
                 if ticket not in checked and draw_uniform.random() < 0.003:
                     scheduler.cancel(ticket)
-                    del written[ticket]
-                    left.add(ticket)
+                    del outputs[ticket]
+                    cancelled.add(ticket)
                 continue
             assert finished in ("stop", "length")
-            ids = written.pop(ticket)
+            ids = outputs.pop(ticket)
             if ticket in checked:
-                assert ids == [one.id for one in generate(engine, ticket.request)]
-    assert not written
+                assert ids == [token.id for token in generate(engine, ticket.request)]
+    assert not outputs
     scheduler.close()
 
 
@@ -120,24 +120,24 @@ def resident_kb() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def soak(engine: Engine, kept: CopyGuard, requests: int, warm: int) -> None:
+def soak(engine: Engine, guard: CopyGuard, requests: int, warm: int) -> None:
     days = requests // A_DAY
     for day in range(warm):
-        serve(engine, kept, A_DAY, day)
+        serve(engine, guard, A_DAY, day)
     before = resident_kb()
     for day in range(warm, days):
-        serve(engine, kept, A_DAY, day)
+        serve(engine, guard, A_DAY, day)
     grown = resident_kb() - before
     assert grown < FLAT_KB, f"{grown} kB more after {(days - warm) * A_DAY} requests"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_thousand_requests_leave_nothing_behind(engine: Engine, kept: CopyGuard) -> None:
-    soak(engine, kept, 1_000, warm=2)
+def test_a_thousand_requests_leave_nothing_behind(engine: Engine, guard: CopyGuard) -> None:
+    soak(engine, guard, 1_000, warm=2)
 
 
 @pytest.mark.fuzz
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_twenty_thousand_requests_leave_nothing_behind(engine: Engine, kept: CopyGuard) -> None:
-    soak(engine, kept, 20_000, warm=8)
+def test_twenty_thousand_requests_leave_nothing_behind(engine: Engine, guard: CopyGuard) -> None:
+    soak(engine, guard, 20_000, warm=8)

@@ -17,51 +17,51 @@ if sys.platform == "win32":
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def told(folder: Path, *what: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "training_kills.py"), str(folder), *what],
+def run_helper(folder: Path, *arguments: str) -> dict[str, Any]:
+    process = subprocess.run(
+        [sys.executable, str(TESTS / "training_kills.py"), str(folder), *arguments],
         env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return answer
 
 
 def test_twenty_kills_at_random(tmp_path: Path) -> None:
-    found = told(tmp_path, "SIGKILL", "20")
-    assert found["statuses"] == [-signal.SIGKILL] * 20
-    assert found["resumed"] > 10
-    assert set(found["ends"]) == {found["calm"]}
-    assert found["left"] == []
+    result = run_helper(tmp_path, "SIGKILL", "20")
+    assert result["statuses"] == [-signal.SIGKILL] * 20
+    assert result["resumed"] > 10
+    assert set(result["ends"]) == {result["calm"]}
+    assert result["left"] == []
 
 
 @pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_kills_of_what_the_library_computes(precision: str, tmp_path: Path) -> None:
     """Whole blocks in C++, and Muon's steps; on other machines PyTorch's in bfloat16."""
-    found = told(tmp_path, "SIGKILL", "4", precision)
-    assert found["statuses"] == [-signal.SIGKILL] * 4
-    assert found["resumed"] > 1
-    assert set(found["ends"]) == {found["calm"]}
-    assert found["left"] == []
+    result = run_helper(tmp_path, "SIGKILL", "4", precision)
+    assert result["statuses"] == [-signal.SIGKILL] * 4
+    assert result["resumed"] > 1
+    assert set(result["ends"]) == {result["calm"]}
+    assert result["left"] == []
 
 
 def test_five_kills_while_a_checkpoint_is_written(tmp_path: Path) -> None:
-    found = told(tmp_path, "writing")
-    assert found["statuses"] == [-signal.SIGKILL] * 5
+    result = run_helper(tmp_path, "writing")
+    assert result["statuses"] == [-signal.SIGKILL] * 5
     # Checkpoints after 0, 1, 2 and, where it was in its place, 3 steps.
-    assert found["steps"] == [[1, 2], [1, 2], [1, 2], [1, 2, 3], [1, 2]]
-    assert found["ends"] == [found["calm"]] * 5
-    assert found["left"] == []
+    assert result["steps"] == [[1, 2], [1, 2], [1, 2], [1, 2, 3], [1, 2]]
+    assert result["ends"] == [result["calm"]] * 5
+    assert result["left"] == []
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_asked_to_stop_it_saves_and_goes_on_later(name: str, tmp_path: Path) -> None:
-    found = told(tmp_path, name, "2")
+    result = run_helper(tmp_path, name, "2")
     # 7: `TrainingInterrupted`. Before the loop begins, a signal ends it as any program.
-    assert set(found["statuses"]) <= {7, -signal.SIGTERM, 1}
-    assert 7 in found["statuses"]
-    assert set(found["ends"]) == {found["calm"]}
+    assert set(result["statuses"]) <= {7, -signal.SIGTERM, 1}
+    assert 7 in result["statuses"]
+    assert set(result["ends"]) == {result["calm"]}

@@ -31,13 +31,13 @@ MUTATIONS = 12
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Path:
     return tmp_path / "here" / "mine.ownwords"
 
 
 @pytest.fixture
-def api(place: Path) -> TestClient:
-    state = AppState(Workspace(place), ServeSettings(key="", upload_bytes=32 << 20))
+def api(workspace: Path) -> TestClient:
+    state = AppState(Workspace(workspace), ServeSettings(key="", upload_bytes=32 << 20))
     return TestClient(create_app(state), base_url="http://127.0.0.1:8377")
 
 
@@ -65,47 +65,47 @@ def file_of(name: str, folder: Path) -> Path:
     return Path(shutil.make_archive(str(folder / "packed"), "zip", path))
 
 
-def left_over(place: Path) -> list[Path]:
-    return [path for path in (place / "uploads").rglob("*") if path.is_file()]
+def left_over(workspace: Path) -> list[Path]:
+    return [path for path in (workspace / "uploads").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
 def test_every_kind_of_export_is_read_as_it_is_dropped(
-    name: str, api: TestClient, place: Path, tmp_path: Path
+    name: str, api: TestClient, workspace: Path, tmp_path: Path
 ) -> None:
     path = file_of(name, tmp_path / "mine")
     status, source = drop(api, path.name, path.read_bytes())
     assert status == 201, source
     assert source["how"] == "upload"
-    assert Path(source["path"]).is_relative_to(place)
+    assert Path(source["path"]).is_relative_to(workspace)
     assert source["problem"] == ""
     listed = api.get("/api/sources").json()["sources"]
-    assert [each["id"] for each in listed] == [source["id"]]
-    assert look([Path(source["path"])], workspace=place).posts
+    assert [item["id"] for item in listed] == [source["id"]]
+    assert look([Path(source["path"])], workspace=workspace).posts
     headers = {"X-Ownwords": "1", "Content-Type": "application/json"}
     assert api.delete(f"/api/sources/{source['id']}", headers=headers).status_code == 204
-    assert not left_over(place)
+    assert not left_over(workspace)
     assert path.exists()
 
 
 @pytest.mark.usefixtures("_here")
 @pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
 def test_a_damaged_file_is_taken_in_or_refused_with_a_sentence(
-    name: str, api: TestClient, place: Path, tmp_path: Path
+    name: str, api: TestClient, workspace: Path, tmp_path: Path
 ) -> None:
     path = file_of(name, tmp_path / "mine")
-    whole = path.read_bytes()
+    original = path.read_bytes()
     for n in range(MUTATIONS):
-        data = damage.of_bytes(whole, random.Random(f"{name} {n}"))
+        data = damage.of_bytes(original, random.Random(f"{name} {n}"))
         status, answer = drop(api, path.name, data)
         assert status in (201, 400), answer
         if status == 201:
-            shutil.rmtree(place / "uploads")
-            (place / "sources.json").unlink()
+            shutil.rmtree(workspace / "uploads")
+            (workspace / "sources.json").unlink()
         else:
             assert "\n" not in answer["error"]["message"]
-            assert not left_over(place)
-    outside = [each for each in place.parent.rglob("*") if not each.is_relative_to(place)]
+            assert not left_over(workspace)
+    outside = [path for path in workspace.parent.rglob("*") if not path.is_relative_to(workspace)]
     assert outside == []
 
 
@@ -127,7 +127,7 @@ def tarred(name: str, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("a.zip", zipped(**{"../../out.md": b"# x"}), "points outside"),
         ("a.zip", zipped(**{"/etc/out.md": b"# x"}), "points outside"),
@@ -141,18 +141,18 @@ def tarred(name: str, content: bytes) -> bytes:
     ],
 )
 def test_what_must_not_be_read_is_refused_and_leaves_nothing(
-    name: str, data: bytes, said: str, api: TestClient, place: Path
+    name: str, data: bytes, message: str, api: TestClient, workspace: Path
 ) -> None:
     status, answer = drop(api, name, data)
     assert status in (400, 413)
-    assert said in answer["error"]["message"]
-    assert str(place) not in answer["error"]["message"]
-    assert not left_over(place)
-    assert not list(place.parent.rglob("out.md"))
+    assert message in answer["error"]["message"]
+    assert str(workspace) not in answer["error"]["message"]
+    assert not left_over(workspace)
+    assert not list(workspace.parent.rglob("out.md"))
 
 
 def test_what_unpacks_to_too_much_is_refused(
-    api: TestClient, place: Path, monkeypatch: pytest.MonkeyPatch
+    api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "inspect_upload", inspect_source.inspect_path)
     monkeypatch.setattr(inspect_source, "_MAX_UNPACKED_BYTES", 1000)
@@ -161,25 +161,25 @@ def test_what_unpacks_to_too_much_is_refused(
     monkeypatch.setattr(untrusted_files, "MAX_MEMBERS", 1)
     status, answer = drop(api, "a.zip", zipped(**{"a.md": b"# A", "b.md": b"# B"}))
     assert status == 400
-    assert not left_over(place)
+    assert not left_over(workspace)
 
 
 @pytest.mark.parametrize(
     "name", ["../../x.md", "..", "/etc/x.md", "", "a\0b.md", ".lock", "x" * 300]
 )
 @pytest.mark.usefixtures("_here")
-def test_no_name_leads_out_of_the_workspace(name: str, api: TestClient, place: Path) -> None:
+def test_no_name_leads_out_of_the_workspace(name: str, api: TestClient, workspace: Path) -> None:
     status, source = drop(api, name, b"# A post\n\nWith some words in it.\n")
     if status == 201:
         path = Path(source["path"])
-        assert path.is_relative_to(place / "uploads")
+        assert path.is_relative_to(workspace / "uploads")
         assert path.exists()
     else:
-        assert not left_over(place)
+        assert not left_over(workspace)
 
 
 def test_a_file_that_ends_the_process_is_refused(
-    api: TestClient, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As one that fills the memory does: the server goes on."""
     program = tmp_path / "falls"
@@ -188,10 +188,10 @@ def test_a_file_that_ends_the_process_is_refused(
     monkeypatch.setattr("sys.executable", str(program))
     status, answer = drop(api, "a.md", b"# A")
     assert (status, "too much memory or time" in answer["error"]["message"]) == (400, True)
-    assert not left_over(place)
+    assert not left_over(workspace)
 
 
-def test_a_page_of_another_site_can_send_nothing(api: TestClient, place: Path) -> None:
+def test_a_page_of_another_site_can_send_nothing(api: TestClient, workspace: Path) -> None:
     url = "/api/uploads?name=a.md"
     for headers in (
         {"Content-Type": "application/octet-stream"},
@@ -201,21 +201,23 @@ def test_a_page_of_another_site_can_send_nothing(api: TestClient, place: Path) -
         {**HEADERS, "Host": "evil.example"},
     ):
         assert api.post(url, content=b"# A", headers=headers).status_code in (403, 415, 421)
-    assert not place.exists()
+    assert not workspace.exists()
 
 
-def test_an_upload_that_is_broken_off_leaves_nothing(api: TestClient, place: Path) -> None:
+def test_an_upload_that_is_broken_off_leaves_nothing(api: TestClient, workspace: Path) -> None:
     def parts() -> Iterator[bytes]:
         yield b"# A"
         raise OSError("the wire was cut")
 
     answer = api.post("/api/uploads?name=a.md", content=parts(), headers=HEADERS)
     assert answer.status_code == 500
-    assert not left_over(place)
+    assert not left_over(workspace)
 
 
-def test_one_killed_in_the_middle_is_forgotten_a_day_later(api: TestClient, place: Path) -> None:
-    half = place / "uploads" / "abcd" / "posts" / "half.zip"
+def test_one_killed_in_the_middle_is_forgotten_a_day_later(
+    api: TestClient, workspace: Path
+) -> None:
+    half = workspace / "uploads" / "abcd" / "posts" / "half.zip"
     status, source = drop(api, "a.md", b"# A\n\nWords of mine.\n")
     assert status == 201
     half.parent.mkdir(parents=True)
@@ -229,24 +231,24 @@ def test_one_killed_in_the_middle_is_forgotten_a_day_later(api: TestClient, plac
     assert Path(source["path"]).exists()
 
 
-def test_a_path_is_taken_only_from_this_machine(place: Path, tmp_path: Path) -> None:
+def test_a_path_is_taken_only_from_this_machine(workspace: Path, tmp_path: Path) -> None:
     blog = tmp_path / "blog"
     blog.mkdir()
     (blog / "a.md").write_text("# A\n\nWords.\n")
     headers = {"X-Ownwords": "1"}
     for host, status in (("127.0.0.1", 201), ("0.0.0.0", 403)):
         settings = ServeSettings(key="k" * 16, host=host)
-        app = create_app(AppState(Workspace(place), settings))
+        app = create_app(AppState(Workspace(workspace), settings))
         client = TestClient(app, base_url="http://127.0.0.1:8377", headers=headers)
         client.headers["Authorization"] = "Bearer " + "k" * 16
         answer = client.post("/api/sources", json={"path": str(blog)})
         assert answer.status_code == status, answer.text
     for path in ("a.md", "~nobody-here/x", str(tmp_path / "none"), "/\0", "/dev/null", ""):
-        assert client_at(place).post("/api/sources", json={"path": path}).status_code == 400
+        assert client_at(workspace).post("/api/sources", json={"path": path}).status_code == 400
 
 
-def client_at(place: Path) -> TestClient:
-    app = create_app(AppState(Workspace(place), ServeSettings(key="")))
+def client_at(workspace: Path) -> TestClient:
+    app = create_app(AppState(Workspace(workspace), ServeSettings(key="")))
     return TestClient(app, base_url="http://127.0.0.1:8377", headers={"X-Ownwords": "1"})
 
 

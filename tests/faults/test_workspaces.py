@@ -106,8 +106,8 @@ def test_a_decision_about_a_text_that_is_not_there_is_told(notes: Path, tmp_path
     looked(notes, tmp_path / "w")
     mine = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
     (tmp_path / "w" / "choices.toml").write_text(mine, encoding="utf-8")
-    (told, *_) = looked(notes, tmp_path / "w").notes
-    assert told == (
+    (message, *_) = looked(notes, tmp_path / "w").notes
+    assert message == (
         "choices.toml has decisions about 1 text that is not in the archive: notes:nine.md."
     )
     (notes / "nine.md").write_text("Nine is here now, as it happens.\n", encoding="utf-8")
