@@ -1,5 +1,6 @@
 """Prints an answer: its text and citations, or the passages."""
 
+from collections.abc import Sequence
 from datetime import date
 
 from rich.console import Console
@@ -60,16 +61,20 @@ class AskView(TerminalWriter):
             self.line(answer.why, QUIET if answer.answer else None)
         for citation in answer.citations:
             self._citation(citation)
-        if not answer.citations and answer.passages:
+        shows_passages = bool(answer.passages) and not answer.citations
+        if shows_passages:
+            self._notes(answer.notes)  # first, since they may say what the passages lack
             self._passages(answer)
         if answer.nearest:
             self._nearest(answer)
-        notes = [*answer.notes, *([advice] if advice else [])]
+        self._notes((*(() if shows_passages else answer.notes), *([advice] if advice else ())))
+        self.space()
+
+    def _notes(self, notes: Sequence[str]) -> None:
         if notes:
             self.space()
         for note in notes:
             self.line(note, QUIET)
-        self.space()
 
     def _new_flow(self) -> StreamingWordWrap:
         margin = self._margin
