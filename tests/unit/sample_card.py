@@ -32,10 +32,10 @@ EVIL = '<script>alert("x")</script>[red]x[/red]\x1b[31m\u202e'
 
 
 def estimate(value: float, spread: float | None = 0.01, of: int = 20) -> Estimate:
-    found = None
+    interval = None
     if spread is not None:
-        found = Interval(max(0.0, value - spread), value + spread, 0.95)
-    return Estimate(value, of, found)
+        interval = Interval(max(0.0, value - spread), value + spread, 0.95)
+    return Estimate(value, of, interval)
 
 
 def beside(ours: float, real: float, spread: float | None = 0.01) -> PairedEstimate:
@@ -43,8 +43,8 @@ def beside(ours: float, real: float, spread: float | None = 0.01) -> PairedEstim
     return PairedEstimate(estimate(ours, spread), estimate(real, spread), excess)
 
 
-def told(
-    ours: float, *, real: float = 0.92, others: float = 0.06, spread: float = 0.08
+def classification(
+    ours: float, *, real: float = 0.92, false_positives: float = 0.06, spread: float = 0.08
 ) -> AuthorClassification:
     return AuthorClassification(
         held_out_auc=estimate(0.97),
@@ -52,7 +52,7 @@ def told(
         real_auc=estimate(0.6),
         held_out_taken=estimate(real, spread),
         samples_taken=estimate(ours, spread),
-        others_taken=estimate(others, spread),
+        others_taken=estimate(false_positives, spread),
     )
 
 
@@ -77,8 +77,8 @@ def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
             nearer_than_held_out=0.02,
             nearer_than_samples=0.05,
         ),
-        letters=told(ours, spread=spread),
-        masked=told(ours - 0.1, spread=spread),
+        letters=classification(ours, spread=spread),
+        masked=classification(ours - 0.1, spread=spread),
     )
 
 
@@ -108,7 +108,7 @@ def fluency(
 
 
 def row(name: str, kind: str, bits: float, gain: float | None = None, **more: object) -> BitsRow:
-    found = BitsRow(
+    bits_row = BitsRow(
         name=name,
         how="counted from letters",
         kind=kind,  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def row(name: str, kind: str, bits: float, gain: float | None = None, **more: ob
         gain_high=None if gain is None else gain + 0.02,
         is_ours=gain is None,
     )
-    return replace(found, **more)  # type: ignore[arg-type]
+    return replace(bits_row, **more)  # type: ignore[arg-type]
 
 
 def bits() -> tuple[BitsRow, ...]:
@@ -300,7 +300,8 @@ def one_post() -> Scorecard:
     """Judged on a single post: no interval anywhere."""
     card = unjudged()
     alone = tuple(
-        replace(one, low=None, high=None, gain_low=None, gain_high=None) for one in card.bits
+        replace(bits_row, low=None, high=None, gain_low=None, gain_high=None)
+        for bits_row in card.bits
     )
     return with_conclusions(replace(card, bits=alone, about=replace(card.about, judged_posts=1)))
 

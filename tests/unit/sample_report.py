@@ -44,7 +44,7 @@ def sample() -> Report:
     """46 posts of a workshop blog; one of them, somebody else's novel, holds 54% of the words."""
     posts = _posts()
     words = sum(post.words for post in posts)
-    kept = [post for post in posts if post.decision != "leave out"]
+    included = [post for post in posts if post.decision != "leave out"]
     by_year: dict[int, list[PostSummary]] = {}
     for post in posts:
         by_year.setdefault(int(post.day[:4] or 0), []).append(post)
@@ -70,7 +70,7 @@ def sample() -> Report:
             pages=2,
             words=words,
             own_words=own,
-            training_words=sum(post.training_words for post in kept),
+            training_words=sum(post.training_words for post in included),
             training_bytes=187_432,
             average_words=own / 46,
             median_words=537,
@@ -92,8 +92,8 @@ def sample() -> Report:
         },
         effective_posts=3.4,
         years=[
-            YearCount(year, len(found), sum(post.own_words for post in found))
-            for year, found in sorted(by_year.items())
+            YearCount(year, len(posts_of_year), sum(post.own_words for post in posts_of_year))
+            for year, posts_of_year in sorted(by_year.items())
         ],
         posts=posts,
         duplicates=_duplicates(),
@@ -201,7 +201,7 @@ def _posts() -> list[PostSummary]:
     """Lengths fall off as they do in real blogs; the dates jump about, 2019 stays silent."""
     lengths = [int(96 + 2_400 / (1 + 0.16 * i)) for i in range(45)]
     own = [1_014 if i == 6 else 80 for i in range(1, 46)]
-    own = [length - others for length, others in zip(lengths, own, strict=True)]
+    own = [length - own_words for length, own_words in zip(lengths, own, strict=True)]
     novel = int(sum(own) * 54 / 46)
     total = novel + sum(own)
     posts = [

@@ -55,23 +55,23 @@ def test_words_left_out_and_a_few_long_posts_are_mentioned() -> None:
 def test_what_was_not_measured_is_said_to_be_so() -> None:
     for words in (5_000, 500_000):
         assert any(
-            f"{_number(measured_base().training_words)} words of English" in one
-            for one in advice(words).sentences
+            f"{_number(measured_base().training_words)} words of English" in sentence
+            for sentence in advice(words).sentences
         )
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**5), st.floats(1, 10**5))
 def test_it_reads_well_at_any_size(words: int, posts: int, effective: float) -> None:
-    made = advise(words, words, words * 6, posts, min(effective, posts))
-    texts = [made.headline, *made.sentences, *itertools.chain(*made.rows)]
-    assert made.sentences
+    advice_given = advise(words, words, words * 6, posts, min(effective, posts))
+    texts = [advice_given.headline, *advice_given.sentences, *itertools.chain(*advice_given.rows)]
+    assert advice_given.sentences
     for text in texts:
         assert text == text.strip()
         assert text[-1] in ".?"
         assert "  " not in text
         assert "nan" not in text.lower().split()
         assert "inf" not in text.split()
-    assert len(made.sentences) <= 6
+    assert len(advice_given.sentences) <= 6
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_numbers_are_rounded_for_people(n: float, text: str) -> None:
 
 def test_where_nothing_is_held_out_no_tenth_is_promised() -> None:
     question = "How much is held out, and how much does that tell?"
-    few, enough = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
-    assert few.startswith("Nothing:")
+    too_few, enough = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
+    assert too_few.startswith("Nothing:")
     assert enough.startswith("A tenth of the words.")
 
 
@@ -106,6 +106,6 @@ def test_the_amount_is_grammatical_at_any_number() -> None:
     )
     assert "999.6 kB" not in advise(9, 9, 999_600, 2, 2.0).sentences[0]
     assert "e+" not in advise(9, 9, 999_600, 2, 2.0).sentences[0]
-    said = " ".join(sentence for n in range(2_000, 20_000, 250) for sentence in advice(n).sentences)
-    assert "an eighth of that" in said
-    assert "a eighth" not in said
+    text = " ".join(sentence for n in range(2_000, 20_000, 250) for sentence in advice(n).sentences)
+    assert "an eighth of that" in text
+    assert "a eighth" not in text

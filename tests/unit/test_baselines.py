@@ -76,9 +76,9 @@ def test_ppm_sums_to_one_wherever_it_stands() -> None:
     ppm.learn(sentences(1, 40))
     ppm.learn([bytes(range(256))])  # a context that has seen every symbol there is
     for context in ("", "t", "th", "the", " mi", "xyz", E, E + "th", "\x00\x01", "\xff", "e s"):
-        total = math.fsum(ppm.probability(context + one, len(context)) for one in ALL)
+        total = math.fsum(ppm.probability(context + symbol, len(context)) for symbol in ALL)
         assert total == pytest.approx(1, abs=1e-12), context
-        assert min(ppm.probability(context + one, len(context)) for one in ALL) > 0
+        assert min(ppm.probability(context + symbol, len(context)) for symbol in ALL) > 0
 
 
 def test_a_ppm_that_knows_nothing_knows_the_number_of_symbols() -> None:
@@ -88,7 +88,7 @@ def test_a_ppm_that_knows_nothing_knows_the_number_of_symbols() -> None:
 def test_scoring_leaves_the_counts_as_they_were() -> None:
     ppm = PPM()
     ppm.learn(sentences(1, 30))
-    before = {context: dict(seen) for context, seen in ppm._contexts.items()}
+    before = {context: dict(counts) for context, counts in ppm._contexts.items()}
     new = b"quite another thing, quite another thing, quite another thing"
     first = ppm.nats(new)
     assert ppm._contexts == before
@@ -103,8 +103,8 @@ def test_kneser_ney_by_hand() -> None:
     # Bigrams: Ea 2, Ec 1, ab 2, cb 1, bE 3. Lower: a after {E} 1, c after {E} 1, b after {a, c} 2,
     # E after {b} 1; of 5 types. Freed there: .5 + .5 + .75 + .5 = 2.25.
     def lower(symbol: str) -> float:
-        kept = {"a": 0.5, "c": 0.5, "b": 1.25, E: 0.5}.get(symbol, 0)
-        return (kept + 2.25 / SYMBOLS) / 5
+        discounted = {"a": 0.5, "c": 0.5, "b": 1.25, E: 0.5}.get(symbol, 0)
+        return (discounted + 2.25 / SYMBOLS) / 5
 
     def p(context: str, symbol: str) -> float:
         return model.probability(context + symbol, len(context))
@@ -121,9 +121,9 @@ def test_kneser_ney_sums_to_one_wherever_it_stands() -> None:
     for order in (1, 2, 5):
         model = KneserNey([*sentences(1, 200), b"", b"x"], order)
         for context in ("", "t", "the", " mil", "zzz", E, E + "th", f"{E}the mill", "\xff"):
-            total = math.fsum(model.probability(context + one, len(context)) for one in ALL)
+            total = math.fsum(model.probability(context + symbol, len(context)) for symbol in ALL)
             assert total == pytest.approx(1, abs=1e-12), (order, context)
-            assert min(model.probability(context + one, len(context)) for one in ALL) > 0
+            assert min(model.probability(context + symbol, len(context)) for symbol in ALL) > 0
 
 
 def test_discounts_are_those_of_the_paper_where_they_can_be_estimated() -> None:
@@ -135,22 +135,22 @@ def test_discounts_are_those_of_the_paper_where_they_can_be_estimated() -> None:
     )
     assert _discounts([100, 40, 0, 12]) == (0.5, 0.75, 1.0)
     for times in ([1, 100, 1, 100], [100, 1, 100, 1], [5, 5, 5, 500]):
-        assert all(0 < found < n for n, found in enumerate(_discounts(times), 1)), times
+        assert all(0 < discount < n for n, discount in enumerate(_discounts(times), 1)), times
 
 
 def test_a_longer_memory_helps_and_every_baseline_knows_its_training_text() -> None:
     training = [text.decode() for text in sentences(1, 150)]
     new = [text.decode() for text in sentences(2, 6)]
     foreign = ["0123456789 #### 0246813579 ;;;; {}{}{}"] * 2
-    known, unknown = baselines(training, new), baselines(training, foreign)
-    assert [one.name for one in known] == ["xz", "PPM", "Kneser-Ney"]
-    for one, other in zip(known, unknown, strict=True):
-        assert one.score.bits_per_byte < 0.6 * other.score.bits_per_byte, one.name
-        assert one.score.bytes == sum(len(text.encode()) for text in new)
-    by_name = {one.name: one.score.bits_per_byte for one in known}
+    same_kind, unknown = baselines(training, new), baselines(training, foreign)
+    assert [baseline.name for baseline in same_kind] == ["xz", "PPM", "Kneser-Ney"]
+    for same, foreign_baseline in zip(same_kind, unknown, strict=True):
+        assert same.score.bits_per_byte < 0.6 * foreign_baseline.score.bits_per_byte, same.name
+        assert same.score.bytes == sum(len(text.encode()) for text in new)
+    by_name = {baseline.name: baseline.score.bits_per_byte for baseline in same_kind}
     assert by_name["PPM"] < by_name["xz"]
     # Ten words, each as likely as any other, and spaces: no model can do better than that.
-    floor = sum((len(t.split()) - 1) * math.log2(10) for t in new) / known[0].score.bytes
+    floor = sum((len(t.split()) - 1) * math.log2(10) for t in new) / same_kind[0].score.bytes
     assert by_name["PPM"] > floor
     assert by_name["Kneser-Ney"] > floor
 

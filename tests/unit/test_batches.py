@@ -97,10 +97,10 @@ def test_any_step_can_be_had_at_once_and_ranks_share_it(
             world=world,
         )
 
-    one = fresh()
-    sequential = [one.batch(step) for step in range(9)]
+    loader = fresh()
+    sequential = [loader.batch(step) for step in range(9)]
     for step in (8, 3, 1000):
-        expected = sequential[step] if step < 9 else one.batch(step)
+        expected = sequential[step] if step < 9 else loader.batch(step)
         assert same(fresh().batch(step), expected)
         for world in (2, min(3, rows)):
             parts = [fresh(rank, world) for rank in range(world)]
@@ -111,7 +111,7 @@ def test_any_step_can_be_had_at_once_and_ranks_share_it(
             )
             assert {part.total(step) for part in parts} == {expected.tokens}
             assert sum(share.tokens for share in shares) == expected.tokens
-            assert {part.key for part in parts} == {one.key}
+            assert {part.key for part in parts} == {loader.key}
 
 
 def test_a_step_far_away_costs_no_more_than_the_first() -> None:
@@ -180,11 +180,11 @@ def test_batches_are_the_same_today_as_ever() -> None:
 
 
 def test_too_little_text_is_told_with_both_numbers() -> None:
-    with pytest.raises(CorpusError) as told:
+    with pytest.raises(CorpusError) as raised:
         batches_of(shards_of([5, 3]))
-    assert "8 tokens" in str(told.value)
-    assert "needs 9" in str(told.value)
-    assert "at most 7" in told.value.hint
+    assert "8 tokens" in str(raised.value)
+    assert "needs 9" in str(raised.value)
+    assert "at most 7" in raised.value.hint
     assert batches_of(shards_of([5, 4])).batch(7).ids_BT.shape == (4, 8)
     with pytest.raises(CorpusError, match="there are 0 tokens"):
         batches_of(shards_of([0, 0]))
@@ -212,8 +212,8 @@ def test_settings_that_cannot_be_are_refused() -> None:
 def test_parts_of_a_batch_add_up_to_it() -> None:
     batch = batches_of(shards_of([5, 9, 3, 20]), rows=5).batch(3)
     for counts in (batch.counts_B, ()):
-        known = replace(batch, counts_B=counts)
-        parts = [known.part(slice(begin, begin + 2)) for begin in range(0, 5, 2)]
+        counted = replace(batch, counts_B=counts)
+        parts = [counted.part(slice(begin, begin + 2)) for begin in range(0, 5, 2)]
         assert [len(part.ids_BT) for part in parts] == [2, 2, 1]
         assert [part.tokens for part in parts] == [
             int((part.targets_BT != IGNORED).sum()) for part in parts

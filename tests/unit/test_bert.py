@@ -24,23 +24,23 @@ IDS = [5, 9, 31, 7, 60, 8, 2]
 
 
 def erf(x: Array) -> Array:
-    found: Array = np.vectorize(math.erf)(x)
-    return found
+    values: Array = np.vectorize(math.erf)(x)
+    return values
 
 
 def norm(x: Array, weights: Weights, name: str, eps: float) -> Array:
     centred = x - x.mean(-1, keepdims=True)
     spread = np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
-    found: Array = centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
-    return found
+    values: Array = centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+    return values
 
 
 def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
     """Devlin et al. 2018, written down once more: one text, no padding, float64."""
 
     def linear(x: Array, name: str) -> Array:
-        found: Array = x @ weights[f"{name}.weight"].T.astype(float) + weights[f"{name}.bias"]
-        return found
+        product: Array = x @ weights[f"{name}.weight"].T.astype(float) + weights[f"{name}.bias"]
+        return product
 
     x: Array = weights["embedding.weight"][ids].astype(float)
     x = x + weights["positions.weight"][: len(ids)] + weights["token_types.weight"][0]
@@ -49,7 +49,7 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
     for layer in range(config.layers):
         name = f"blocks.{layer}"
         query, key, value = (
-            linear(x, f"{name}.attention.{one}") for one in ("query", "key", "value")
+            linear(x, f"{name}.attention.{projection}") for projection in ("query", "key", "value")
         )
         heads = []
         for head in range(config.heads):
@@ -58,8 +58,8 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
             chances = np.exp(scores - scores.max(-1, keepdims=True))
             chances /= chances.sum(-1, keepdims=True)
             heads.append(chances @ value[:, at])
-        seen = linear(np.concatenate(heads, -1), f"{name}.attention.output")
-        x = norm(x + seen, weights, f"{name}.attention_norm", config.norm_eps)
+        attended = linear(np.concatenate(heads, -1), f"{name}.attention.output")
+        x = norm(x + attended, weights, f"{name}.attention_norm", config.norm_eps)
         up = linear(x, f"{name}.mlp.up")
         if config.gelu_tanh:
             hidden = up / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
@@ -143,10 +143,10 @@ def test_files_with_other_names_and_heads_are_read_alike(tmp_path: Path) -> None
     extra = {"bert.pooler.dense.weight": np.ones((12, 12), np.float32)}
     stored = {theirs: weights[ours] for ours, theirs, _ in hf_names(CONFIG)}
     write_weights(path, {**stored, **extra, "cls.predictions.bias": np.ones(4, np.float32)})
-    _, other = load_weights(named)
-    assert plain.keys() == other.keys()
+    _, loaded = load_weights(named)
+    assert plain.keys() == loaded.keys()
     for name, array in plain.items():
-        assert np.array_equal(array, other[name]), name
+        assert np.array_equal(array, loaded[name]), name
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
@@ -174,7 +174,7 @@ def test_half_precision_files_become_float32(tmp_path: Path, dtype: str) -> None
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     weights = weights_of()
-    lacking = {name: each for name, each in weights.items() if "mlp.up.bias" not in name}
+    lacking = {name: tensor for name, tensor in weights.items() if "mlp.up.bias" not in name}
     with pytest.raises(ModelError, match=r"2 missing: .*intermediate\.dense\.bias"):
         load_weights(folder_in(tmp_path / "lacking", weights=lacking))
     with pytest.raises(
@@ -185,7 +185,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"model_type": "roberta"}, "model_type = 'roberta'"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu'"),
@@ -194,8 +194,10 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         ({"vocab_size": 0}, "vocab_size"),
     ],
 )
-def test_a_model_of_another_kind_is_refused_by_name(changed: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_model_of_another_kind_is_refused_by_name(
+    changed: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         BertConfig.from_hf({**CONFIG.to_hf(), **changed})
 
 

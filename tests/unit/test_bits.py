@@ -50,8 +50,8 @@ def one_by_one(model: CausalLM, ids: list[int], context: int, stride: int) -> fl
         else:
             end = min(context + math.ceil((target - context) / stride) * stride, len(ids) - 1)
             begin = end - context if stride < context else end - (end - 1) % context - 1
-        seen = torch.tensor([ids[begin:target]])
-        logits = model.logits(model(seen))[0, -1].double()
+        context_ids = torch.tensor([ids[begin:target]])
+        logits = model.logits(model(context_ids))[0, -1].double()
         total -= float(logits.log_softmax(-1)[ids[target]])
     return total
 
@@ -59,17 +59,17 @@ def one_by_one(model: CausalLM, ids: list[int], context: int, stride: int) -> fl
 @pytest.mark.parametrize(("context", "stride"), [(24, 12), (24, 24), (24, 5), (10, 3), (24, 1)])
 def test_the_score_is_that_of_a_loop_token_by_token(context: int, stride: int) -> None:
     model, tokenizer = of_bytes(), ByteTokenizer()
-    found = score(model, tokenizer, TEXTS, context=context, stride=stride)
+    result = score(model, tokenizer, TEXTS, context=context, stride=stride)
     start, end = tokenizer.start, tokenizer.end
     assert start is not None
     assert end is not None
-    for text, document in zip(TEXTS, found.documents, strict=True):
+    for text, document in zip(TEXTS, result.documents, strict=True):
         ids = [start, *tokenizer.encode(text), end]
         assert document.nats == pytest.approx(one_by_one(model, ids, context, stride), abs=1e-4)
         assert document.bytes == len(text.encode())
         assert document.tokens == len(text.encode()) + 1
-    assert found.nats == pytest.approx(math.fsum(one.nats for one in found.documents))
-    assert found.bits_per_byte == pytest.approx(found.nats / math.log(2) / found.bytes)
+    assert result.nats == pytest.approx(math.fsum(document.nats for document in result.documents))
+    assert result.bits_per_byte == pytest.approx(result.nats / math.log(2) / result.bytes)
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -81,11 +81,11 @@ def test_whatever_may_follow_sums_to_one(name: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
-    texts = [list(one) for one in product(range(9), repeat=3)]
+    texts = [list(triple) for triple in product(range(9), repeat=3)]
     rows = [np.array([4, *text]) for text in texts]
     nats = bits_per_byte.document_nats(model, rows, 64, 32)
     assert len(nats) == 9**3
-    assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
+    assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -98,7 +98,7 @@ def test_it_sums_to_one_across_windows_too(stride: int) -> None:
     rows = [np.array([0, *text]) for text in product(range(5), repeat=5)]
     nats = bits_per_byte.document_nats(model, rows, 2, stride)
     assert np.std(nats) > 0.1
-    assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
+    assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-5)
 
 
 def test_low_precision_sums_to_one() -> None:
@@ -106,7 +106,7 @@ def test_low_precision_sums_to_one() -> None:
     for model in (tiny("qwen3", torch.bfloat16), tiny("qwen3")):
         with torch.autocast("cpu", torch.bfloat16):
             nats = bits_per_byte.document_nats(model, rows, 64, 32)
-        assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-4)
+        assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-4)
 
 
 def test_each_target_once_and_with_what_was_promised_before_it() -> None:
@@ -136,10 +136,10 @@ def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> No
     config = GPT2Config(vocabulary=256, context=16, width=8, layers=1, heads=1)
     model = build(config)
     model.init_weights(1)
-    found = score(model, bare, ["x", "xy", ""])
-    assert found.documents[0].nats == pytest.approx(math.log(256))
-    assert [one.tokens for one in found.documents] == [1, 2, 0]
-    assert found.documents[2].nats == 0
+    result = score(model, bare, ["x", "xy", ""])
+    assert result.documents[0].nats == pytest.approx(math.log(256))
+    assert [document.tokens for document in result.documents] == [1, 2, 0]
+    assert result.documents[2].nats == 0
     only_end = ByteTokenizer(start=None)
     assert [ids.tolist() for ids in bits_per_byte.encode(only_end, ["", "a"])] == [
         [only_end.end, only_end.end],
@@ -173,9 +173,9 @@ def test_at_a_rate_of_zero_adapting_is_the_static_figure() -> None:
     model = of_bytes()
     adapted = score_adapting(model, ByteTokenizer(), TEXTS, 0.0, segment=12)
     still = score(model, ByteTokenizer(), TEXTS, stride=12)
-    for one, other in zip(adapted.documents, still.documents, strict=True):
+    for adapted_document, still_document in zip(adapted.documents, still.documents, strict=True):
         # The static windows' last one reaches back further: only there may they differ.
-        assert one.nats == pytest.approx(other.nats, rel=0.02)
+        assert adapted_document.nats == pytest.approx(still_document.nats, rel=0.02)
     within = score_adapting(model, ByteTokenizer(), TEXTS[:3], 0.0, segment=12)
     assert [d.nats for d in within.documents] == pytest.approx(
         [d.nats for d in still.documents[:3]], abs=1e-4
@@ -186,9 +186,11 @@ def test_adapting_learns_from_what_was_scored_and_from_nothing_else() -> None:
     model = of_bytes()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     text = "as it was in the beginning " * 4
-    adapted, again = score_adapting(model, ByteTokenizer(), [text, text], 0.3, segment=6).documents
+    adapted, repeated = score_adapting(
+        model, ByteTokenizer(), [text, text], 0.3, segment=6
+    ).documents
     assert adapted.nats < 0.9 * score(model, ByteTokenizer(), [text]).nats
-    assert again.nats == adapted.nats  # nothing is carried to the next text
+    assert repeated.nats == adapted.nats  # nothing is carried to the next text
     # What comes later changes nothing of what came before.
     parts = []
     for ids in bits_per_byte.encode(ByteTokenizer(), [text, text[:54] + "zq" * 27]):
@@ -209,24 +211,26 @@ def test_adapting_sums_to_one() -> None:
         windows = bits_per_byte._windows(0, 4, 1, 1)
         ids = np.array([0, *text])
         nats.append(math.fsum(bits_per_byte._adapting_nats(model, ids, windows, 4, 0.5)))
-    assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
+    assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-5)
 
 
 def test_the_interval_is_that_of_whole_documents() -> None:
     generator = np.random.default_rng(3)
     nats = generator.normal(1000, 50, 200)
-    many = Score(tuple(DocumentScore(str(i), n, 700, 300) for i, n in enumerate(nats.tolist())))
-    found = many.interval()
-    assert found is not None
+    score_of_many = Score(
+        tuple(DocumentScore(str(i), n, 700, 300) for i, n in enumerate(nats.tolist()))
+    )
+    interval = score_of_many.interval()
+    assert interval is not None
     # All of one size: the mean's own spread, from the textbook.
     spread = nats.std() / math.sqrt(200) / math.log(2) / 700
-    assert found.high - found.low == pytest.approx(2 * 1.96 * spread, rel=0.1)
-    assert found.low < many.bits_per_byte < found.high
-    assert found == many.interval()
-    assert Score(many.documents[:1]).interval() is None
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * spread, rel=0.1)
+    assert interval.low < score_of_many.bits_per_byte < interval.high
+    assert interval == score_of_many.interval()
+    assert Score(score_of_many.documents[:1]).interval() is None
     better = Score(tuple(DocumentScore("", n - 10, 700, 300) for n in nats.tolist()))
-    gain = better.advantage(many)
+    gain = better.advantage(score_of_many)
     assert gain is not None
     assert gain.low == pytest.approx(10 / math.log(2) / 700)
     with pytest.raises(ValueError, match="different documents"):
-        better.advantage(Score(many.documents[:3]))
+        better.advantage(Score(score_of_many.documents[:3]))

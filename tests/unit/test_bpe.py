@@ -82,7 +82,7 @@ def learned_by_counting(texts: list[str], merges: int) -> list[bytes]:
     words = Counter(word for text in texts for word in re.findall(r" ?[a-z]+", text))
     split = {word: [bytes([b]) for b in word.encode()] for word in words}
     ranks = {bytes([b]): b for b in range(256)}
-    found: list[bytes] = []
+    learned: list[bytes] = []
     for _ in range(merges):
         counts: Counter[tuple[bytes, bytes]] = Counter()
         for word, parts in split.items():
@@ -90,7 +90,7 @@ def learned_by_counting(texts: list[str], merges: int) -> list[bytes]:
                 counts[pair] += words[word]
         pair = min(counts, key=lambda p: (-counts[p], ranks[p[0]], ranks[p[1]]))
         ranks[pair[0] + pair[1]] = len(ranks)
-        found.append(pair[0] + pair[1])
+        learned.append(pair[0] + pair[1])
         for word, parts in split.items():
             joined, i = [], 0
             while i < len(parts):
@@ -101,7 +101,7 @@ def learned_by_counting(texts: list[str], merges: int) -> list[bytes]:
                     joined.append(parts[i])
                     i += 1
             split[word] = joined
-    return found
+    return learned
 
 
 def test_it_learns_what_the_textbook_says() -> None:
@@ -139,7 +139,7 @@ def test_texts_are_read_as_they_come() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "message"),
     [
         ({"vocabulary": 100}, "no room"),
         ({"vocabulary": 400, "special": ("<a>", "<a>"), "start": None, "end": None}, "distinct"),
@@ -147,8 +147,8 @@ def test_texts_are_read_as_they_come() -> None:
         ({"vocabulary": 400, "special": ("<a>",), "end": None}, "not special"),
     ],
 )
-def test_what_cannot_be_a_vocabulary_is_refused(keywords: dict[str, object], said: str) -> None:
-    with pytest.raises(TokenizerError, match=said):
+def test_what_cannot_be_a_vocabulary_is_refused(keywords: dict[str, object], message: str) -> None:
+    with pytest.raises(TokenizerError, match=message):
         train([POEM], **keywords)  # type: ignore[arg-type]
 
 
@@ -203,11 +203,11 @@ def test_long_runs_are_no_trouble(bpe: BPETokenizer, text: str) -> None:
 
 def test_threads_and_portions_change_no_id(bpe: BPETokenizer) -> None:
     long = POEM * 3000
-    one, two = bpe.encode_batch([long, "", "x"], threads=1), bpe.encode_batch([long, "", "x"])
-    assert [ids.tolist() for ids in one] == [ids.tolist() for ids in two]
-    assert one[0].tolist() == bpe.encode(long)
-    assert [len(ids) for ids in one[1:]] == [0, 1]
-    assert one[0].dtype == one[1].dtype == np.uint32
+    single, two = bpe.encode_batch([long, "", "x"], threads=1), bpe.encode_batch([long, "", "x"])
+    assert [ids.tolist() for ids in single] == [ids.tolist() for ids in two]
+    assert single[0].tolist() == bpe.encode(long)
+    assert [len(ids) for ids in single[1:]] == [0, 1]
+    assert single[0].dtype == single[1].dtype == np.uint32
     assert bpe.encode_batch([]) == []
 
 
@@ -247,8 +247,10 @@ def test_it_imports_nothing_heavy_before_it_is_used() -> None:
         "heavy = {'torch', 'transformers', 'tokenizers', 'tiktoken', 'rustbpe', 'jinja2'};"
         "print(*sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr) == ("", "")
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (process.stdout.strip(), process.stderr) == ("", "")
 
 
 def test_the_files_of_other_tools_write_bytes_as_letters() -> None:

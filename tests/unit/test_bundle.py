@@ -26,9 +26,9 @@ NOTHING: tuple[None, dict[str, object]] = (None, {})
 
 def test_a_directory_has_what_every_tool_expects(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    made = models.model("qwen3")
+    model = models.model("qwen3")
     provenance = {"corpus": "abc", "recipe": {"minutes": 10}, "scores": {"bits_per_byte": 2.5}}
-    bundle.save(folder, made, Letters(), provenance=provenance)
+    bundle.save(folder, model, Letters(), provenance=provenance)
     assert {path.name for path in folder.iterdir()} == {
         *("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"),
         *("tokenizer_config.json", "README.md", "ownwords.json"),
@@ -48,10 +48,12 @@ def test_a_directory_has_what_every_tool_expects(tmp_path: Path) -> None:
     assert loaded.provenance == provenance
     assert loaded.tokenizer_files == Letters().files()
     assert loaded.generation == {"bos_token_id": 0, "eos_token_id": 0}
-    assert loaded.config == made.config
+    assert loaded.config == model.config
     loaded.check_tokenizer(Letters())
-    for one, other in zip(made.parameters(), loaded.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, loaded_parameter in zip(
+        model.parameters(), loaded.model.parameters(), strict=True
+    ):
+        assert torch.equal(parameter, loaded_parameter)
 
 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
@@ -68,32 +70,32 @@ def test_a_saved_directory_saves_again_the_same(family: str, tmp_path: Path) -> 
 def test_a_quantised_model_is_saved_and_loaded_as_it_is(
     family: str, scheme: QuantizationScheme, tmp_path: Path
 ) -> None:
-    made = models.model(family)
-    quantize.quantize(made, scheme)
-    bundle.save(tmp_path / "m", made, Letters())
+    model = models.model(family)
+    quantize.quantize(model, scheme)
+    bundle.save(tmp_path / "m", model, Letters())
     loaded = bundle.load(tmp_path / "m")
     ids = torch.arange(12)[None]
     with torch.no_grad():
-        assert torch.equal(loaded.model(ids), made(ids))
+        assert torch.equal(loaded.model(ids), model(ids))
     with pytest.raises(ModelError, match="another dtype"):
-        bundle.save(tmp_path / "m", made, Letters(), dtype=torch.bfloat16)
+        bundle.save(tmp_path / "m", model, Letters(), dtype=torch.bfloat16)
 
 
 def test_cards_keep_what_their_author_wrote(tmp_path: Path) -> None:
-    made = models.model("llama")
+    model = models.model("llama")
     own = "---\nlicense: cc-by-4.0\n---\n\nMine.\n"
-    bundle.save(tmp_path / "a", made, Letters(), card=own)
+    bundle.save(tmp_path / "a", model, Letters(), card=own)
     assert bundle.load(tmp_path / "a").card == own
-    bundle.save(tmp_path / "b", made, Letters(), card="Text alone.\n")
+    bundle.save(tmp_path / "b", model, Letters(), card="Text alone.\n")
     assert bundle.load(tmp_path / "b").card.endswith("---\n\nText alone.\n")
 
 
 def test_a_tokenizer_too_large_for_the_model_is_refused(tmp_path: Path) -> None:
-    made = models.model("llama", vocab_size=90)
+    model = models.model("llama", vocab_size=90)
     with pytest.raises(ModelError, match=r"has 97 tokens, but the model only 90 \(vocab_size"):
-        bundle.save(tmp_path / "m", made, Letters())
+        bundle.save(tmp_path / "m", model, Letters())
     assert list(tmp_path.iterdir()) == []
-    bundle.save(tmp_path / "m", made, Letters(90))
+    bundle.save(tmp_path / "m", model, Letters(90))
     (tmp_path / "m" / "tokenizer.json").write_bytes(Letters().files()["tokenizer.json"])
     for foreign in (False, True):
         if foreign:
@@ -107,29 +109,29 @@ def test_a_tokenizer_too_large_for_the_model_is_refused(tmp_path: Path) -> None:
 
 def test_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
     models.write(tmp_path / "m")
-    other = Letters(first=0x100)
+    other_tokenizer = Letters(first=0x100)
     loaded = bundle.load(tmp_path / "m")
     with pytest.raises(ModelError, match="the tokenizer is not the one that the model was saved"):
-        loaded.check_tokenizer(other)
+        loaded.check_tokenizer(other_tokenizer)
     path = tmp_path / "m" / "tokenizer.json"
     reordered = json.dumps(json.loads(path.read_bytes()), indent=3, sort_keys=True)
     path.write_text(reordered, encoding="utf-8")
     bundle.load(tmp_path / "m")  # the same table, laid out by another program
-    path.write_bytes(other.files()["tokenizer.json"])
+    path.write_bytes(other_tokenizer.files()["tokenizer.json"])
     with pytest.raises(ModelError, match=r"tokenizer.json is not the one"):
         bundle.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
 def test_our_own_tokenizers_are_welded_to_their_models(family: str, tmp_path: Path) -> None:
-    made = models.model(family, vocab_size=512)
+    model = models.model(family, vocab_size=512)
     texts = ["one hat", "two hats, and a cap", "a cap and a hat"] * 9
     for name, tokenizer in (("bytes", ByteTokenizer()), ("bpe", train(texts, 300))):
-        bundle.save(tmp_path / name, made, tokenizer)
+        bundle.save(tmp_path / name, model, tokenizer)
         loaded = bundle.load(tmp_path / name)
-        again = from_files(loaded.tokenizer_files)
-        loaded.check_tokenizer(again)
-        assert again.encode("a hat ☂") == tokenizer.encode("a hat ☂")
+        reopened = from_files(loaded.tokenizer_files)
+        loaded.check_tokenizer(reopened)
+        assert reopened.encode("a hat ☂") == tokenizer.encode("a hat ☂")
     with pytest.raises(ModelError, match="is not the one"):
         loaded.check_tokenizer(ByteTokenizer())
     shutil.copy(tmp_path / "bytes" / "tokenizer.json", tmp_path / "bpe")
@@ -359,21 +361,28 @@ print(len(seen), {kind: seen.count(kind) for kind in known})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no such call on Windows")
-@pytest.mark.parametrize("how", ["at random", "at each step"])
+@pytest.mark.parametrize("moment", ["at random", "at each step"])
 @pytest.mark.parametrize("exchange", ["", " without exchange"])
 def test_killed_at_any_moment_it_is_the_old_model_or_the_new(
-    how: str, exchange: str, tmp_path: Path
+    moment: str, exchange: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(1 << 30)
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(tmp_path / "in" / "model"), how + exchange, str(seed)],
+    process = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _KILLED,
+            str(tmp_path / "in" / "model"),
+            moment + exchange,
+            str(seed),
+        ],
         capture_output=True,
         check=False,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
-    print(f"seed {seed}: {done.stdout}")  # noqa: T201 - shown by pytest when the test fails
-    assert done.returncode == 0, done.stderr
+    print(f"seed {seed}: {process.stdout}")  # noqa: T201 - shown by pytest when the test fails
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(

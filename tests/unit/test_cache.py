@@ -26,8 +26,8 @@ def test_pieces_give_what_the_whole_gives(name: str, pieces: list[int]) -> None:
     model, ids = MODELS[name], some_ids(2, 40)
     cache = model.new_cache(2, 40)
     with torch.no_grad():
-        made = [model(piece, cache=cache) for piece in torch.split(ids, pieces, dim=1)]
-    torch.testing.assert_close(torch.cat(made, dim=1), _alone(model, ids))
+        outputs = [model(piece, cache=cache) for piece in torch.split(ids, pieces, dim=1)]
+    torch.testing.assert_close(torch.cat(outputs, dim=1), _alone(model, ids))
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -59,7 +59,7 @@ def test_a_ragged_batch_gives_what_each_text_gives_alone(name: str) -> None:
 def test_any_ragged_pieces_give_what_each_text_gives_alone(name: str, data: st.DataObject) -> None:
     model, ids = MODELS[name], some_ids(3, 60, seed=5)
     cache = model.new_cache(3, 60)
-    made: list[list[Tensor]] = [[], [], []]
+    outputs: list[list[Tensor]] = [[], [], []]
     for tokens in data.draw(st.lists(st.integers(1, 15), min_size=1, max_size=4)):
         counts = data.draw(st.lists(st.integers(0, tokens), min_size=3, max_size=3))
         piece = torch.zeros(3, tokens, dtype=torch.long)
@@ -69,11 +69,11 @@ def test_any_ragged_pieces_give_what_each_text_gives_alone(name: str, data: st.D
         with torch.no_grad():
             hidden = model(piece, cache=cache, lengths_B=torch.tensor(counts))
         for row, count in enumerate(counts):
-            made[row].append(hidden[row, :count])
+            outputs[row].append(hidden[row, :count])
     for row, length in enumerate(cache.lengths):
         if length:
             expected = _alone(model, ids[row : row + 1, :length])[0]
-            torch.testing.assert_close(torch.cat(made[row]), expected)
+            torch.testing.assert_close(torch.cat(outputs[row]), expected)
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -87,10 +87,10 @@ def test_a_text_can_be_cut_anywhere_and_begin_another(name: str) -> None:
         cache.cut(1, 4)
         cache.cut(1, 9)  # nothing beyond is there any more
         assert cache.lengths == [30, 4]
-        made = model(ids[2:].expand(2, -1)[:, :10], cache=cache)
-    for row, kept in enumerate((ids[1, :30], ids[1, :4])):
-        text = torch.cat((kept, ids[2, :10]))[None]
-        torch.testing.assert_close(made[row], _alone(model, text)[0, -10:])
+        output = model(ids[2:].expand(2, -1)[:, :10], cache=cache)
+    for row, prefix in enumerate((ids[1, :30], ids[1, :4])):
+        text = torch.cat((prefix, ids[2, :10]))[None]
+        torch.testing.assert_close(output[row], _alone(model, text)[0, -10:])
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -100,27 +100,27 @@ def test_some_rows_are_read_and_the_others_left(name: str, rows: list[int]) -> N
     cache = model.new_cache(4, 40)
     with torch.no_grad():
         model(ids[:, :11], cache=cache, lengths_B=torch.tensor(lengths))
-        made = model(ids[rows, 20:29], cache=KVCacheRows(cache, rows))
+        output = model(ids[rows, 20:29], cache=KVCacheRows(cache, rows))
         assert cache.lengths == [n + 9 * (row in rows) for row, n in enumerate(lengths)]
         step = model(ids[:, 39:], cache=cache)
     for row, length in enumerate(lengths):
         text = torch.cat((ids[row, :length], ids[row, 20 : 29 if row in rows else 20]))
-        whole = _alone(model, torch.cat((text, ids[row, 39:]))[None])[0]
-        torch.testing.assert_close(step[row], whole[-1:])
+        expected = _alone(model, torch.cat((text, ids[row, 39:]))[None])[0]
+        torch.testing.assert_close(step[row], expected[-1:])
         if row in rows:
-            torch.testing.assert_close(made[rows.index(row)], whole[-10:-1])
+            torch.testing.assert_close(output[rows.index(row)], expected[-10:-1])
 
 
 def test_a_cache_may_be_kept_in_less_precision() -> None:
     model, ids = tiny("qwen3"), some_ids(1, 30)
     cache = model.new_cache(1, 30, dtype=torch.bfloat16)
     with torch.no_grad():
-        made = torch.cat(
+        output = torch.cat(
             [model(piece, cache=cache) for piece in torch.split(ids, 10, dim=1)], dim=1
         )
     expected = _alone(model, ids)
-    assert made.dtype == torch.float32
-    assert 0 < (made - expected).norm() < 0.02 * expected.norm()
+    assert output.dtype == torch.float32
+    assert 0 < (output - expected).norm() < 0.02 * expected.norm()
 
 
 def test_a_cache_keeps_no_gradients() -> None:
@@ -128,7 +128,7 @@ def test_a_cache_keeps_no_gradients() -> None:
     cache = model.new_cache(1, 12)
     for piece in torch.split(ids, [8, 1, 3], dim=1):
         model(piece, cache=cache)
-    assert not any(kept.requires_grad for kept in cache.keys_BKSD + cache.values_BKSD)
+    assert not any(tensor.requires_grad for tensor in cache.keys_BKSD + cache.values_BKSD)
 
 
 def test_what_does_not_fit_is_refused_in_a_sentence() -> None:

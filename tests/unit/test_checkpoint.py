@@ -117,12 +117,12 @@ def test_a_damaged_one_is_noted_and_the_one_before_is_taken(
 ) -> None:
     checkpoints.save(1, groups(1), STATE)
     checkpoints.save(2, groups(2), STATE)
-    gone = damage is shutil.rmtree
+    is_removed = damage is shutil.rmtree
     damage(checkpoints.path(2))
     notes: list[str] = []
     saved = checkpoints.newest(notes.append)
     assert saved is not None and saved.step == 1
-    assert len(notes) == (0 if gone else 1)
+    assert len(notes) == (0 if is_removed else 1)
     if notes:
         assert "step-00000002" in notes[0] and "damaged" in notes[0]
         assert notes[0].endswith("the one before it is used.")
@@ -132,9 +132,9 @@ def test_a_damaged_one_is_noted_and_the_one_before_is_taken(
 def test_every_flipped_byte_of_the_manifest_is_seen(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, {"weights": {"a": torch.ones(2)}}, {"x": 1})
     path = checkpoints.path(1) / "checkpoint.json"
-    whole = path.read_bytes()
-    for at in range(len(whole)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(CheckpointError):
             checkpoints.load(1)
 

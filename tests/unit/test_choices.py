@@ -30,7 +30,7 @@ def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (MINE.replace("[[post]]", "[[posts]]"), "'posts' has no meaning here"),
         (MINE.replace("decision", "decison"), "did you mean decision"),
@@ -39,10 +39,10 @@ def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
         (MINE + 'remark = "mine"\n', "'remark', which has no meaning here"),
     ],
 )
-def test_what_would_be_lost_or_misread_is_said(text: str, said: str, tmp_path: Path) -> None:
+def test_what_would_be_lost_or_misread_is_said(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         read(tmp_path, text)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_what_is_written_is_read_again_with_the_same_choices(tmp_path: Path) -> None:

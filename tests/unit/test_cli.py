@@ -51,8 +51,8 @@ run()
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     ours = ("OWNWORDS_", "NO_COLOR", "FORCE_COLOR", "TTY_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return kept | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"} | dict(more or {})
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return inherited | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"} | dict(more or {})
 
 
 def call(
@@ -98,78 +98,80 @@ def play(
 def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
     heavy = ["torch", "numpy", "lxml", "selectolax", "ftfy", "feedparser", "markdown_it"]
     code += f"\nimport sys; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
     )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
 def test_the_version_is_said() -> None:
-    done = call("--version")
-    assert (done.returncode, done.stdout.strip()) == (0, ownwords.__version__)
+    process = call("--version")
+    assert (process.returncode, process.stdout.strip()) == (0, ownwords.__version__)
 
 
 @pytest.mark.parametrize("verb", ["look", "doctor"])
 def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
-    done = call(verb, "--help")
-    assert done.returncode == 0
-    assert f"Example: ownwords {verb}" in done.stdout
+    process = call(verb, "--help")
+    assert process.returncode == 0
+    assert f"Example: ownwords {verb}" in process.stdout
     for option in ("--workspace", "--config", "--set", "--yes", "--json", "--quiet"):
-        assert option in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "\x1b" not in done.stdout
+        assert option in process.stdout
+    assert max(map(len, process.stdout.splitlines())) <= 80
+    assert "\x1b" not in process.stdout
 
 
 def test_an_unknown_variable_of_ours_is_not_passed_over() -> None:
-    done = call("doctor", env={"OWNWORDS_ARCHIVE_DRAFTS": "1"})
-    assert done.returncode == 2
-    assert "did you mean OWNWORDS_ARCHIVE__DRAFTS?" in done.stderr
+    process = call("doctor", env={"OWNWORDS_ARCHIVE_DRAFTS": "1"})
+    assert process.returncode == 2
+    assert "did you mean OWNWORDS_ARCHIVE__DRAFTS?" in process.stderr
 
 
 def test_the_doctor_says_one_json_object() -> None:
-    done = call("doctor", "--json", "--set", "archive.drafts=true")
-    found = json.loads(done.stdout)
-    assert done.returncode == 0
-    assert found["cpu"]["usable_cores"] >= 1
-    assert found["settings"]["archive.drafts"] == {"value": True, "origin": "--set"}
-    assert found["settings"]["archive.hidden"]["origin"] == "default"
+    process = call("doctor", "--json", "--set", "archive.drafts=true")
+    report = json.loads(process.stdout)
+    assert process.returncode == 0
+    assert report["cpu"]["usable_cores"] >= 1
+    assert report["settings"]["archive.drafts"] == {"value": True, "origin": "--set"}
+    assert report["settings"]["archive.hidden"]["origin"] == "default"
 
 
 def test_the_doctor_prints_a_page() -> None:
-    done = call("doctor", "--quiet", "--set", "archive.drafts=true")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = call("doctor", "--quiet", "--set", "archive.drafts=true")
+    assert (process.returncode, process.stderr) == (0, "")
     for word in ("Processor", "Memory", "GFLOP/s", "torch", "archive.drafts = True (--set)"):
-        assert word in done.stdout
-    assert describe_cpu_engine()[0] in " ".join(done.stdout.split())
+        assert word in process.stdout
+    assert describe_cpu_engine()[0] in " ".join(process.stdout.split())
 
 
 def test_the_doctor_says_what_writes_and_why() -> None:
-    done = call("doctor", "--json", env={"OWNWORDS_ISA": "none"})
-    said = json.loads(done.stdout)["writing"]
-    assert said["engine"] == "PyTorch"
-    assert said["why"] == "the part in C++ is switched off by OWNWORDS_ISA=none"
-    (native,) = (part for part in json.loads(done.stdout)["parts"] if part["name"] == "Part in C++")
-    assert native["problem"] == said["why"]
+    process = call("doctor", "--json", env={"OWNWORDS_ISA": "none"})
+    writing = json.loads(process.stdout)["writing"]
+    assert writing["engine"] == "PyTorch"
+    assert writing["why"] == "the part in C++ is switched off by OWNWORDS_ISA=none"
+    (native,) = (
+        part for part in json.loads(process.stdout)["parts"] if part["name"] == "Part in C++"
+    )
+    assert native["problem"] == writing["why"]
 
 
 def test_a_result_goes_to_stdout_and_progress_elsewhere() -> None:
-    done = play("progress.note('half way'); time.sleep(1.1)", "look", "x")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "Дневник")
-    assert "half way" in done.stderr
-    assert "Reading: done in" in done.stderr
+    process = play("progress.note('half way'); time.sleep(1.1)", "look", "x")
+    assert (process.returncode, process.stdout.splitlines()[0]) == (0, "Дневник")
+    assert "half way" in process.stderr
+    assert "Reading: done in" in process.stderr
 
-    done = play("progress.note('half way')", "look", "x", "--json")
-    assert json.loads(done.stdout)["name"] == "Дневник"
-    assert "half way" in done.stderr
+    process = play("progress.note('half way')", "look", "x", "--json")
+    assert json.loads(process.stdout)["name"] == "Дневник"
+    assert "half way" in process.stderr
 
-    done = play("progress.note('half way')", "look", "x", "--quiet")
-    assert done.stderr == ""
+    process = play("progress.note('half way')", "look", "x", "--quiet")
+    assert process.stderr == ""
 
 
 def test_json_is_plain_where_the_output_takes_ascii_only() -> None:
-    done = play("pass", "look", "x", "--json", env={"PYTHONIOENCODING": "ascii"})
-    assert done.stdout.isascii()
-    assert json.loads(done.stdout)["name"] == "Дневник"
+    process = play("pass", "look", "x", "--json", env={"PYTHONIOENCODING": "ascii"})
+    assert process.stdout.isascii()
+    assert json.loads(process.stdout)["name"] == "Дневник"
     assert play("pass", "look", "x", env={"PYTHONIOENCODING": "ascii"}).returncode == 0
 
 
@@ -178,7 +180,7 @@ def test_settings_come_from_files_the_environment_and_flags(tmp_path: Path) -> N
     work.mkdir()
     (tmp_path / "ownwords.toml").write_text("[archive]\nhidden = true\nprivate = true\n")
     (work / "ownwords.toml").write_text("[archive]\nprivate = false\npages = false\n")
-    done = play(
+    process = play(
         "pass",
         "look",
         "blog",
@@ -187,7 +189,7 @@ def test_settings_come_from_files_the_environment_and_flags(tmp_path: Path) -> N
         env={"OWNWORDS_ARCHIVE__DRAFTS": "true"},
         cwd=tmp_path,
     )
-    (note,) = json.loads(done.stdout)["notes"]
+    (note,) = json.loads(process.stdout)["notes"]
     for expected in ("'drafts': True", "'hidden': False", "'private': False", "'pages': False"):
         assert expected in note
 
@@ -201,18 +203,18 @@ def test_settings_come_from_files_the_environment_and_flags(tmp_path: Path) -> N
     ],
 )
 def test_what_the_surroundings_refuse_is_a_sentence(body: str, status: int, message: str) -> None:
-    done = play(body, "look", "x")
-    assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr.splitlines()[0] == message
+    process = play(body, "look", "x")
+    assert (process.returncode, process.stdout) == (status, "")
+    assert process.stderr.splitlines()[0] == message
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "Path('/nowhere/at/all').read_text()"])
 def test_a_bug_shows_its_traceback_and_how_to_report_it(body: str) -> None:
-    done = play(body, "look", "x", "--json")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("ownwords: this is a bug; please report it")
-    assert "bug" in json.loads(done.stdout)["error"]["message"]
+    process = play(body, "look", "x", "--json")
+    assert process.returncode == 1
+    assert "Traceback" in process.stderr
+    assert process.stderr.splitlines()[-1].startswith("ownwords: this is a bug; please report it")
+    assert "bug" in json.loads(process.stdout)["error"]["message"]
 
 
 @POSIX
@@ -221,7 +223,7 @@ def test_whoever_stops_reading_hears_nothing_of_it() -> None:
         reader, writer = os.pipe()
         os.close(reader)
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command("pass", *arguments),
                 stdout=writer,
                 stderr=subprocess.PIPE,
@@ -231,7 +233,7 @@ def test_whoever_stops_reading_hears_nothing_of_it() -> None:
             )
         finally:
             os.close(writer)
-        assert (done.returncode, done.stderr) == (141, b"")
+        assert (process.returncode, process.stderr) == (141, b"")
 
 
 @POSIX
@@ -263,7 +265,7 @@ ASKS = (
 
 @POSIX
 @pytest.mark.parametrize(
-    ("typed", "arguments", "status", "said"),
+    ("typed", "arguments", "status", "expected"),
     [
         ("1\n", [], 0, "chosen: cap"),
         ("\n", [], 0, "chosen: keep"),
@@ -274,7 +276,7 @@ ASKS = (
     ],
 )
 def test_questions_are_asked_on_a_terminal_alone(
-    typed: str, arguments: list[str], status: int, said: str
+    typed: str, arguments: list[str], status: int, expected: str
 ) -> None:
     import pty
 
@@ -289,17 +291,17 @@ def test_questions_are_asked_on_a_terminal_alone(
     os.close(slave)
     os.write(master, typed.encode("ascii"))
     out, _ = process.communicate(timeout=30)
-    shown = b""
+    output = b""
     try:
         while piece := os.read(master, 65536):
-            shown += piece
+            output += piece
     except OSError:  # how Linux says that the other end is closed
         pass
     os.close(master)
     assert process.returncode == status
-    assert said in shown.decode("utf-8")
+    assert expected in output.decode("utf-8")
     assert b"A long post" not in out
-    assert ("A long post" in shown.decode("utf-8")) == (not arguments)
+    assert ("A long post" in output.decode("utf-8")) == (not arguments)
 
 
 def test_nobody_is_asked_without_a_terminal() -> None:
@@ -333,12 +335,12 @@ def test_bad_input_gets_one_sentence_and_status_2(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    shown = capsys.readouterr()
-    first, *hints = shown.err.splitlines()
+    output = capsys.readouterr()
+    first, *hints = output.err.splitlines()
     assert first.startswith(f"ownwords: {message}")
     assert len(hints) <= 1
     assert all(hint.startswith("hint: ") for hint in hints)
-    assert shown.out == ""
+    assert output.out == ""
     assert main([*words, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["message"].startswith(message)

@@ -75,14 +75,14 @@ GOOD = 'You keep three copies [1: "three copies of everything that I would miss"
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small blog, looked at."""
-    place = tmp_path_factory.mktemp("here")
-    blog = place / "blog"
+    folder = tmp_path_factory.mktemp("here")
+    blog = folder / "blog"
     blog.mkdir()
     for name, (title, day, text) in POSTS.items():
         page = f"---\ntitle: {title}\ndate: {day}\n---\n\n{text}\n"
         (blog / f"{name}.md").write_text(page, encoding="utf-8")
-    look([blog], workspace=place / "blog.ownwords")
-    return place / "blog.ownwords"
+    look([blog], workspace=folder / "blog.ownwords")
+    return folder / "blog.ownwords"
 
 
 @pytest.fixture
@@ -98,16 +98,16 @@ def test_the_passages_with_what_matches_first(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ask", "how", "many", "copies", "do", "I", "keep?", "--no-model"]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    lines = [line.strip() for line in shown.out.splitlines() if line.strip()]
+    output = capsys.readouterr()
+    assert output.err == ""
+    lines = [line.strip() for line in output.out.splitlines() if line.strip()]
     assert lines[0] == "What your posts say"
     head = next(n for n, line in enumerate(lines) if line.endswith("12 March 2009"))
     assert "Three of Everything" in lines[head]
     assert lines[head + 1].startswith("I keep three copies of everything")
-    assert "Enough Copies  2 October 2021" in shown.out
-    assert "sourdough" not in shown.out
-    assert all(len(line) <= 80 for line in shown.out.splitlines())
+    assert "Enough Copies  2 October 2021" in output.out
+    assert "sourdough" not in output.out
+    assert all(len(line) <= 80 for line in output.out.splitlines())
 
 
 def test_where_no_model_runs_that_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,10 +142,10 @@ def test_a_server_that_nobody_named_gets_nothing_without_consent(
 ) -> None:
     answered(monkeypatch, "y" if arguments else None)
     assert main(["ask", "How many copies do I keep?", *arguments]) == 0
-    shown = " ".join(" ".join(capsys.readouterr()).split())
+    output = " ".join(" ".join(capsys.readouterr()).split())
     assert running.bodies() == []
-    assert "nothing was sent to it" in shown
-    assert f"--model {running.url}#" in shown
+    assert "nothing was sent to it" in output
+    assert f"--model {running.url}#" in output
 
 
 def test_consent_is_asked_once_and_remembered(
@@ -153,9 +153,9 @@ def test_consent_is_asked_once_and_remembered(
 ) -> None:
     answered(monkeypatch, "y")
     assert main(["ask", "How many copies do I keep?"]) == 0
-    shown = capsys.readouterr()
-    assert running.url in " ".join(shown.err.split())
-    assert "You keep three copies [1]." in shown.out
+    output = capsys.readouterr()
+    assert running.url in " ".join(output.err.split())
+    assert "You keep three copies [1]." in output.out
     monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: pytest.fail("asked again"))
     assert main(["ask", "How many copies do I keep?"]) == 0
     answered(monkeypatch, None)
@@ -179,17 +179,17 @@ def test_a_refusal_is_remembered_until_the_server_is_named(
 def test_the_python_function_sends_nothing_without_consent(
     running: Played, workspace: Path
 ) -> None:
-    told = ownwords.ask_archive("How many copies do I keep?", workspace)
-    assert (told.answer, running.bodies()) == ("", [])
+    answer = ownwords.ask_archive("How many copies do I keep?", workspace)
+    assert (answer.answer, running.bodies()) == ("", [])
     EndpointConsent.read().with_decision(running.url, may_send=True)
     assert ownwords.ask_archive("How many copies do I keep?", workspace).answer
 
 
 def test_all_of_it_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "How many copies do I keep?", "--no-model", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["answer"], said["citations"], said["refused"]) == ("", [], False)
-    first = said["passages"][0]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["answer"], result["citations"], result["refused"]) == ("", [], False)
+    first = result["passages"][0]
     assert first["title"] in ("Three of Everything", "Enough Copies")
     assert {"title", "date", "url", "text", "score"} <= first.keys()
     assert main(["ask", "How many copies do I keep?", "--no-model", "--json", "--passages=1"]) == 0
@@ -221,13 +221,15 @@ def test_a_model_puts_it_into_words_that_are_checked(
         assert out.count("moon") == 1
         assert "What your posts say" not in out
         assert main([*command, "--json", "--seed", "7"]) == 0
-        said = json.loads(capsys.readouterr().out)
+        result = json.loads(capsys.readouterr().out)
         assert played.bodies()[-1]["seed"] == 7
-    assert said["answer"] == "You keep three copies [1]."
-    (one,) = said["citations"]
-    assert (one["number"], one["title"]) == (1, "Three of Everything")
-    assert one["quote"] in next(p["text"] for p in said["passages"] if p["id"] == one["passage"])
-    assert said["model"].startswith("writer at ")
+    assert result["answer"] == "You keep three copies [1]."
+    (citation,) = result["citations"]
+    assert (citation["number"], citation["title"]) == (1, "Three of Everything")
+    assert citation["quote"] in next(
+        p["text"] for p in result["passages"] if p["id"] == citation["passage"]
+    )
+    assert result["model"].startswith("writer at ")
 
 
 def test_an_order_in_a_post_is_not_followed(
@@ -281,9 +283,9 @@ def test_what_is_wrong_is_told(
     monkeypatch.setattr(llm_backends.open_backend, "__kwdefaults__", NOBODY_HERE)
     (here / "notes.txt").write_text("x", encoding="utf-8")
     assert main(["ask", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert message in shown.err
-    assert "Traceback" not in shown.err
+    output = capsys.readouterr()
+    assert message in output.err
+    assert "Traceback" not in output.err
 
 
 def test_it_says_what_to_do_where_nothing_was_looked_at(
@@ -294,9 +296,9 @@ def test_it_says_what_to_do_where_nothing_was_looked_at(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["ask", "x"]) == 2
-    shown = capsys.readouterr().err
-    assert "there is no archive here" in shown
-    assert "ownwords look PATH" in shown
+    error = capsys.readouterr().err
+    assert "there is no archive here" in error
+    assert "ownwords look PATH" in error
     (tmp_path / "new.ownwords").mkdir()
     assert main(["ask", "x", "--workspace", "new.ownwords"]) == 2
     assert "holds no archive yet" in capsys.readouterr().err
@@ -319,18 +321,20 @@ def test_how_well_it_is_searched(here: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ownwords.ask_archive("How many copies do I keep?")
-    assert told.passages
+    answer = ownwords.ask_archive("How many copies do I keep?")
+    assert answer.passages
     with playing(monkeypatch, replies=[GOOD]) as played:
-        told = ownwords.ask_archive("How many copies do I keep?", "blog.ownwords", model=played.url)
-    assert told.answer == "You keep three copies [1]."
+        answer = ownwords.ask_archive(
+            "How many copies do I keep?", "blog.ownwords", model=played.url
+        )
+    assert answer.answer == "You keep three copies [1]."
     with pytest.raises(OwnwordsError):
         ownwords.ask_archive("x", "nowhere")
 
 
-def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **how: Any) -> str:  # noqa: ANN401
+def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **options: Any) -> str:  # noqa: ANN401
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=width, legacy_windows=False, **how)
+    console = Console(file=file, width=width, legacy_windows=False, **options)
     AskView(console).show(answer)
     file.flush()
     file.seek(0)
@@ -353,18 +357,18 @@ def test_nothing_of_a_post_is_obeyed_by_the_terminal() -> None:
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_it_fits_any_terminal(width: int) -> None:
     cited = VerifiedQuote(PASSAGES[0], "three copies of everything", "own")
-    whole = Answer(
+    long_answer = Answer(
         "How many copies?",
         citations=(citation(1, cited),),
         answer="You keep three copies [1].",
         passages=PASSAGES,
         notes=("A note about what was left out, which is rather long for a narrow terminal.",),
     )
-    for answer in (whole, Answer("Which copies of a tree?", passages=PASSAGES, why="So.")):
+    for answer in (long_answer, Answer("Which copies of a tree?", passages=PASSAGES, why="So.")):
         lines = shown_of(answer, width).splitlines()
         assert max(map(len, lines)) <= width
         assert shown_of(answer, width, encoding="ascii").isascii()
-    assert "What your posts say" not in shown_of(whole)
+    assert "What your posts say" not in shown_of(long_answer)
 
 
 @POSIX
@@ -381,11 +385,11 @@ def test_one_question_after_another(workspace: Path) -> None:
         env=os.environ | {"COLUMNS": "80", "TERM": "dumb"},
     )
     os.close(follower)
-    seen = read_until(leader, "? ")
-    assert "one question per line" in seen
+    screen = read_until(leader, "? ")
+    assert "one question per line" in screen
     os.write(leader, b"how many copies do I keep?\n")
-    seen = read_until(leader, "\n? ")
-    assert "Three of Everything" in seen
+    screen = read_until(leader, "\n? ")
+    assert "Three of Everything" in screen
     os.write(leader, b"what of volcano insurance?\n")
     assert "not in your archive" in read_until(leader, "\n? ")
     os.write(leader, b"\x04")
@@ -394,11 +398,11 @@ def test_one_question_after_another(workspace: Path) -> None:
 
 
 def read_until(leader: int, mark: str) -> str:
-    seen, until = b"", time.monotonic() + 60
-    while mark.encode() not in seen.replace(b"\r", b""):
-        assert time.monotonic() < until, seen
-        seen += os.read(leader, 4096)
-    return seen.decode().replace("\r", "")
+    output, until = b"", time.monotonic() + 60
+    while mark.encode() not in output.replace(b"\r", b""):
+        assert time.monotonic() < until, output
+        output += os.read(leader, 4096)
+    return output.decode().replace("\r", "")
 
 
 @POSIX

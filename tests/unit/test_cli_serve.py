@@ -47,9 +47,9 @@ class Server:
             self.said += line
             if line.startswith("Ctrl-C"):
                 break
-        found = re.search(r"^Page: http://[^/]*:(\d+)/(?:\?key=(\S+))?$", self.said, re.MULTILINE)
-        assert found, self.process.communicate()
-        self.port, self.key = int(found[1]), found[2]
+        match = re.search(r"^Page: http://[^/]*:(\d+)/(?:\?key=(\S+))?$", self.said, re.MULTILINE)
+        assert match, self.process.communicate()
+        self.port, self.key = int(match[1]), match[2]
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
         """The answer to a request, which carries the key unless it has headers of its own."""
@@ -108,7 +108,7 @@ def test_it_says_where_the_page_is_and_ctrl_c_ends_it_with_a_stream_open(tmp_pat
 
 @POSIX
 def test_without_the_key_no_account_of_this_machine_reads_anything(tmp_path: Path) -> None:
-    place = workspace(tmp_path / "diary.ownwords")
+    folder = workspace(tmp_path / "diary.ownwords")
     with serving("--port", "0", cwd=tmp_path) as server:
         assert len(server.key) >= 20
         for path in ("/v1/models", "/api/corpus", "/metrics"):
@@ -116,10 +116,10 @@ def test_without_the_key_no_account_of_this_machine_reads_anything(tmp_path: Pat
         assert server.get("/", Accept="*/*")[0] == 303
         assert server.get("/v1/models")[0] == 200
         # Local programs of the same account find the key in a file.
-        file = place / "runs" / "serve" / "server.json"
+        file = folder / "runs" / "serve" / "server.json"
         assert file.stat().st_mode & 0o777 == 0o600
-        found = json.loads(file.read_text())
-        assert (found["api"], found["key"]) == (f"http://127.0.0.1:{server.port}/v1", server.key)
+        record = json.loads(file.read_text())
+        assert (record["api"], record["key"]) == (f"http://127.0.0.1:{server.port}/v1", server.key)
         server.end()
         assert not file.exists()
 
@@ -158,10 +158,10 @@ def test_a_port_that_was_asked_for_and_is_taken_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with closing(socket.socket()) as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
+    with closing(socket.socket()) as taken_socket:
+        taken_socket.bind(("127.0.0.1", 0))
+        taken_socket.listen()
+        port = taken_socket.getsockname()[1]
         assert main(["serve", "--port", str(port)]) == 2
     first, hint = capsys.readouterr().err.splitlines()
     assert first == f"ownwords: port {port} is in use by another program"
@@ -170,11 +170,11 @@ def test_a_port_that_was_asked_for_and_is_taken_is_said(
 
 @POSIX
 def test_where_the_usual_port_is_taken_it_is_the_next_one(tmp_path: Path) -> None:
-    with closing(socket.socket()) as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with closing(socket.socket()) as taken_socket:
+        taken_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            other.bind(("127.0.0.1", PORT))
-            other.listen()
+            taken_socket.bind(("127.0.0.1", PORT))
+            taken_socket.listen()
         except OSError:
             pass  # another program has it already, which is as good
         with serving(cwd=tmp_path) as server:
@@ -184,7 +184,7 @@ def test_where_the_usual_port_is_taken_it_is_the_next_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--key", "short"], "at least 12 characters"),
         (["nowhere"], "nowhere does not exist"),
@@ -201,12 +201,12 @@ def test_what_cannot_be_is_said_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["serve", *arguments]) == 2
     output = capsys.readouterr()
-    assert said in output.err
+    assert message in output.err
     assert output.out == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -228,7 +228,7 @@ async def main():
 asyncio.run(main())
 print("torch" in sys.modules)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
         capture_output=True,
@@ -236,7 +236,7 @@ print("torch" in sys.modules)
         check=True,
         env=environment(),
     )
-    assert done.stdout == "False\n"
+    assert process.stdout == "False\n"
 
 
 # --- what is served ----------------------------------------------------------------------------
@@ -251,32 +251,32 @@ def workspace(folder: Path) -> Path:
 def test_what_is_meant_is_found(tmp_path: Path) -> None:
     blog = tmp_path / "My Blog"
     blog.mkdir()
-    place, sources = resolve_served([], None, tmp_path)
-    assert (place.root, sources) == (tmp_path / f"{tmp_path.name}.ownwords", ())
+    served, sources = resolve_served([], None, tmp_path)
+    assert (served.root, sources) == (tmp_path / f"{tmp_path.name}.ownwords", ())
 
-    place, sources = resolve_served([blog], None, tmp_path)
-    assert (place.root, sources) == (tmp_path / "My-Blog.ownwords", (blog,))
+    served, sources = resolve_served([blog], None, tmp_path)
+    assert (served.root, sources) == (tmp_path / "My-Blog.ownwords", (blog,))
 
     diary = workspace(tmp_path / "diary.ownwords")
-    for paths, given in (([], None), ([diary], None), ([], diary)):
-        place, sources = resolve_served(paths, given, tmp_path)
-        assert (place.root, sources) == (diary, ())
+    for paths, workspace_given in (([], None), ([diary], None), ([], diary)):
+        served, sources = resolve_served(paths, workspace_given, tmp_path)
+        assert (served.root, sources) == (diary, ())
     assert resolve_served([blog], diary, tmp_path)[0].root == diary
     assert resolve_served([], None, diary)[0].root == diary
 
-    other = workspace(tmp_path / "other")  # by its contents, whatever its name
-    assert resolve_served([other], None, tmp_path)[0].root == other
+    second = workspace(tmp_path / "other")  # by its contents, whatever its name
+    assert resolve_served([second], None, tmp_path)[0].root == second
     assert (
         resolve_served([], tmp_path / "new.ownwords", tmp_path)[0].root == tmp_path / "new.ownwords"
     )
 
 
 def test_what_is_not_clear_is_asked(tmp_path: Path) -> None:
-    diary, other = (workspace(tmp_path / f"{name}.ownwords") for name in ("diary", "other"))
+    diary, second = (workspace(tmp_path / f"{name}.ownwords") for name in ("diary", "other"))
     with pytest.raises(OwnwordsError, match=r"2 workspaces here: diary.ownwords, other.ownwords"):
         resolve_served([], None, tmp_path)
     with pytest.raises(OwnwordsError, match="one server serves one workspace"):
-        resolve_served([diary, other], None, tmp_path)
+        resolve_served([diary, second], None, tmp_path)
     with pytest.raises(OwnwordsError, match="does not exist"):
         resolve_served([tmp_path / "blog"], None, tmp_path)
 
@@ -289,8 +289,8 @@ def test_further_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in ("config.json", "model.safetensors"):
             (tmp_path / folder / name).touch()
     monkeypatch.chdir(tmp_path)
-    found = find_models(["shipped", "one", "two.ownwords", "three"])
-    assert found == {
+    models = find_models(["shipped", "one", "two.ownwords", "three"])
+    assert models == {
         "shipped": catalogue.shipped(),
         "one": tmp_path / "one" / "model",
         "two": tmp_path / "two.ownwords" / "model",

@@ -129,7 +129,7 @@ def test_the_plan_is_shown_and_then_what_came_of_it(
     play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["pretrain", BLOG]) == 0
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     for words in (
         "The plan",
         "that fills the time  measured here",
@@ -143,9 +143,9 @@ def test_the_plan_is_shown_and_then_what_came_of_it(
         "“It rained. Again.”",
         "blog.ownwords/model --to gguf",
     ):
-        assert words in " ".join(said.out.split()) or words in said.out
-    assert max(map(len, said.out.splitlines())) <= 80
-    assert "training: 300 steps, done in" in said.err
+        assert words in " ".join(output.out.split()) or words in output.out
+    assert max(map(len, output.out.splitlines())) <= 80
+    assert "training: 300 steps, done in" in output.err
     assert play.work.workspace == tmp_path / "blog.ownwords"
     assert play.work.seconds == 600
     assert play.work.fixed == {}
@@ -184,9 +184,9 @@ def test_json_has_all_figures_in_one_object(
 
 def test_the_plan_alone_trains_nothing(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", BLOG, "--plan"]) == 0
-    said = capsys.readouterr()
-    assert "What to expect" in said.out
-    assert "training" not in said.err
+    output = capsys.readouterr()
+    assert "What to expect" in output.out
+    assert "training" not in output.err
     assert main(["pretrain", BLOG, "--plan", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert set(figures) == {"plan", "recipe", "expected"}
@@ -240,11 +240,11 @@ def test_processes_of_one_training_wait_for_each_other(
 
     reading, calls = look.look, list[int]()
 
-    def busy(*given: object, **named: object) -> object:
+    def busy(*ignored: object, **named: object) -> object:
         calls.append(1)
         if len(calls) < 3:
             raise InUseError("another ownwords is working in here")
-        return reading(*given, **named)  # type: ignore[arg-type]
+        return reading(*ignored, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(look, "look", busy)
     assert main(["pretrain", BLOG, "--quiet"]) == 2
@@ -302,11 +302,11 @@ def test_without_torch_one_sentence_says_what_to_install(verb: list[str], tmp_pa
         "import sys; sys.modules['torch'] = None\n"
         f"from ownwords.cli.main import main; sys.exit(main({verb!r}))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
-    assert done.returncode == 2, done.stderr
-    first, hint = done.stderr.splitlines()
+    assert process.returncode == 2, process.stderr
+    first, hint = process.stderr.splitlines()
     assert "needs PyTorch, which is not installed" in first
     assert hint == 'hint: pip install "ownwords[train]"'
 
@@ -316,7 +316,7 @@ def test_reading_takes_no_torch(tmp_path: Path) -> None:
         "import sys; sys.modules['torch'] = None\n"
         f"from ownwords.cli.main import main; sys.exit(main(['look', {BLOG!r}, '--json']))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr

@@ -58,10 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hidden = np.random.default_rng(1).standard_normal(head.shape).astype(np.float32)
     hidden[[i for i in range(len(hidden)) if i not in letters]] = 0
     head.data = head.data.new_tensor(hidden)
-    place = tmp_path_factory.mktemp("here") / "blog.ownwords" / "model"
-    place.parent.mkdir()
-    bundle.save(place, network, tokenizer)
-    return place
+    model_folder = tmp_path_factory.mktemp("here") / "blog.ownwords" / "model"
+    model_folder.parent.mkdir()
+    bundle.save(model_folder, network, tokenizer)
+    return model_folder
 
 
 @pytest.fixture
@@ -75,16 +75,16 @@ def test_the_prompt_is_shown_and_written_on(
 ) -> None:
     expected = "".join(Model.load(folder).write("the trouble", max_tokens=30, seed=5))
     assert main(["write", "the", "trouble", "--max-tokens", "30", "--seed", "5"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out == f"the trouble{expected}\n"
-    assert shown.err == ""  # no terminal there
+    output = capsys.readouterr()
+    assert output.out == f"the trouble{expected}\n"
+    assert output.err == ""  # no terminal there
 
 
 def test_each_option_of_sampling_arrives(
     here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Model.load(folder)
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "temperature": 1.7,
         "top_p": 0.9,
         "min_p": 0.0,
@@ -92,7 +92,7 @@ def test_each_option_of_sampling_arrives(
         "repetition_penalty": 1.3,
     }
     plain = "".join(model.write("x", max_tokens=20, seed=2))
-    for name, value in said.items():
+    for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         assert main(["write", "x", "--max-tokens", "20", "--seed", "2", flag, str(value)]) == 0
         expected = "".join(model.write("x", max_tokens=20, seed=2, **{name: value}))
@@ -107,12 +107,12 @@ def test_several_texts_are_those_of_their_seeds(
     expected = ["".join(model.write("a", max_tokens=20, seed=seed)) for seed in (7, 8, 9)]
     command = ["write", "a", "--samples", "3", "--seed", "7", "--max-tokens", "20"]
     assert main([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [each["text"] for each in said["texts"]] == expected
-    assert [each["seed"] for each in said["texts"]] == [7, 8, 9]
-    assert (said["prompt"], said["copy_guard"]) == ("a", False)
-    assert Path(said["model"]).resolve() == folder.resolve()
-    assert said["engine"]
+    result = json.loads(capsys.readouterr().out)
+    assert [item["text"] for item in result["texts"]] == expected
+    assert [item["seed"] for item in result["texts"]] == [7, 8, 9]
+    assert (result["prompt"], result["copy_guard"]) == ("a", False)
+    assert Path(result["model"]).resolve() == folder.resolve()
+    assert result["engine"]
     assert main(command) == 0
     parts = zip((7, 8, 9), expected, strict=True)
     assert capsys.readouterr().out == "".join(f"--- seed {s}\na{text}\n" for s, text in parts)
@@ -133,13 +133,13 @@ def test_without_a_seed_each_text_is_another(
     assert len(set(texts)) == 3
 
 
-@pytest.mark.parametrize("given", ["été passé", "été passé\n", "été passé\r\n"])
+@pytest.mark.parametrize("typed", ["été passé", "été passé\n", "été passé\r\n"])
 def test_a_dash_reads_standard_input(
-    given: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    typed: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["write", "été passé", *GREEDY]) == 0
     expected = capsys.readouterr().out
-    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given.encode())))
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(typed.encode())))
     assert main(["write", "-", *GREEDY]) == 0
     assert capsys.readouterr().out == expected
 
@@ -149,9 +149,9 @@ def test_what_is_no_text_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"caf\xe9")))
     assert main(["write", "-"]) == 2
-    shown = capsys.readouterr().err
-    assert "standard input is not UTF-8: unexpected end of data at byte 3" in shown
-    assert "hint: convert it" in shown
+    error = capsys.readouterr().err
+    assert "standard input is not UTF-8: unexpected end of data at byte 3" in error
+    assert "hint: convert it" in error
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["write", "-"]) == 2
     assert "there is no standard input" in capsys.readouterr().err
@@ -186,20 +186,20 @@ def test_tokens_that_only_pad_the_vocabulary_are_never_written(
 def test_a_full_disk_and_no_stdout_at_all_are_no_bugs(arguments: Sequence[str], here: Path) -> None:
     command = [*WRITE, *GREEDY, *arguments]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
+        process = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=here
         )
-    assert (done.returncode, done.stderr) == (2, "ownwords: the disk is full\n")
+    assert (process.returncode, process.stderr) == (2, "ownwords: the disk is full\n")
     closed = ["sh", "-c", '"$@" >&-', "sh", *command]
-    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False, cwd=here)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False, cwd=here)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_without_a_prompt_a_text_begins(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["write", "--json", *GREEDY]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["prompt"] == ""
-    assert len(said["texts"][0]["text"]) == 12
+    result = json.loads(capsys.readouterr().out)
+    assert result["prompt"] == ""
+    assert len(result["texts"][0]["text"]) == 12
 
 
 def test_it_ends_before_a_stop(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,14 +227,14 @@ def test_long_quotes_take_asking_for(
     learned = np.array(tokenizer.encode("the" + text), np.int64)
     copy_guard.build([learned], tokenizer, longest=6).save(guarded / COPY_GUARD)
     assert main(command) == 0
-    said = json.loads(capsys.readouterr().out)
-    written = "the" + said["texts"][0]["text"]
-    assert said["copy_guard"]
-    assert "the" + text != written
-    assert not any(written[i : i + 6] in "the" + text for i in range(len(written) - 5))
+    result = json.loads(capsys.readouterr().out)
+    full_text = "the" + result["texts"][0]["text"]
+    assert result["copy_guard"]
+    assert "the" + text != full_text
+    assert not any(full_text[i : i + 6] in "the" + text for i in range(len(full_text) - 5))
     assert main([*command, "--quote"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["texts"][0]["text"], said["copy_guard"]) == (text, False)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["texts"][0]["text"], result["copy_guard"]) == (text, False)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_what_is_wrong_is_told(
     arguments: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["write", "x", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert message in shown.err
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert message in output.err
+    assert output.out == ""
 
 
 @pytest.mark.parametrize("text", ["- one thing", "-5 degrees", "—", "-- said he"])
@@ -278,21 +278,21 @@ def test_which_model_is_meant(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="holds no model yet"):
         resolve_model(tmp_path / "new.ownwords", tmp_path)
     for name in ("one.ownwords", "two.ownwords"):
-        place = tmp_path / name / "model"
-        place.mkdir(parents=True)
-        (place / "config.json").write_bytes((folder / "config.json").read_bytes())
-        assert resolve_model(tmp_path / name, tmp_path) == place
-        assert resolve_model(place, tmp_path) == place
+        model_folder = tmp_path / name / "model"
+        model_folder.mkdir(parents=True)
+        (model_folder / "config.json").write_bytes((folder / "config.json").read_bytes())
+        assert resolve_model(tmp_path / name, tmp_path) == model_folder
+        assert resolve_model(model_folder, tmp_path) == model_folder
         if name == "one.ownwords":
-            assert resolve_model(None, tmp_path) == place
+            assert resolve_model(None, tmp_path) == model_folder
     with pytest.raises(OwnwordsError, match=r"2 models here: one\.ownwords, two\.ownwords"):
         resolve_model(None, tmp_path)
     (tmp_path / "model.gguf").touch()
     assert resolve_model(tmp_path / "model.gguf", tmp_path) == tmp_path / "model.gguf"
     (tmp_path / "model.bin").touch()
-    with pytest.raises(OwnwordsError, match="is a file") as told:
+    with pytest.raises(OwnwordsError, match="is a file") as raised:
         resolve_model(tmp_path / "model.bin", tmp_path)
-    assert "or a GGUF file" in told.value.hint
+    assert "or a GGUF file" in raised.value.hint
 
 
 def test_a_terminal_obeys_nothing_of_the_text(
@@ -347,7 +347,7 @@ def test_torch_is_not_waited_for(here: Path) -> None:
         f" status = main(['write', 'a', *{GREEDY!r}]);"
         " print(status, [name for name in ('torch', 'rich') if name in sys.modules])"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
@@ -355,4 +355,4 @@ def test_torch_is_not_waited_for(here: Path) -> None:
         cwd=here,
         env=os.environ,
     )
-    assert done.stdout.splitlines()[-1] == "0 []"
+    assert process.stdout.splitlines()[-1] == "0 []"

@@ -20,14 +20,16 @@ CANARY = "TRASHCANARY"
 
 @pytest.fixture(scope="module")
 def truth(columnist: Path) -> dict[str, dict[str, Any]]:
-    told: dict[str, dict[str, Any]] = json.loads(
+    posts: dict[str, dict[str, Any]] = json.loads(
         (columnist / "truth.json").read_text(encoding="utf-8")
     )
-    return told
+    return posts
 
 
 @pytest.fixture(scope="module")
-def made(columnist: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+def report_and_workspace(
+    columnist: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Report, Path]:
     workspace = tmp_path_factory.mktemp("looked") / "columnist.ownwords"
     return look(
         [columnist], workspace=workspace, export=workspace.parent / "lines.jsonl"
@@ -40,29 +42,35 @@ def posts_of(report: Report) -> dict[str, PostSummary]:
 
 
 def test_every_post_is_taken_in_or_not_as_the_truth_says(
-    made: tuple[Report, Path], truth: dict[str, dict[str, Any]]
+    report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
 ) -> None:
-    posts = posts_of(made[0])
-    for number, told in truth.items():
-        if told["include"] is False or told["include"] == "hidden":
-            assert number not in posts, (number, told)
+    posts = posts_of(report_and_workspace[0])
+    for number, post in truth.items():
+        if post["include"] is False or post["include"] == "hidden":
+            assert number not in posts, (number, post)
         else:
-            assert posts[number].title == " ".join(told["title"].split())
-            assert posts[number].kind == ("page" if told["include"] == "page" else "post")
+            assert posts[number].title == " ".join(post["title"].split())
+            assert posts[number].kind == ("page" if post["include"] == "page" else "post")
 
 
-def test_what_is_not_taken_in_is_named_with_its_reason(made: tuple[Report, Path]) -> None:
-    reasons = {left.title: left.reason for left in made[0].excluded if left.title}
+def test_what_is_not_taken_in_is_named_with_its_reason(
+    report_and_workspace: tuple[Report, Path],
+) -> None:
+    reasons = {item.title: item.reason for item in report_and_workspace[0].excluded if item.title}
     assert reasons["Conceit And Caricature (copy)"] == "a draft"
     assert reasons["Thrown Away 41"] == "a draft"
     assert {reasons[f"Thrown Away {n}"] for n in (38, 39, 40)} == {"in the trash"}
     assert reasons["Unlisted Note"].startswith("hidden")
     assert reasons["Empty Post"] == "no text"
-    assert made[0].privacy.statuses_excluded == {"draft": 2, "hidden": 1, "trashed": 3}
+    assert report_and_workspace[0].privacy.statuses_excluded == {
+        "draft": 2,
+        "hidden": 1,
+        "trashed": 3,
+    }
 
 
-def test_what_was_binned_reaches_nothing(made: tuple[Report, Path]) -> None:
-    report, workspace = made
+def test_what_was_binned_reaches_nothing(report_and_workspace: tuple[Report, Path]) -> None:
+    report, workspace = report_and_workspace
     assert CANARY not in json.dumps(report.to_dict())
     with SearchIndex(workspace / "archive.sqlite") as index:
         index.refresh()
@@ -75,9 +83,9 @@ def test_what_was_binned_reaches_nothing(made: tuple[Report, Path]) -> None:
 
 
 def test_the_dominant_post_of_another_author_is_left_out_on_both_counts(
-    made: tuple[Report, Path],
+    report_and_workspace: tuple[Report, Path],
 ) -> None:
-    post = posts_of(made[0])["35"]
+    post = posts_of(report_and_workspace[0])["35"]
     assert post.share > 0.45
     assert {"dominant", "unlike"} <= set(post.flags)
     assert (post.decision, post.training_words, post.split) == ("leave out", 0, "")
@@ -85,16 +93,20 @@ def test_the_dominant_post_of_another_author_is_left_out_on_both_counts(
 
 
 def test_the_authors_own_posts_are_not_called_unlike(
-    made: tuple[Report, Path], truth: dict[str, dict[str, Any]]
+    report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
 ) -> None:
-    own = {number for number, told in truth.items() if told["own"]}
+    own = {number for number, post in truth.items() if post["own"]}
     assert not [
-        p for number, p in posts_of(made[0]).items() if number in own and "unlike" in p.flags
+        p
+        for number, p in posts_of(report_and_workspace[0]).items()
+        if number in own and "unlike" in p.flags
     ]
 
 
-def test_the_log_is_a_dump_and_its_two_sentences_stay(made: tuple[Report, Path]) -> None:
-    report, workspace = made
+def test_the_log_is_a_dump_and_its_two_sentences_stay(
+    report_and_workspace: tuple[Report, Path],
+) -> None:
+    report, workspace = report_and_workspace
     post = posts_of(report)["36"]
     assert post.flags == ["dump"]
     assert post.own_words == 19
@@ -105,60 +117,62 @@ def test_the_log_is_a_dump_and_its_two_sentences_stay(made: tuple[Report, Path])
     assert [segment.kind for segment in document.segments] == ["prose", "log", "prose"]
 
 
-def test_the_near_duplicate_is_found_and_one_of_the_two_kept(made: tuple[Report, Path]) -> None:
-    report, _ = made
+def test_the_near_duplicate_is_found_and_one_of_the_two_kept(
+    report_and_workspace: tuple[Report, Path],
+) -> None:
+    report, _ = report_and_workspace
     posts = posts_of(report)
     (pair,) = report.duplicates
     assert {pair.id, pair.other_id} == {posts["3"].id, posts["37"].id}
     assert not pair.exact
     assert pair.share > 0.9
-    assert any(" that " in f" {one} {other} " for one, other in pair.passages)
+    assert any(" that " in f" {first} {second} " for first, second in pair.passages)
     assert (posts["3"].decision, posts["37"].decision) == ("keep", "leave out")
 
 
 def test_damage_is_mended_and_what_the_eye_cannot_see_is_out(
-    made: tuple[Report, Path], columnist: Path
+    report_and_workspace: tuple[Report, Path], columnist: Path
 ) -> None:
-    report, workspace = made
+    report, workspace = report_and_workspace
     with Archive(workspace / "archive.sqlite") as archive:
         (document,) = archive.documents([posts_of(report)["46"].id])
     text = document.text()
     assert not set("â€Ã\u200b") & set(text)
     assert "script" not in text
-    dropped = {left.reason: left.count for left in report.excluded if left.what == "part"}
+    dropped = {item.reason: item.count for item in report.excluded if item.what == "part"}
     assert dropped == {"encoding damage mended": 1, "hidden element": 1, "script": 1}
 
 
 def test_no_own_word_of_the_essays_is_lost(
-    made: tuple[Report, Path], truth: dict[str, dict[str, Any]]
+    report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
 ) -> None:
-    report, workspace = made
+    report, workspace = report_and_workspace
     posts = posts_of(report)
     with Archive(workspace / "archive.sqlite") as archive:
-        for number, told in truth.items():
-            if told["include"] is True and "chars" in told:
+        for number, post in truth.items():
+            if post["include"] is True and "chars" in post:
                 (document,) = archive.documents([posts[number].id])
                 # The truth counts the essay; links, captions and code were planted beside it.
-                assert 0.97 * told["chars"] < len(document.text()) < 1.1 * told["chars"], number
+                assert 0.97 * post["chars"] < len(document.text()) < 1.1 * post["chars"], number
 
 
-def test_no_more_than_a_tenth_comes_of_one_post(made: tuple[Report, Path]) -> None:
-    report, _ = made
+def test_no_more_than_a_tenth_comes_of_one_post(report_and_workspace: tuple[Report, Path]) -> None:
+    report, _ = report_and_workspace
     total = sum(post.training_words for post in report.posts)
     assert total == report.totals.training_words
     assert max(post.training_words for post in report.posts) <= 0.1 * total
 
 
-def test_links_to_dates_and_addresses(made: tuple[Report, Path]) -> None:
-    report, workspace = made
+def test_links_to_dates_and_addresses(report_and_workspace: tuple[Report, Path]) -> None:
+    report, workspace = report_and_workspace
     assert posts_of(report)["1"].day == "2005-01-10"
     assert posts_of(report)["1"].url == "https://blog.example.org/the-case-for-the-ephemeral/"
     assert report.totals.internal_links >= 25
     assert not report.dead_links
     with sqlite3.connect(workspace / "archive.sqlite") as database:
-        found = dict(database.execute("SELECT state, count(*) FROM links GROUP BY state"))
+        link_counts = dict(database.execute("SELECT state, count(*) FROM links GROUP BY state"))
     database.close()
-    assert found == {"internal": report.totals.internal_links}
+    assert link_counts == {"internal": report.totals.internal_links}
 
 
 def test_a_second_look_reads_nothing_anew(columnist: Path, tmp_path: Path) -> None:
@@ -175,10 +189,10 @@ def test_the_authors_choice_stands(columnist: Path, tmp_path: Path) -> None:
     choices = workspace / "choices.toml"
     text = choices.read_text(encoding="utf-8")
     choices.write_text(text.replace('\ndecision = "leave out"', '\ndecision = "keep"', 1), "utf-8")
-    kept = posts_of(look([columnist], workspace=workspace))["35"]
-    assert (kept.decision, kept.training_words) == ("keep", kept.own_words)
-    again = posts_of(look([columnist], workspace=workspace))["35"]
-    assert again.decision == "keep"
+    before = posts_of(look([columnist], workspace=workspace))["35"]
+    assert (before.decision, before.training_words) == ("keep", before.own_words)
+    after = posts_of(look([columnist], workspace=workspace))["35"]
+    assert after.decision == "keep"
 
 
 def test_two_blogs_are_one_archive_and_copies_across_them_are_found(

@@ -31,7 +31,7 @@ class Room:
     open: bool = False
     share: float = 0.1
     name: str = "hall"
-    place: Path = Path("here")
+    folder: Path = Path("here")
     way: Literal["in", "out", 3] = "in"
     limit: int | None = None
     parts: tuple[str, ...] = ()
@@ -103,8 +103,8 @@ def test_the_later_source_wins_and_every_value_knows_where_it_comes_from(tmp_pat
         ({"sets": ["room.pair=1"]}, "room.pair must be a list of 2"),
         ({"sets": ["room.parts=[1,"]}, "room.parts must be a list of values, each text"),
         ({"sets": ["room.limit=x"]}, 'room.limit must be a whole number or none, not "x"'),
-        ({"sets": ["room.place="]}, "room.place must be a path"),
-        ({"sets": ["room.place=~nobody-of-this-name/x"]}, "room.place must be a path"),
+        ({"sets": ["room.folder="]}, "room.folder must be a path"),
+        ({"sets": ["room.folder=~nobody-of-this-name/x"]}, "room.folder must be a path"),
         ({"sets": ["room.name=\udc80"]}, "room.name must be text"),
         ({"sets": ["room.lamps=-1"]}, "--set: room: lamps cannot be fewer than none"),
         ({"sets": ["room.deep.rate=-1"]}, "--set: room.deep.rate must not be negative"),
@@ -173,8 +173,8 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_path_may_begin_at_home() -> None:
-    place = resolve(House, sets=["room.place=~/x"]).settings.room.place
-    assert place == Path.home() / "x"
+    folder = resolve(House, sets=["room.folder=~/x"]).settings.room.folder
+    assert folder == Path.home() / "x"
 
 
 texts = st.text(st.characters(codec="utf-8"))
@@ -184,7 +184,7 @@ rooms = st.builds(
     open=st.booleans(),
     share=st.floats(allow_nan=False),
     name=texts,
-    place=texts.filter(lambda text: "~" not in text).map(Path),
+    folder=texts.filter(lambda text: "~" not in text).map(Path),
     way=st.sampled_from(["in", "out", 3]),
     limit=st.none() | st.integers(),
     parts=st.lists(texts).map(tuple),
@@ -220,9 +220,9 @@ def test_every_setting_of_the_program_is_read_from_its_section() -> None:
     from ownwords.cli.all_settings import Settings
 
     def words(node: ast.AST) -> set[str]:
-        found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
-        return found | {str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant)}
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        names |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+        return names | {str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant)}
 
     source = Path(ownwords.__file__).parent
     reads = set[tuple[str, str]]()  # owner, attribute

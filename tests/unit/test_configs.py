@@ -38,17 +38,17 @@ def test_the_table_knows_the_shape_of_every_weight(name: str) -> None:
         RopeScaling(kind="linear", factor=4.0),
         RopeScaling(kind="llama3", factor=8.0, original_context=512),
     ],
-    ids=lambda each: each.kind if each else "plain",
+    ids=lambda layer: layer.kind if layer else "plain",
 )
 @pytest.mark.parametrize("head_dim", [6, 64, 80, 256])
 @pytest.mark.parametrize("base", [100.0, 10_000.0, 1_000_000.0])
 def test_positions_turn_as_in_the_models(
     scaling: RopeScaling | None, head_dim: int, base: float
 ) -> None:
-    found = frequencies(head_dim, base, scaling)
+    actual = frequencies(head_dim, base, scaling)
     wanted = RotaryEmbedding(head_dim, base, scaling).frequencies.numpy()
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, wanted, rtol=4e-7, atol=0)
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, wanted, rtol=4e-7, atol=0)
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -68,14 +68,14 @@ def test_every_tensor_of_a_quantised_file_has_its_place(
     stored, made_with = read_header(path), read_schemes(path)
     assert made_with == schemes
     fitted = map_quantized_weights(stored, made_with, TINY[name], tmp_path)
-    assert {each.ours: each.stored.shape for each in fitted} == {
+    assert {weight.ours: weight.stored.shape for weight in fitted} == {
         key: tuple(tensor.shape) for key, tensor in quantize.quantized_tensors(model)
     }
     lacking = dict(stored)
     del lacking["embedding.scale"]
     with pytest.raises(ModelError, match=r"1 missing: 'embedding\.scale'"):
         map_quantized_weights(lacking, made_with, TINY[name], tmp_path)
-    body, ends = (INT4 if each.bits == 8 else INT8 for each in schemes)
+    body, ends = (INT4 if scheme.bits == 8 else INT8 for scheme in schemes)
     with pytest.raises(ModelError, match=r"packed' is .* but config\.json has"):
         map_quantized_weights(stored, (body, ends), TINY[name], tmp_path)
 

@@ -54,12 +54,12 @@ def documents(tokenizer: BPETokenizer) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def watching(tokenizer: BPETokenizer, documents: list[list[int]]) -> CopyGuard:
-    return copy_guard.build([np.array(each) for each in documents], tokenizer, words=WORDS)
+    return copy_guard.build([np.array(document) for document in documents], tokenizer, words=WORDS)
 
 
 def words(text: str) -> list[str]:
     # A byte that is no character belongs to the word that it stands in: nobody wrote that word.
-    return re.findall(r"[\w\ufffd]+", re.sub(r"[A-Z]", lambda found: found[0].lower(), text))
+    return re.findall(r"[\w\ufffd]+", re.sub(r"[A-Z]", lambda match: match[0].lower(), text))
 
 
 def runs(items: Sequence[object], size: int) -> set[tuple[object, ...]]:
@@ -81,13 +81,13 @@ class Copyist:
             if i not in tokenizer.special.values():
                 self._ids.setdefault(tokenizer.decode_bytes([i]).lower(), []).append(i)
 
-    def scores(self, written: bytes) -> np.ndarray:
+    def scores(self, context: bytes) -> np.ndarray:
         scores = self._dice.normal(size=self._tokenizer.vocabulary_size)
         scores[list(self._tokenizer.special.values())] = -100  # it never comes to an end
-        for known in (24, 12, 6, 3, 1):
-            at = self._text.find(written.lower()[-known:])
-            if at >= 0 and len(written) >= known:
-                goes_on = self._text[at + known : at + known + 12]
+        for length in (24, 12, 6, 3, 1):
+            at = self._text.find(context.lower()[-length:])
+            if at >= 0 and len(context) >= length:
+                goes_on = self._text[at + length : at + length + 12]
                 for size in range(1, len(goes_on) + 1):
                     for i in self._ids.get(goes_on[:size], ()):
                         scores[i] += 8 + self._dice.normal()
@@ -95,7 +95,7 @@ class Copyist:
         return scores.astype(np.float32)
 
 
-def written(
+def generate(
     copyist: Copyist,
     tokenizer: BPETokenizer,
     watching: CopyGuard | None,
@@ -121,7 +121,7 @@ def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
     tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     copyist, dice = Copyist(tokenizer, 1), random.Random(2)
-    known_tokens = set().union(*(runs(each, watching.longest) for each in documents))
+    known_tokens = set().union(*(runs(document, watching.longest) for document in documents))
     known_words = set().union(*(runs(words(text), WORDS) for text in TEXTS))
     copied = 0
     for seed in range(1000):
@@ -132,22 +132,24 @@ def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
             text[begin : begin + dice.randrange(8, 60)].split(" ")[: dice.choice([-1, 99])]
         )
         prompt = dice.choice([prompt, "Nobody’s. ", tokenizer.decode([dice.randrange(256)])])
-        ids = written(copyist, tokenizer, watching, prompt or " ", seed, dice.choice([0, 0.7, 1.5]))
-        given = len(tokenizer.encode(prompt or " "))
+        ids = generate(
+            copyist, tokenizer, watching, prompt or " ", seed, dice.choice([0, 0.7, 1.5])
+        )
+        prompt_tokens = len(tokenizer.encode(prompt or " "))
         # What is judged ends after something generated.
-        for end in range(given + 1, len(ids) + 1):
+        for end in range(prompt_tokens + 1, len(ids) + 1):
             assert tuple(ids[max(0, end - watching.longest) : end]) not in known_tokens
-        whole, before = words(tokenizer.decode(ids)), len(words(prompt))
-        for end in range(before + 1, len(whole) + 1):
-            assert tuple(whole[max(0, end - WORDS) : end]) not in known_words
-        copied += bool(runs(whole, WORDS - 1) & {run[1:] for run in known_words})
+        all_words, before = words(tokenizer.decode(ids)), len(words(prompt))
+        for end in range(before + 1, len(all_words) + 1):
+            assert tuple(all_words[max(0, end - WORDS) : end]) not in known_words
+        copied += bool(runs(all_words, WORDS - 1) & {run[1:] for run in known_words})
     assert copied > 500  # it did copy, as far as it was let
 
 
 def test_without_a_guard_the_copyist_copies(tokenizer: BPETokenizer) -> None:
-    known = set().union(*(runs(words(text), WORDS) for text in TEXTS))
-    ids = written(Copyist(tokenizer, 1), tokenizer, None, TEXTS[3][:30], 1, 0)
-    assert runs(words(tokenizer.decode(ids)), WORDS) & known
+    copied_runs = set().union(*(runs(words(text), WORDS) for text in TEXTS))
+    ids = generate(Copyist(tokenizer, 1), tokenizer, None, TEXTS[3][:30], 1, 0)
+    assert runs(words(tokenizer.decode(ids)), WORDS) & copied_runs
 
 
 def test_the_author_s_own_prompt_is_not_gone_on_with(
@@ -204,7 +206,7 @@ def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
     uniform = np.random.default_rng(7)
     size = tokenizer.vocabulary_size
     sampling = SamplingParams(temperature=0.8, repetition_penalty=1.1, bias={3: 0.5})
-    told, asking = Sampler(sampling, size), Sampler(sampling, size, watching)
+    with_bans, asking = Sampler(sampling, size), Sampler(sampling, size, watching)
     monkeypatch.setattr("ownwords.native.sampling.native_sampler", lambda *_: None)
     plain = Sampler(sampling, size, watching)
     hindered = 0
@@ -216,12 +218,14 @@ def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
         scores = uniform.normal(size=size).astype(np.float32)
         scores[document[end]] += 12
         banned = [*watching.banned(history[:length]), 11]
-        chosen = told.sample(scores, history, length, draw, banned)
+        chosen = with_bans.sample(scores, history, length, draw, banned)
         assert asking.sample(scores, history, length, draw, [11]) == chosen
         assert plain.sample(scores, history, length, draw, [11]) == chosen
         hindered += chosen != document[end]
     assert hindered > 100
-    assert asking.sample(scores, history[:0], 0, 0.5) == told.sample(scores, history[:0], 0, 0.5)
+    assert asking.sample(scores, history[:0], 0, 0.5) == with_bans.sample(
+        scores, history[:0], 0, 0.5
+    )
 
 
 def test_tokens_are_counted_exactly() -> None:
@@ -252,10 +256,10 @@ def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_
     look([columnist], workspace=workspace)
     with Archive(workspace / "archive.sqlite") as archive:
         sides = corpus.load_corpus(archive)
-        known = [text.text for text in sides.train]
+        texts = [text.text for text in sides.train]
         new = [text.text for side in (sides.validation, sides.test) for text in side]
-    learned = bpe.train(known, 2048)
-    watching = copy_guard.build([np.array(learned.encode(text)) for text in known], learned)
+    learned = bpe.train(texts, 2048)
+    watching = copy_guard.build([np.array(learned.encode(text)) for text in texts], learned)
     assert 16 <= watching.longest <= 20
     for text in new:
         ids = np.array(learned.encode(text), np.int32)
@@ -274,10 +278,10 @@ def test_saved_and_mapped_it_is_the_same(
 ) -> None:
     path = tmp_path / COPY_GUARD
     watching.save(path)
-    again = copy_guard.load(path, tokenizer.fingerprint())
-    assert (again.longest, again.words) == (watching.longest, WORDS)
+    loaded = copy_guard.load(path, tokenizer.fingerprint())
+    assert (loaded.longest, loaded.words) == (watching.longest, WORDS)
     for end in range(0, len(documents[2]), 3):
-        assert again.banned(documents[2][:end]) == watching.banned(documents[2][:end])
+        assert loaded.banned(documents[2][:end]) == watching.banned(documents[2][:end])
     with pytest.raises(ModelError, match="another tokenizer"):
         copy_guard.load(path, "0" * 32)
     empty = tmp_path / "empty.safetensors"
@@ -288,12 +292,12 @@ def test_saved_and_mapped_it_is_the_same(
 def test_a_damaged_file_is_told_or_harmless(
     documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "whole.safetensors"
-    watching.save(whole)
-    data = whole.read_bytes()
+    intact = tmp_path / "whole.safetensors"
+    watching.save(intact)
+    data = intact.read_bytes()
     header = 8 + int.from_bytes(data[:8], "little")
     dice = random.Random(6)
-    told = 0
+    refused = 0
     for number in range(150):
         hurt = bytearray(data)
         if number % 3 == 0:
@@ -305,11 +309,11 @@ def test_a_damaged_file_is_told_or_harmless(
         path = tmp_path / f"{number}.safetensors"
         path.write_bytes(hurt)
         try:
-            found = copy_guard.load(path)
+            guard = copy_guard.load(path)
         except ModelError:
-            told += 1
+            refused += 1
             continue
         for document in documents[:3]:
             for end in (10, 40, len(document)):
-                assert list(found.banned(document[:end])) == found.banned_plainly(document[:end])
-    assert told > 60
+                assert list(guard.banned(document[:end])) == guard.banned_plainly(document[:end])
+    assert refused > 60

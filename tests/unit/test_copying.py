@@ -69,17 +69,17 @@ def model(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", re.sub(r"[A-Z]", lambda found: found[0].lower(), text))
+    return re.findall(r"[^\W_]+", re.sub(r"[A-Z]", lambda match: match[0].lower(), text))
 
 
 def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: int) -> int:
     """In how many texts a run ends, after the prompt, that is too long."""
-    known = model.guard
-    assert known is not None
+    guard = model.guard
+    assert guard is not None
     dice = random.Random(1)
     # With guesses, as those are right where a text is copied.
     scheduler = BatchScheduler(model.engine, rows=8, length=CONTEXT)
-    written: dict[RequestHandle, list[int]] = {}
+    outputs: dict[RequestHandle, list[int]] = {}
     for number in range(count):
         some = dice.choice(texts).split(" ")
         begin = dice.randrange(len(some) - 14)
@@ -91,21 +91,23 @@ def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: in
             seed=number,
             guard=watching,
         )
-        written[scheduler.submit(request)] = []
+        outputs[scheduler.submit(request)] = []
     while scheduler.busy:
         for ticket, drawn, _ in scheduler.step():
-            written[ticket] += [one.id for one in drawn]
+            outputs[ticket] += [token.id for token in drawn]
     scheduler.close()
-    tokens = runs([model.tokenizer.encode(text) for text in texts], known.longest)
-    passages = runs([words(text) for text in texts], known.words)
+    tokens = runs([model.tokenizer.encode(text) for text in texts], guard.longest)
+    passages = runs([words(text) for text in texts], guard.words)
     copied = 0
-    for ticket, ids in written.items():
+    for ticket, ids in outputs.items():
         assert len(ids) == TOKENS
-        whole = [*ticket.request.ids, *ids]
-        of_tokens = runs([whole[max(0, len(whole) - TOKENS - known.longest + 1) :]], known.longest)
-        given = len(words(model.tokenizer.decode(ticket.request.ids)))
-        all_words = words(model.tokenizer.decode(whole))
-        of_words = runs([all_words[max(0, given - known.words + 1) :]], known.words)
+        all_ids = [*ticket.request.ids, *ids]
+        of_tokens = runs(
+            [all_ids[max(0, len(all_ids) - TOKENS - guard.longest + 1) :]], guard.longest
+        )
+        prompt_words = len(words(model.tokenizer.decode(ticket.request.ids)))
+        all_words = words(model.tokenizer.decode(all_ids))
+        of_words = runs([all_words[max(0, prompt_words - guard.words + 1) :]], guard.words)
         copied += bool(of_tokens & tokens or of_words & passages)
     return copied
 

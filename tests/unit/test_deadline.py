@@ -30,13 +30,13 @@ class Machine:
 
     def run(self, planned: int, step_s: list[float], evaluations: int = 0) -> tuple[list[int], int]:
         """The lengths that were decided, and the steps done; a step's time by its number."""
-        step, steps, said = 0, planned, list[int]()
+        step, steps, reports = 0, planned, list[int]()
         reading = {round(k * planned / evaluations) for k in range(1, evaluations + 1)}
         while step < steps:
             rate = (steps - step) / steps
             pauses = sum(point > step for point in reading)
             if fitting := self.deadline.max_steps(step, steps, self.now, pauses, rate):
-                said.append(fitting)
+                reports.append(fitting)
                 steps = fitting
                 reading = {round(step + (p - step) * (steps - step) / planned) for p in reading}
             self.now += step_s[step]
@@ -45,15 +45,15 @@ class Machine:
             if step in reading:
                 self.now += 2.0
                 self.deadline.pause_done(evaluated=True)
-        return said, step
+        return reports, step
 
 
 @pytest.mark.parametrize("since", [0, 200, 500, 800])
 @pytest.mark.parametrize("times", [1.3, 2.0, 5.0])
 def test_it_ends_in_time_whenever_the_machine_gets_slower(since: int, times: float) -> None:
     machine = Machine(100.0)
-    said, _ = machine.run(1000, [0.1] * since + [0.1 * times] * (1000 - since))
-    assert said
+    reports, _ = machine.run(1000, [0.1] * since + [0.1 * times] * (1000 - since))
+    assert reports
     assert machine.now < 112
     assert machine.now > 94
 
@@ -74,15 +74,15 @@ def test_a_slow_beginning_is_nothing() -> None:
 
 def test_what_is_said_is_said_seldom() -> None:
     machine = Machine(100.0)
-    said, _ = machine.run(2000, [0.05 * (1 + 0.002 * i) for i in range(2000)])
-    assert 1 <= len(said) <= 4
-    assert said == sorted(said, reverse=True)
+    reports, _ = machine.run(2000, [0.05 * (1 + 0.002 * i) for i in range(2000)])
+    assert 1 <= len(reports) <= 4
+    assert reports == sorted(reports, reverse=True)
 
 
 def test_a_high_rate_comes_down_even_when_the_time_is_over() -> None:
     machine = Machine(100.0)
-    said, step = machine.run(1000, [0.1] * 500 + [60.0] + [0.1] * 499)  # asleep for a minute
-    assert said
+    reports, step = machine.run(1000, [0.1] * 500 + [60.0] + [0.1] * 499)  # asleep for a minute
+    assert reports
     assert step >= 520
 
 
@@ -90,8 +90,8 @@ cuts = st.tuples(st.integers(2, 500), st.data())
 
 
 @given(cuts)
-def test_the_course_is_whole_however_it_is_cut(given: tuple[int, st.DataObject]) -> None:
-    planned, data = given
+def test_the_course_is_whole_however_it_is_cut(lengths: tuple[int, st.DataObject]) -> None:
+    planned, data = lengths
     step = data.draw(st.integers(0, planned - 2))
     steps = data.draw(st.integers(step + 1, planned - 1))
     cut = ShortenedRun(step, float(step), steps)
@@ -100,11 +100,11 @@ def test_the_course_is_whole_however_it_is_cut(given: tuple[int, st.DataObject])
     assert places == sorted(places)
     assert places[: step + 1] == list(range(step + 1))
     assert places[-1] == pytest.approx(planned)
-    assert all(lr_schedule.lr_scale(each, planned, config) > 0 for each in places[:-1])
+    assert all(lr_schedule.lr_scale(step, planned, config) > 0 for step in places[:-1])
     count = data.draw(st.integers(0, 20))
-    found = points(planned, count, cut)
-    assert not count or max(found) == steps
-    assert all(0 < each <= steps for each in found)
+    steps_found = points(planned, count, cut)
+    assert not count or max(steps_found) == steps
+    assert all(0 < point <= steps for point in steps_found)
     assert points(planned, count, None) == {
         round(k * planned / count) for k in range(1, count + 1)
     } - {0}
@@ -119,8 +119,8 @@ def shortening(monkeypatch: pytest.MonkeyPatch, at: int, to: int) -> None:
     monkeypatch.setattr(Deadline, "max_steps", fitting)
 
 
-def parts(one: TrainJob) -> list[str]:
-    saved = one.run.checkpoints.load(max(one.run.checkpoints.steps()))
+def parts(job: TrainJob) -> list[str]:
+    saved = job.run.checkpoints.load(max(job.run.checkpoints.steps()))
     return [checksum(tensors) for _, tensors in sorted(saved.groups.items())]
 
 
@@ -135,11 +135,11 @@ def test_a_shortened_run_is_resumed_to_the_bit(
         notes.append(getattr(event, "message", ""))
         rates.extend([v["rate"]] if "rate" in (v := getattr(event, "values", {})) else [])
 
-    whole = job(tmp_path, LONG, key="whole", seconds=60.0, progress=Progress(hear))
-    outcome = train(whole)
+    uninterrupted = job(tmp_path, LONG, key="whole", seconds=60.0, progress=Progress(hear))
+    outcome = train(uninterrupted)
     assert (outcome.steps, outcome.shortened, outcome.stopped) == (15, True, "done")
     assert sum("15 steps instead of 24" in note for note in notes) == 1
-    assert [each.step for each in outcome.evaluations] == [6, 10, 12, 15]
+    assert [evaluation.step for evaluation in outcome.evaluations] == [6, 10, 12, 15]
     assert rates[-1] < 0.3 * max(rates)
 
     # Killed right after the decision, then gone on with where the clock would say otherwise.
@@ -148,26 +148,26 @@ def test_a_shortened_run_is_resumed_to_the_bit(
 
     decided: list[int] = []
 
-    def off(event: object) -> None:
+    def interrupt(event: object) -> None:
         if decided and "validation_bits_per_byte" in getattr(event, "values", {}):
             raise PowerCut
         decided.extend([1] if "steps instead" in getattr(event, "message", "") else [])
 
     with pytest.raises(PowerCut):
-        train(job(tmp_path, LONG, key="parts", seconds=60.0, progress=Progress(off)))
+        train(job(tmp_path, LONG, key="parts", seconds=60.0, progress=Progress(interrupt)))
     monkeypatch.setattr(Deadline, "max_steps", lambda *_: 0)
-    again = job(tmp_path, LONG, key="parts", seconds=None)
-    resumed = train(again)
+    in_parts = job(tmp_path, LONG, key="parts", seconds=None)
+    resumed = train(in_parts)
     assert resumed.steps == 15
-    assert weights_of(again) == weights_of(whole)
-    assert parts(again) == parts(whole)
+    assert weights_of(in_parts) == weights_of(uninterrupted)
+    assert parts(in_parts) == parts(uninterrupted)
     assert resumed.evaluations == outcome.evaluations
 
 
 def test_time_enough_changes_nothing(tmp_path: Path) -> None:
     ones = [job(tmp_path, LONG, key=f"{s}", seconds=s) for s in (None, 1e6)]
-    outcomes = [train(one) for one in ones]
-    assert [each.shortened for each in outcomes] == [False, False]
+    outcomes = [train(run) for run in ones]
+    assert [outcome.shortened for outcome in outcomes] == [False, False]
     assert weights_of(ones[0]) == weights_of(ones[1])
     assert parts(ones[0]) == parts(ones[1])
 
@@ -176,8 +176,8 @@ def test_a_real_run_ends_in_its_time(tmp_path: Path) -> None:
     loop = LoopConfig(
         steps=100_000, batch_size=2, sequence_length=16, evaluations=2, checkpoint_every_s=1e9
     )
-    one = job(tmp_path, loop, seconds=1.5)
-    outcome = train(one)
+    timed = job(tmp_path, loop, seconds=1.5)
+    outcome = train(timed)
     assert outcome.shortened
     assert outcome.steps < loop.steps
 

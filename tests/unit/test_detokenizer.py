@@ -33,8 +33,8 @@ def pieces_of(
 def cut(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
     """Read on letter by letter until the text ends in a stop string; of several the longest."""
     for end in range(len(text) + 1):
-        if done := [stop for stop in stops if text[:end].endswith(stop)]:
-            longest = max(done, key=len)
+        if stops_hit := [stop for stop in stops if text[:end].endswith(stop)]:
+            longest = max(stops_hit, key=len)
             return text[: end - len(longest)], longest
     return text, None
 
@@ -49,16 +49,16 @@ def test_the_pieces_are_the_text_up_to_its_end(ids: list[int], stops: list[str])
 @given(noise)
 def test_a_character_is_shown_with_its_last_byte_and_no_later(ids: list[int]) -> None:
     decoding = IncrementalDetokenizer(ODD, [])
-    shown = ""
-    for place, i in enumerate(ids, 1):
-        shown += decoding.feed(i)
-        assert decoding.characters == len(shown)
-        data = ODD.decode_bytes(ids[:place])
+    text = ""
+    for count, i in enumerate(ids, 1):
+        text += decoding.feed(i)
+        assert decoding.characters == len(text)
+        data = ODD.decode_bytes(ids[:count])
         # What is left when all that may still become a character is taken off the end.
         ends = [data[:end] for end in range(max(0, len(data) - 3), len(data) + 1)]
-        assert shown in [end.decode("utf-8", "replace") for end in ends]
+        assert text in [end.decode("utf-8", "replace") for end in ends]
         if not data or data[-1] < 0x80:
-            assert shown == data.decode("utf-8", "replace")
+            assert text == data.decode("utf-8", "replace")
 
 
 def test_bytes_that_are_no_text_are_replaced_once() -> None:
@@ -82,24 +82,24 @@ def test_after_a_stop_string_nothing_comes() -> None:
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
     tokenizer = from_files(foreign.files_of(kind))
-    before, whole = "in the", "in the thing the 日"
-    ids, known = tokenizer.encode(whole), tokenizer.encode(before)
-    assert ids[: len(known)] == known
+    before, full_text = "in the", "in the thing the 日"
+    ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
+    assert ids[: len(prefix_ids)] == prefix_ids
     start = [] if tokenizer.start is None else [tokenizer.start]
-    pieces = pieces_of(tokenizer, ids[len(known) :], [*start, *known])
+    pieces = pieces_of(tokenizer, ids[len(prefix_ids) :], [*start, *prefix_ids])
     assert "".join(pieces) == " thing the 日"
     # At the beginning of a text there is none.
-    assert "".join(pieces_of(tokenizer, ids, start)) == whole
-    assert "".join(pieces_of(tokenizer, ids)) == whole
+    assert "".join(pieces_of(tokenizer, ids, start)) == full_text
+    assert "".join(pieces_of(tokenizer, ids)) == full_text
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_a_special_token_stands_by_its_name_and_leaves_its_neighbours_alone(kind: str) -> None:
     tokenizer = from_files(foreign.files_of(kind))
     name, token = next(iter(tokenizer.special.items()))
-    ids, known = tokenizer.encode("in the thing"), tokenizer.encode("in the")
-    rest = ids[len(known) :]
-    pieces = pieces_of(tokenizer, [token, *rest], known)
+    ids, prefix_ids = tokenizer.encode("in the thing"), tokenizer.encode("in the")
+    new_ids = ids[len(prefix_ids) :]
+    pieces = pieces_of(tokenizer, [token, *new_ids], prefix_ids)
     assert "".join(pieces) == f"{name} thing"
 
 

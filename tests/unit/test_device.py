@@ -70,16 +70,16 @@ def test_what_is_a_lack_of_memory() -> None:
         RuntimeError("MPS backend out of memory"),
     ):
         assert CPU.is_out_of_memory(error)
-    for other in (RuntimeError("shapes differ"), ValueError("out of memory"), KeyboardInterrupt()):
-        assert not CPU.is_out_of_memory(other)
+    for cause in (RuntimeError("shapes differ"), ValueError("out of memory"), KeyboardInterrupt()):
+        assert not CPU.is_out_of_memory(cause)
 
 
 def test_the_memory_of_this_process_is_measured() -> None:
     before = CPU.peak_memory()
     assert 10 << 20 < before < 1 << 40
-    held = torch.ones(80 << 18)  # 80 MB
+    tensor = torch.ones(80 << 18)  # 80 MB
     assert CPU.peak_memory() - before < 200 << 20
-    assert CPU.free_memory() > 0 and len(held)
+    assert CPU.free_memory() > 0 and len(tensor)
     CPU.synchronize()
     CPU.release_memory()
 
@@ -144,7 +144,7 @@ def test_flops_are_those_that_pytorch_counts(name: str) -> None:
 
 def test_flops_of_what_is_frozen_hidden_or_small() -> None:
     config = TINY["qwen3-window"]
-    whole = flops.per_token(config, 40)
+    all_weights = flops.per_token(config, 40)
     model = build(config, device="cpu")
     model.init_weights(1)
     lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
@@ -154,7 +154,7 @@ def test_flops_of_what_is_frozen_hidden_or_small() -> None:
         for name, p in model.named_parameters()
         if not p.requires_grad and p.dim() == 2 and name != "embedding.weight"
     )
-    assert whole - flops.per_token(model, 40) == 2.0 * matrices - 6.0 * adapter
+    assert all_weights - flops.per_token(model, 40) == 2.0 * matrices - 6.0 * adapter
     assert flops._attended(40, 7) == pytest.approx(sum(min(i, 7) for i in range(1, 41)) / 40)
     assert flops._attended(400, None) == pytest.approx(sum(range(1, 401)) / 400, rel=0.003)
     frozen = build(TINY["qwen3"]).requires_grad_(False)

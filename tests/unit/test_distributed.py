@@ -12,17 +12,17 @@ from ownwords.training.distributed import SINGLE_PROCESS, init_distributed
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the processes of one run under torchrun have to say, by rank."""
     folder = tmp_path_factory.mktemp("two")
-    said = torchrun.run("two_processes", folder)
-    assert "Warning" not in said, said
+    output = torchrun.run("two_processes", folder)
+    assert "Warning" not in output, output
     return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
 
 
 @pytest.mark.slow
-def test_processes_know_their_place_and_agree(found: list[dict[str, Any]]) -> None:
-    for rank, mine in enumerate(found):
+def test_processes_know_their_place_and_agree(results: list[dict[str, Any]]) -> None:
+    for rank, mine in enumerate(results):
         assert (mine["rank"], mine["size"], mine["first"]) == (rank, 2, rank == 0)
         assert (mine["mode"], mine["note"]) == ("fsdp", "")
         assert mine["sum"] == 0.5 + 1.5
@@ -32,42 +32,42 @@ def test_processes_know_their_place_and_agree(found: list[dict[str, Any]]) -> No
         assert "a multiple of 2" in mine["fsdp, 5 rows"]
         assert mine["shared"] == {"step": 3, "was": ["é", None]}
         assert mine["in_turn"] == ["made by the first"]
-    first, second = (mine["dealt"] for mine in found)
+    first, second = (mine["dealt"] for mine in results)
     assert [item for item, counts in first if counts] == ["a", "c", "e"]
     assert [item for item, counts in second if counts] == ["b", "d"]
     assert len(first) == len(second)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
-def test_two_processes_train_as_one_does(found: list[dict[str, Any]], how: str) -> None:
-    together, alone = found[0][how]["together"], found[0][how]["alone"]
+@pytest.mark.parametrize("mode", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
+def test_two_processes_train_as_one_does(results: list[dict[str, Any]], mode: str) -> None:
+    together, alone = results[0][mode]["together"], results[0][mode]["alone"]
     assert together["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
     assert len(set(alone["losses"])) > 1
     assert together["held_out"] == pytest.approx(alone["held_out"], rel=1e-6)
-    assert found[0][how]["furthest"] < 1e-5  # of any weight, after all steps
+    assert results[0][mode]["furthest"] < 1e-5  # of any weight, after all steps
     assert together["repeatable"]  # to the bit
-    assert together["kinds"] == ["DTensor" if how.startswith("fsdp") else "Parameter"]
+    assert together["kinds"] == ["DTensor" if mode.startswith("fsdp") else "Parameter"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
+@pytest.mark.parametrize("mode", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
 def test_a_checkpoint_does_not_depend_on_how_many_wrote_it(
-    found: list[dict[str, Any]], how: str
+    results: list[dict[str, Any]], mode: str
 ) -> None:
     """The full tensors are those that PyTorch's own gathering gives, and come back as they were."""
-    together = found[0][how]["together"]
+    together = results[0][mode]["together"]
     assert together["as_state_dict"]
     assert together["scattered"]
     assert together["writes_alone"]
-    assert found[1][how]["writes_alone"]
-    if "adapter" not in how:
+    assert results[1][mode]["writes_alone"]
+    if "adapter" not in mode:
         assert together["plain"] < 1e-6
 
 
 @pytest.mark.slow
-def test_an_adapter_is_not_sharded(found: list[dict[str, Any]]) -> None:
-    for mine in found:
+def test_an_adapter_is_not_sharded(results: list[dict[str, Any]]) -> None:
+    for mine in results:
         assert "train an adapter with DDP" in mine["fsdp, adapter"]
 
 
@@ -85,9 +85,9 @@ def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (world.min(3), world.rows_per_process(5)) == (3, 5)
     assert (world.any(True), world.any(False)) == (True, False)
     assert list(world.distribute("ab")) == [("a", True), ("b", True)]
-    whole = world.gather({"x": x})
-    assert whole["x"] is x
-    assert world.scatter(whole, task)["x"] is x
+    gathered = world.gather({"x": x})
+    assert gathered["x"] is x
+    assert world.scatter(gathered, task)["x"] is x
     with world.in_rank_order(), world.gradient_sync(task, False):
         world.barrier()
     world.close()

@@ -24,8 +24,8 @@ def generate(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_reference_is_up_to_date_whatever_the_terminal_is_like() -> None:
     for env in ({}, {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "dumb"}):
-        done = generate("--check", **env)
-        assert done.returncode == 0, done.stderr
+        process = generate("--check", **env)
+        assert process.returncode == 0, process.stderr
 
 
 def test_stale_pages_are_said_to_be_stale(tmp_path: Path) -> None:
@@ -36,16 +36,16 @@ def test_stale_pages_are_said_to_be_stale(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (tmp_path / "README.md").write_text(readme.replace("53  posts", "54  posts"), encoding="utf-8")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(copy), "--check"],
         capture_output=True,
         encoding="utf-8",
         env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         check=False,
     )
-    assert done.returncode == 1
-    assert "reference.md is stale: run python docs/generate.py" in done.stderr
-    assert "README.md is stale: run python docs/generate.py" in done.stderr
+    assert process.returncode == 1
+    assert "reference.md is stale: run python docs/generate.py" in process.stderr
+    assert "README.md is stale: run python docs/generate.py" in process.stderr
 
 
 def test_the_reference_covers_every_setting_and_verb_and_no_machine() -> None:

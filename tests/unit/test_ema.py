@@ -23,12 +23,12 @@ def test_each_step_counts_by_its_age_and_the_weights_sum_to_one(dtype: torch.dty
     for weights in history:
         average.update(weights)
     shares = [2 ** (-(steps - 1 - step) / half_life) for step in range(steps)]
-    for name, found in average.weights().items():
-        truth = sum(s * each[name].double() for s, each in zip(shares, history, strict=True)) / sum(
-            shares
-        )
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found.double(), truth, rtol=1e-5, atol=1e-6)
+    for name, averaged in average.weights().items():
+        truth = sum(
+            s * weights[name].double() for s, weights in zip(shares, history, strict=True)
+        ) / sum(shares)
+        assert averaged.dtype == torch.float32
+        torch.testing.assert_close(averaged.double(), truth, rtol=1e-5, atol=1e-6)
 
 
 def test_after_one_step_the_average_is_that_step_not_what_was_before() -> None:
@@ -36,8 +36,8 @@ def test_after_one_step_the_average_is_that_step_not_what_was_before() -> None:
     with pytest.raises(OwnwordsError, match="before the first step"):
         average.weights()
     average.update(random_weights(1))
-    for name, found in average.weights().items():
-        torch.testing.assert_close(found, random_weights(1)[name])
+    for name, averaged in average.weights().items():
+        torch.testing.assert_close(averaged, random_weights(1)[name])
 
 
 def test_constant_weights_are_their_own_average() -> None:
@@ -45,30 +45,32 @@ def test_constant_weights_are_their_own_average() -> None:
     average = EMA(weights, 7)
     for _ in range(50):
         average.update(weights)
-    for name, found in average.weights().items():
-        torch.testing.assert_close(found, weights[name])
+    for name, averaged in average.weights().items():
+        torch.testing.assert_close(averaged, weights[name])
 
 
 def test_updating_does_not_touch_or_keep_the_weights() -> None:
     weights = random_weights(0)
     average = EMA(weights, 2)
     average.update(weights)
-    found = average.weights()["a.weight"].clone()
+    averaged = average.weights()["a.weight"].clone()
     weights["a.weight"].zero_()
-    assert torch.equal(average.weights()["a.weight"], found)
+    assert torch.equal(average.weights()["a.weight"], averaged)
 
 
 def test_resumed_is_not_stopped(tmp_path: Path) -> None:
-    whole, first = (EMA(random_weights(0), 4.5) for _ in range(2))
+    uninterrupted, first = (EMA(random_weights(0), 4.5) for _ in range(2))
     for seed in range(20):
-        whole.update(random_weights(seed))
+        uninterrupted.update(random_weights(seed))
     for seed in range(9):
         first.update(random_weights(seed))
     second = EMA(random_weights(99), 4.5)
     second.load_state(through_a_file(first.state(), tmp_path / "average.safetensors"))
     for seed in range(9, 20):
         second.update(random_weights(seed))
-    assert all(torch.equal(each, whole.weights()[n]) for n, each in second.weights().items())
+    assert all(
+        torch.equal(tensor, uninterrupted.weights()[n]) for n, tensor in second.weights().items()
+    )
 
 
 def test_other_weights_are_refused_by_name() -> None:
@@ -84,10 +86,10 @@ def test_other_weights_are_refused_by_name() -> None:
 
 
 def test_interpolation_ends_are_exact_and_its_middle_is_between() -> None:
-    one, other = random_weights(0), random_weights(1)
-    assert all(torch.equal(v, one[k]) for k, v in interpolate(one, other, 0.0).items())
-    assert all(torch.equal(v, other[k]) for k, v in interpolate(one, other, 1.0).items())
-    for name, found in interpolate(one, other, 0.3).items():
-        torch.testing.assert_close(found, 0.7 * one[name] + 0.3 * other[name])
-    kept = interpolate(random_weights(0, torch.bfloat16), random_weights(1, torch.bfloat16), 0.5)
-    assert {each.dtype for each in kept.values()} == {torch.float32}
+    first, second = random_weights(0), random_weights(1)
+    assert all(torch.equal(v, first[k]) for k, v in interpolate(first, second, 0.0).items())
+    assert all(torch.equal(v, second[k]) for k, v in interpolate(first, second, 1.0).items())
+    for name, between in interpolate(first, second, 0.3).items():
+        torch.testing.assert_close(between, 0.7 * first[name] + 0.3 * second[name])
+    half = interpolate(random_weights(0, torch.bfloat16), random_weights(1, torch.bfloat16), 0.5)
+    assert {tensor.dtype for tensor in half.values()} == {torch.float32}

@@ -25,9 +25,11 @@ def _curve(name: str) -> BaseCurve:
 
 
 def test_every_curve_is_of_a_base_that_can_be_had() -> None:
-    known = {base.name: base.repository for base in KNOWN_BASES} | {catalogue.SHIPPED: "shipped"}
+    repositories = {base.name: base.repository for base in KNOWN_BASES} | {
+        catalogue.SHIPPED: "shipped"
+    }
     for curve in ExpectedBits.load().bases:
-        assert known[curve.name] == curve.source
+        assert repositories[curve.name] == curve.source
     assert ExpectedBits.load().flops_per_s() > 0
 
 

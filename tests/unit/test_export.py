@@ -29,16 +29,16 @@ def folder(tmp_path: Path) -> Path:
 
 def figures(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
     assert main(["export", *arguments, "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
 
 
 def test_to_gguf_and_back_to_a_directory(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = figures(capsys, str(folder), "--to", "gguf", "--type", "f32")
+    result = figures(capsys, str(folder), "--to", "gguf", "--type", "f32")
     path = tmp_path / "mine.gguf"
-    assert said == {
+    assert result == {
         "path": str(path), "form": "gguf", "type": "f32", "bytes": path.stat().st_size, "notes": [],
     }  # fmt: skip
     back = tmp_path / "back"
@@ -49,15 +49,15 @@ def test_to_gguf_and_back_to_a_directory(
 
 def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(folder), "--to", "ollama"]) == 0
-    made = folder.parent / "mine-ollama"
-    assert sorted(path.name for path in made.iterdir()) == ["Modelfile", "mine.gguf"]
-    text = (made / "Modelfile").read_text(encoding="utf-8")
+    ollama_folder = folder.parent / "mine-ollama"
+    assert sorted(path.name for path in ollama_folder.iterdir()) == ["Modelfile", "mine.gguf"]
+    text = (ollama_folder / "Modelfile").read_text(encoding="utf-8")
     assert text.startswith("FROM ./mine.gguf\n")
     assert 'PARAMETER stop "<|end|>"' in text
     assert "PARAMETER temperature 0.8" in text
     assert "PARAMETER num_ctx 64" in text
     assert "ollama create mine-ollama" in capsys.readouterr().out
-    assert gguf.load(made / "mine.gguf").config.MODEL_TYPE == "qwen3"
+    assert gguf.load(ollama_folder / "mine.gguf").config.MODEL_TYPE == "qwen3"
 
 
 def test_a_zip_of_the_directory_opens_as_one(
@@ -68,8 +68,8 @@ def test_a_zip_of_the_directory_opens_as_one(
     assert json.loads(capsys.readouterr().out)["bytes"] == out.stat().st_size
     with zipfile.ZipFile(out) as archive:
         archive.extractall(tmp_path / "there")
-    again = bundle.load(tmp_path / "there" / "mine here")
-    assert again.model.state_dict().keys() == bundle.load(folder).model.state_dict().keys()
+    loaded = bundle.load(tmp_path / "there" / "mine here")
+    assert loaded.model.state_dict().keys() == bundle.load(folder).model.state_dict().keys()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -105,9 +105,9 @@ def test_every_export_carries_the_sampling_that_was_scored(
 
 
 def turns_of(template: str, start: str = "", opening: str = "") -> ollama.ChatFormat | None:
-    made = chat.ChatTemplate(template)
+    chat_template = chat.ChatTemplate(template)
     return ollama.chat_format(
-        lambda messages: made.render(messages, add_generation_prompt=True), start, opening
+        lambda messages: chat_template.render(messages, add_generation_prompt=True), start, opening
     )
 
 
@@ -175,7 +175,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere", "--to", "gguf"], "nowhere"),
         (["MODEL", "--to", "hf", "--type", "q8_0"], "cannot hold q8_0"),
@@ -184,10 +184,10 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_exported_is_said(
-    arguments: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(folder) if word == "MODEL" else word for word in arguments]
     assert main(["export", *words]) == 2
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert message in captured.err
     assert "Traceback" not in captured.err

@@ -83,10 +83,10 @@ def test_packed_documents_are_as_if_each_were_alone(name: str) -> None:
     documents = torch.stack(
         [torch.tensor([4, 9, 4]).repeat_interleave(torch.tensor(row)) for row in lengths]
     )
-    made = model(ids, documents_BT=documents)
+    output = model(ids, documents_BT=documents)
     for row, parts in enumerate(lengths):
         alone = [model(part[None])[0] for part in torch.split(ids[row], parts)]
-        torch.testing.assert_close(made[row], torch.cat(alone))
+        torch.testing.assert_close(output[row], torch.cat(alone))
     total, _ = model.loss(ids, ids, documents_BT=documents)
     assert total.item() != pytest.approx(model.loss(ids, ids)[0].item(), rel=1e-4)
 
@@ -133,12 +133,12 @@ def test_dropout_scales_what_it_keeps() -> None:
     model = tiny("qwen3")
     model.dropout = 0.25
     x = torch.ones(1, 100, 400)
-    for made in (
+    for dropped in (
         model.apply_dropout(x),
         cast(ResidualBlock, model.blocks[0]).add(torch.zeros_like(x), x),
     ):
-        assert sorted(set(made.flatten().tolist())) == pytest.approx([0.0, 4 / 3])
-        assert made.mean().item() == pytest.approx(1.0, abs=0.02)
+        assert sorted(set(dropped.flatten().tolist())) == pytest.approx([0.0, 4 / 3])
+        assert dropped.mean().item() == pytest.approx(1.0, abs=0.02)
     with pytest.raises(ConfigError, match="dropout"):
         model.dropout = 1.0
 
@@ -323,8 +323,8 @@ def test_the_default_shape_has_the_size_asked_for(budget: int, vocabulary: int) 
     if budget < 100 * vocabulary:
         pytest.skip("the embedding alone decides")
     config = config_for_budget(budget, vocabulary, 512)
-    made = build(config, device="meta")
-    assert sum(parameter.numel() for parameter in made.parameters()) == parameter_count(config)
+    model = build(config, device="meta")
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameter_count(config)
     assert parameter_count(config) == pytest.approx(budget, rel=0.12)
     assert config.tied
     assert config.heads * config.head_dim == config.width

@@ -71,10 +71,10 @@ def slow_words(text: str) -> list[str]:
 def test_words_match_a_slow_reading(text: str) -> None:
     text = text.replace("あ", "a")
     words = hash_words(text)
-    found = [text[a:b] for a, b in zip(words.starts, words.ends, strict=True)]
-    assert found == slow_words(text)
+    words_found = [text[a:b] for a, b in zip(words.starts, words.ends, strict=True)]
+    assert words_found == slow_words(text)
     same: dict[str, int] = {}
-    for word, key in zip(found, words.hashes.tolist(), strict=True):
+    for word, key in zip(words_found, words.hashes.tolist(), strict=True):
         folded = word.replace("’", "'").lower()
         assert same.setdefault(folded, key) == key
     assert len(set(same.values())) == len(same)
@@ -96,7 +96,7 @@ def test_a_long_text_is_read_piecewise_without_a_seam() -> None:
 
 
 def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
-    found = extract_features(
+    features = extract_features(
         document(
             ("heading", "On hats"),
             ("prose", "My own four words"),
@@ -106,37 +106,37 @@ def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
             ("prose", "More"),
         )
     )
-    assert found.words == {"heading": 2, "prose": 5, "quote": 4, "code": 2, "log": 3}
-    assert (found.own_words, found.all_words, found.style_words) == (7, 16, 7)
-    assert "somebody" not in found.named.split()
-    assert found.bytes == len("On hats\n\nMy own four words\n\nMore")
+    assert features.words == {"heading": 2, "prose": 5, "quote": 4, "code": 2, "log": 3}
+    assert (features.own_words, features.all_words, features.style_words) == (7, 16, 7)
+    assert "somebody" not in features.named.split()
+    assert features.bytes == len("On hats\n\nMy own four words\n\nMore")
 
 
 def test_the_digest_sees_through_case_punctuation_and_spacing() -> None:
-    one = extract_features(document(("prose", "Hello, World! It’s me.")))
-    other = extract_features(document(("prose", "hello world it's"), ("prose", "ME")))
-    assert one.exact == other.exact
-    assert one.exact != extract_features(document(("prose", "hello world it's us"))).exact
+    first = extract_features(document(("prose", "Hello, World! It’s me.")))
+    second = extract_features(document(("prose", "hello world it's"), ("prose", "ME")))
+    assert first.exact == second.exact
+    assert first.exact != extract_features(document(("prose", "hello world it's us"))).exact
 
 
 def test_a_short_text_is_sketched_whole_and_a_long_one_boundedly() -> None:
     short = extract_features(document(("prose", numbered(60))))
     assert (short.level, len(short.sketch)) == (0, 56)
     for n in (300, 1_000, 20_000, 200_000):
-        found = extract_features(document(("prose", numbered(n))))
-        assert SKETCH_FEW <= len(found.sketch) <= SKETCH_MANY
-        assert sketch_size(found.sketch, found.level) == len(found.sketch)
+        features = extract_features(document(("prose", numbered(n))))
+        assert SKETCH_FEW <= len(features.sketch) <= SKETCH_MANY
+        assert sketch_size(features.sketch, features.level) == len(features.sketch)
 
 
 def test_containment_of_a_note_in_a_dump_can_be_estimated_from_sketches() -> None:
     note = extract_features(document(("prose", numbered(1_000))))
     dump = extract_features(document(("prose", numbered(60_000))))
-    other = extract_features(document(("prose", numbered(60_000, 60_000))))
+    foreign = extract_features(document(("prose", numbered(60_000, 60_000))))
     level = max(note.level, dump.level)
     mine = note.sketch[: sketch_size(note.sketch, level)]
     assert len(mine) > 10
     assert np.isin(mine, dump.sketch).all()
-    assert not np.isin(mine, other.sketch).any()
+    assert not np.isin(mine, foreign.sketch).any()
 
 
 def test_shingles_depend_on_order() -> None:
@@ -148,17 +148,17 @@ def test_shingles_depend_on_order() -> None:
 
 def test_the_vocabulary_keeps_the_most_frequent_words() -> None:
     text = "the " * 50 + "hat " * 20 + numbered(VOCABULARY + 200)
-    found = extract_features(document(("prose", text)))
-    assert len(found.vocabulary) == VOCABULARY
-    assert found.named.split()[:2] == ["the", "hat"]
-    assert sorted(found.counts.tolist())[-2:] == [20, 50]
+    features = extract_features(document(("prose", text)))
+    assert len(features.vocabulary) == VOCABULARY
+    assert features.named.split()[:2] == ["the", "hat"]
+    assert sorted(features.counts.tolist())[-2:] == [20, 50]
 
 
 def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
-    found = extract_features(document(("prose", "the hat " * 50_000)))
-    assert found.own_words == 100_000
-    assert found.style_words == MAX_STYLE_WORDS
-    assert found.counts.tolist() == [32768, 32768]
+    features = extract_features(document(("prose", "the hat " * 50_000)))
+    assert features.own_words == 100_000
+    assert features.style_words == MAX_STYLE_WORDS
+    assert features.counts.tolist() == [32768, 32768]
 
 
 @given(
@@ -166,25 +166,25 @@ def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
     st.integers(0, 400),
 )
 def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int) -> None:
-    one = extract_features(document(*parts, ("prose", numbered(more))))
-    data = encode_features(one)
-    other = decode_features(data)
-    assert encode_features(other) == data
-    assert (other.words, other.bytes, other.exact) == (one.words, one.bytes, one.exact)
-    assert (other.level, other.style_words) == (one.level, one.style_words)
-    assert (other.named, other.private) == (one.named, one.private)
+    first = extract_features(document(*parts, ("prose", numbered(more))))
+    data = encode_features(first)
+    second = decode_features(data)
+    assert encode_features(second) == data
+    assert (second.words, second.bytes, second.exact) == (first.words, first.bytes, first.exact)
+    assert (second.level, second.style_words) == (first.level, first.style_words)
+    assert (second.named, second.private) == (first.named, first.private)
     for name in ("sketch", "vocabulary", "counts", "style"):
-        mine, theirs = getattr(one, name), getattr(other, name)
+        mine, theirs = getattr(first, name), getattr(second, name)
         assert mine.dtype == theirs.dtype
         assert np.array_equal(mine, theirs)
-    assert one.own_words == sum(n for kind, n in one.words.items() if kind in OWN_KINDS)
+    assert first.own_words == sum(n for kind, n in first.words.items() if kind in OWN_KINDS)
 
 
 def test_what_is_private_is_remembered_masked() -> None:
-    found = extract_features(
+    features = extract_features(
         document(("quote", "Ask jane@example.org"), ("code", "root@host.example"))
     )
-    assert found.private.emails == 1
+    assert features.private.emails == 1
     assert b"jane" not in encode_features(extract_features(document(("code", "jane@example.org"))))
 
 

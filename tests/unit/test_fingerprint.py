@@ -29,10 +29,10 @@ def test_a_copy_is_the_same_model_and_any_change_another(tmp_path: Path) -> None
 
 def test_provenance_and_copy_guard_count_where_they_are_asked_for(tmp_path: Path) -> None:
     models.write(tmp_path)
-    bare, whole = model_fingerprint(tmp_path), model_fingerprint(tmp_path, provenance=True)
+    bare, complete = model_fingerprint(tmp_path), model_fingerprint(tmp_path, provenance=True)
     models.edit(tmp_path / "ownwords.json", base="another")
     assert model_fingerprint(tmp_path) == bare
-    assert model_fingerprint(tmp_path, provenance=True) != whole
+    assert model_fingerprint(tmp_path, provenance=True) != complete
     (tmp_path / "copy-guard.safetensors").write_bytes(b"guard")
     assert model_fingerprint(tmp_path) != bare
     assert model_fingerprint(tmp_path, copy_guard=False) == bare

@@ -30,7 +30,7 @@ HABITS = SentenceConventions()
 
 
 def faults(text: str, habits: SentenceConventions = HABITS) -> list[tuple[str, ...]]:
-    return [one.faults for one in sentences(text, habits)]
+    return [sentence.faults for sentence in sentences(text, habits)]
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def lexicon() -> Lexicon:
     ],
 )
 def test_what_people_write_is_not_broken(text: str) -> None:
-    found = sentences(text, HABITS)
-    assert found
-    assert [one for one in found if one.faults] == []
+    parsed = sentences(text, HABITS)
+    assert parsed
+    assert [sentence for sentence in parsed if sentence.faults] == []
 
 
 @pytest.mark.parametrize(
@@ -101,36 +101,36 @@ def test_an_authors_own_ways_are_learned_and_not_called_faults() -> None:
 @settings(max_examples=60)
 @given(st.text(alphabet="aB .,!?\"'()[]“”\n-1:", max_size=120))
 def test_any_text_is_taken_apart_into_itself(text: str) -> None:
-    for one in sentences(text, HABITS):
-        assert one.text in text
-        assert one.words > 0
+    for sentence in sentences(text, HABITS):
+        assert sentence.text in text
+        assert sentence.words > 0
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=40))
-def test_repetition_is_as_counted_by_hand(said: list[str]) -> None:
-    runs = [tuple(said[i : i + 4]) for i in range(len(said) - 3)]
-    found = repetition(" ".join(said))
-    assert (found.words, found.runs) == (len(said), len(runs))
-    assert found.repeated == sum(run in runs[:i] for i, run in enumerate(runs))
+def test_repetition_is_as_counted_by_hand(words: list[str]) -> None:
+    runs = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
+    result = repetition(" ".join(words))
+    assert (result.words, result.runs) == (len(words), len(runs))
+    assert result.repeated == sum(run in runs[:i] for i, run in enumerate(runs))
     loops = [
         (start, unit, length)
-        for unit in range(1, len(said) // 2 + 1)
-        for start in range(len(said) - unit)
-        for length in range(max(4, unit), len(said) - unit - start + 1)
-        if all(said[start + i] == said[start + i + unit] for i in range(length))
+        for unit in range(1, len(words) // 2 + 1)
+        for start in range(len(words) - unit)
+        for length in range(max(4, unit), len(words) - unit - start + 1)
+        if all(words[start + i] == words[start + i + unit] for i in range(length))
     ]
-    assert found.longest.words == max((length for *_, length in loops), default=0)
-    again = {start + unit + i for start, unit, length in loops for i in range(length)}
-    assert found.looped == len(again)
+    assert result.longest.words == max((length for *_, length in loops), default=0)
+    positions = {start + unit + i for start, unit, length in loops for i in range(length)}
+    assert result.looped == len(positions)
 
 
 def test_a_loop_is_shown() -> None:
     looped = "I came home and I sat down. " + "It was late and " * 6 + "then it stopped."
-    found = fluency([looped], [PROSE], [PROSE], None)
-    assert found.sample_loop.words == 5 * 4
-    assert found.sample_loop.text == ("It was late and " * 6).strip()
-    assert found.looped.samples.value == pytest.approx(20 / 34)
-    assert found.held_out_loop.words == 0
+    scores = fluency([looped], [PROSE], [PROSE], None)
+    assert scores.sample_loop.words == 5 * 4
+    assert scores.sample_loop.text == ("It was late and " * 6).strip()
+    assert scores.looped.samples.value == pytest.approx(20 / 34)
+    assert scores.held_out_loop.words == 0
 
 
 def test_words_nobody_has_are_told_from_names_and_numbers(lexicon: Lexicon) -> None:
@@ -138,17 +138,19 @@ def test_words_nobody_has_are_told_from_names_and_numbers(lexicon: Lexicon) -> N
         "I met Zbrowka Quolp near the thrimble, at 10am on the 3rd. Vlimpish said so. "
         "See https://thrimble.example/frood or write to me@thrimble.example. We blunged."
     )
-    found = fluency([text], [PROSE], [PROSE], lexicon)
-    assert found.non_words
-    assert found.unknown_names
-    assert found.examples["non-words"] == ("thrimble", "blunged")
+    scores = fluency([text], [PROSE], [PROSE], lexicon)
+    assert scores.non_words
+    assert scores.unknown_names
+    assert scores.examples["non-words"] == ("thrimble", "blunged")
     words = len(words_in(text))
     assert words == 19
-    assert found.non_words.samples.value == pytest.approx(2 / words)
-    assert found.unknown_names.samples.value == pytest.approx(2 / words)  # Vlimpish may be a word
-    known = fluency([text], [PROSE], [PROSE + " It blunged the thrimble's thrimble."], lexicon)
-    assert known.non_words
-    assert known.non_words.samples.value == 0
+    assert scores.non_words.samples.value == pytest.approx(2 / words)
+    assert scores.unknown_names.samples.value == pytest.approx(2 / words)  # Vlimpish may be a word
+    with_training = fluency(
+        [text], [PROSE], [PROSE + " It blunged the thrimble's thrimble."], lexicon
+    )
+    assert with_training.non_words
+    assert with_training.non_words.samples.value == 0
 
 
 def test_where_a_sentence_begins() -> None:
@@ -183,11 +185,11 @@ hij zijn rijk zou nalaten, want hij hield van alle drie evenveel."""
 def test_a_blog_in_another_language_is_not_told_it_has_no_words(
     lexicon: Lexicon, text: str
 ) -> None:
-    found = fluency([text], [text], [text], lexicon)
-    assert found.non_words is None
-    assert found.unknown_names is None
-    assert "English" in found.reason
-    assert found.new_words.samples.value == 0
+    scores = fluency([text], [text], [text], lexicon)
+    assert scores.non_words is None
+    assert scores.unknown_names is None
+    assert "English" in scores.reason
+    assert scores.new_words.samples.value == 0
 
 
 def test_the_lexicon_in_the_package(lexicon: Lexicon) -> None:
@@ -202,10 +204,10 @@ def test_the_lexicon_in_the_package(lexicon: Lexicon) -> None:
 
 
 def test_a_lexicon_comes_back_and_a_damaged_one_is_one_sentence(tmp_path: Path) -> None:
-    made = Lexicon.of(["Żółw and the Crème brûlée, 2nd edition of it"])
-    assert made.words == {"żółw", "and", "the", "crème", "brûlée", "edition", "of", "it"}
-    path = made.save(tmp_path)
-    assert Lexicon.load(tmp_path) == made
+    lexicon = Lexicon.of(["Żółw and the Crème brûlée, 2nd edition of it"])
+    assert lexicon.words == {"żółw", "and", "the", "crème", "brûlée", "edition", "of", "it"}
+    path = lexicon.save(tmp_path)
+    assert Lexicon.load(tmp_path) == lexicon
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(OwnwordsError, match="cannot be read"):
         Lexicon.load(tmp_path)
@@ -225,39 +227,39 @@ def test_word_order_tells_shuffled_words_from_new_sentences() -> None:
     stems = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
     names, deeds = [f"{stem}er" for stem in stems], [f"{stem}ed" for stem in stems]
 
-    def written() -> str:
+    def random_text() -> str:
         kinds = ("The {} {} the {}. ", "A {} that {} a {} was here. ", "Then the {} {} a {}, too. ")
         return "".join(
             rng.choice(kinds).format(rng.choice(names), rng.choice(deeds), rng.choice(names))
             for _ in range(20)
         )
 
-    training, real = [written() for _ in range(10)], [written() for _ in range(8)]
+    training, real = [random_text() for _ in range(10)], [random_text() for _ in range(8)]
     shuffled = [" ".join(rng.sample(text.split(), len(text.split()))) for text in real]
-    found = fluency(shuffled, real, training, None)
-    assert found.odd_turns.excess
-    assert found.odd_turns.excess.low > 0.1
-    assert found.broken.excess
-    assert found.broken.excess.low > 0.3
-    assert found.new_words.samples.value == pytest.approx(found.new_words.held_out.value)
-    fair = fluency([written() for _ in range(8)], real, training, None)
+    scores = fluency(shuffled, real, training, None)
+    assert scores.odd_turns.excess
+    assert scores.odd_turns.excess.low > 0.1
+    assert scores.broken.excess
+    assert scores.broken.excess.low > 0.3
+    assert scores.new_words.samples.value == pytest.approx(scores.new_words.held_out.value)
+    fair = fluency([random_text() for _ in range(8)], real, training, None)
     assert fair.odd_turns.excess
     assert fair.odd_turns.excess.low < 0 < fair.odd_turns.excess.high
 
 
 def test_real_text_is_compared_at_the_length_of_the_samples() -> None:
     post = "\n\n".join([PROSE] * 5)
-    found = fluency([" ".join(PROSE.split()[:60])] * 3, [post], [PROSE], None)
-    assert found.passage_words == 60
-    assert found.repeated.samples.of == 3
-    assert found.repeated.held_out.of >= 5
+    scores = fluency([" ".join(PROSE.split()[:60])] * 3, [post], [PROSE], None)
+    assert scores.passage_words == 60
+    assert scores.repeated.samples.of == 3
+    assert scores.repeated.held_out.of >= 5
     # The post says everything five times, no stretch of it says anything twice.
-    assert found.repeated.held_out.value < 0.05
-    assert found.broken.held_out.value == 0
+    assert scores.repeated.held_out.value < 0.05
+    assert scores.broken.held_out.value == 0
 
 
 def test_nothing_given_is_nothing_found() -> None:
-    found = fluency([], [], [], None)
-    assert found.repeated.samples.of == found.repeated.held_out.of == 0
-    assert found.broken.excess is None
-    assert "no word list" in found.reason
+    scores = fluency([], [], [], None)
+    assert scores.repeated.samples.of == scores.repeated.held_out.of == 0
+    assert scores.broken.excess is None
+    assert "no word list" in scores.reason

@@ -36,12 +36,12 @@ ENGINES = {name: TorchEngine(tiny(name).double().eval(), frozen=True) for name i
 def plainly(network: CausalLM, request: GenerationRequest) -> list[int]:
     """The whole text read again for each token, without a cache."""
     room = min(network.config.context, len(request.ids) + request.max_tokens)
-    text = held = list(request.ids)
+    text = context = list(request.ids)
     for drawn in range(request.max_tokens):
-        if len(held) > room:
-            held = held[-(room // 2) :]
+        if len(context) > room:
+            context = context[-(room // 2) :]
         with torch.inference_mode():
-            scores = network.logits(network(torch.tensor([held])))[0, -1].float().numpy()
+            scores = network.logits(network(torch.tensor([context])))[0, -1].float().numpy()
         chosen = sample_token(
             scores,
             request.sampling,
@@ -51,15 +51,15 @@ def plainly(network: CausalLM, request: GenerationRequest) -> list[int]:
         )
         if chosen in request.stop_ids:
             break
-        text, held = [*text, chosen], [*held, chosen]
+        text, context = [*text, chosen], [*context, chosen]
     return text[len(request.ids) :]
 
 
 def ids_of(drawn: Sequence[GeneratedToken]) -> list[int]:
-    return [one.id for one in drawn]
+    return [token.id for token in drawn]
 
 
-def written(engine: Engine, request: GenerationRequest) -> list[int]:
+def generated_ids(engine: Engine, request: GenerationRequest) -> list[int]:
     return ids_of(list(generate(engine, request)))
 
 
@@ -81,7 +81,7 @@ class Counting:
 
     @property
     def tokens(self) -> int:
-        return sum(len(each.ids) for inputs in self.reads for each in inputs)
+        return sum(len(item.ids) for inputs in self.reads for item in inputs)
 
 
 class CountingCache:
@@ -98,13 +98,13 @@ class CountingCache:
 
     def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
         self._engine.reads.append(list(inputs))
-        assert len({each.row for each in inputs}) == len(inputs)
-        for each in inputs:
-            self.texts[each.row] += each.ids
-            assert len(self.texts[each.row]) <= self.length
+        assert len({item.row for item in inputs}) == len(inputs)
+        for item in inputs:
+            self.texts[item.row] += item.ids
+            assert len(self.texts[item.row]) <= self.length
         if self._cache:
             return self._cache.forward(inputs, all_positions=all_positions)
-        ids = [i for each in inputs for i in (each.ids if all_positions else each.ids[-1:])]
+        ids = [i for item in inputs for i in (item.ids if all_positions else item.ids[-1:])]
         scores = np.zeros((len(ids), self._engine.vocabulary), np.float32)
         scores[np.arange(len(ids)), (np.array(ids) + 1) % self._engine.vocabulary] = 9
         return scores
@@ -157,7 +157,7 @@ def plain_texts(name: str, is_greedy: bool) -> list[tuple[GenerationRequest, lis
 def test_the_tokens_are_those_of_the_plain_model(name: str, is_greedy: bool) -> None:
     engine = ENGINES[name]
     for request, ids in plain_texts(name, is_greedy):
-        assert written(engine, request) == ids
+        assert generated_ids(engine, request) == ids
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3-window", "gemma3"])
@@ -174,7 +174,7 @@ def test_in_company_each_text_is_as_if_alone(name: str) -> None:
             seed=number,
             stop_ids=frozenset({random.randrange(97)}),
         )
-        waiting.append((request, written(engine, request)))
+        waiting.append((request, generated_ids(engine, request)))
     scheduler = BatchScheduler(engine, rows=3, length=64)
     texts: dict[RequestHandle, list[int]] = {}
     expected: dict[RequestHandle, list[int]] = {}
@@ -201,14 +201,14 @@ def test_what_ends_a_text_is_said() -> None:
     )
     full = scheduler.submit(GenerationRequest(ids=[20], max_tokens=2, sampling=GREEDY))
     empty = scheduler.submit(GenerationRequest(ids=[20], max_tokens=0, sampling=GREEDY))
-    said = {}
+    reasons = {}
     texts: dict[RequestHandle, list[int]] = {stopped: [], full: [], empty: []}
     while scheduler.busy:
         for handle, drawn, finished in scheduler.step():
             texts[handle] += ids_of(drawn)
-            said[handle] = finished
+            reasons[handle] = finished
     assert texts == {stopped: [4, 5, 6], full: [21, 22], empty: []}
-    assert said == {stopped: "stop", full: "length", empty: "length"}
+    assert reasons == {stopped: "stop", full: "length", empty: "length"}
 
 
 def test_what_was_read_before_is_not_read_again() -> None:
@@ -253,7 +253,7 @@ def test_several_of_one_prompt_read_it_once() -> None:
     texts = finish(scheduler)
     assert engine.tokens == 40 + 3 + 4 * 7
     assert [texts[handle] for handle in handles] == [
-        written(ENGINES["llama"], request) for request in requests
+        generated_ids(ENGINES["llama"], request) for request in requests
     ]
     assert len({tuple(text) for text in texts.values()}) == 4
 
@@ -266,9 +266,9 @@ def test_a_long_prompt_stalls_nobody() -> None:
     slow = scheduler.submit(GenerationRequest(ids=[5] * 1000, max_tokens=3, sampling=GREEDY))
     steps = 0
     while not slow.finish_reason:
-        told = {handle: drawn for handle, drawn, _ in scheduler.step()}
-        assert len(told[quick]) == 1
-        assert sum(len(each.ids) for each in engine.reads[-1]) <= 65
+        drawn_for = {handle: drawn for handle, drawn, _ in scheduler.step()}
+        assert len(drawn_for[quick]) == 1
+        assert sum(len(item.ids) for item in engine.reads[-1]) <= 65
         steps += 1
     assert steps < 25
 
@@ -296,12 +296,12 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
     def come(number: int) -> None:
         random = Random(number)
         all_in.wait()
-        for place in range(60):
+        for index in range(60):
             ids = [random.randrange(50) for _ in range(random.randint(1, 60))]
             request = GenerationRequest(ids=ids, max_tokens=random.randint(0, 20), sampling=GREEDY)
             handles[number].append(scheduler.submit(request))
             if random.random() < 0.3:
-                scheduler.cancel(handles[number][random.randint(0, place)])
+                scheduler.cancel(handles[number][random.randint(0, index)])
 
     threads = [Thread(target=come, args=(number,)) for number in range(len(handles))]
     interval = sys.getswitchinterval()
@@ -322,10 +322,10 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
             thread.join()
     for handle in chain(*handles):
         wanted, last = handle.request.max_tokens, handle.request.ids[-1]
-        whole = [(last + 1 + place) % 50 for place in range(wanted)]
-        assert texts.get(handle, []) == whole[: len(texts.get(handle, []))]
+        expected = [(last + 1 + offset) % 50 for offset in range(wanted)]
+        assert texts.get(handle, []) == expected[: len(texts.get(handle, []))]
         if not handle.is_cancelled:
-            assert (texts[handle], handle.finish_reason) == (whole, "length")
+            assert (texts[handle], handle.finish_reason) == (expected, "length")
     assert sorted(scheduler._free) == [0, 1, 2]
     assert sum(handle.is_cancelled for handle in chain(*handles)) > 30
 
@@ -336,13 +336,13 @@ def test_what_only_pads_the_vocabulary_is_never_written() -> None:
         request = GenerationRequest(
             ids=[18], max_tokens=4, sampling=GREEDY, vocabulary=vocabulary, stop_ids=frozenset({0})
         )
-        assert written(engine, request) == expected  # what follows 20 is 21, else the first
+        assert generated_ids(engine, request) == expected  # what follows 20 is 21, else the first
         assert list(finish_one(BatchScheduler(engine, rows=1, length=60), request)) == expected
-    told = GenerationRequest(ids=[48], max_tokens=9, sampling=LIVELY, vocabulary=30, logprobs=40)
-    for one in generate(engine, told):
-        assert one.id < 30
-        assert {i for i, _ in one.alternatives} == set(range(30))
-        assert sum(np.exp(p) for _, p in one.alternatives) == pytest.approx(1)
+    padded = GenerationRequest(ids=[48], max_tokens=9, sampling=LIVELY, vocabulary=30, logprobs=40)
+    for token in generate(engine, padded):
+        assert token.id < 30
+        assert {i for i, _ in token.alternatives} == set(range(30))
+        assert sum(np.exp(p) for _, p in token.alternatives) == pytest.approx(1)
     with pytest.raises(ConfigError, match="vocabulary should be 1 or more, and is 0"):
         GenerationRequest(ids=[1], max_tokens=3, sampling=GREEDY, vocabulary=0)
     with pytest.raises(ConfigError, match="bias names the token 30, and the vocabulary has 30"):
@@ -391,17 +391,17 @@ def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
     drawn = list(generate(engine, request))
     assert ids_of(drawn) == plainly(engine.network, request)
     with torch.inference_mode():
-        whole = torch.tensor([[*ids, *ids_of(drawn)]])
-        scores = engine.network.logits(engine.network(whole))[0].float()
-    for one, scores_V in zip(drawn, scores[4:], strict=False):
+        all_ids = torch.tensor([[*ids, *ids_of(drawn)]])
+        scores = engine.network.logits(engine.network(all_ids))[0].float()
+    for token, scores_V in zip(drawn, scores[4:], strict=False):
         expected = scores_V.log_softmax(-1)
-        assert one.logprob == pytest.approx(float(expected[one.id]), abs=1e-5)
+        assert token.logprob == pytest.approx(float(expected[token.id]), abs=1e-5)
         best = expected.topk(4)
-        assert [i for i, _ in one.alternatives] == best.indices.tolist()
-        assert [p for _, p in one.alternatives] == pytest.approx(best.values.tolist(), abs=1e-5)
+        assert [i for i, _ in token.alternatives] == best.indices.tolist()
+        assert [p for _, p in token.alternatives] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert log_probabilities(scores[0].numpy(), [0])[0] < 0
     alone = GenerationRequest(ids=ids, max_tokens=1, sampling=GREEDY)
-    assert [one.logprob for one in generate(engine, alone)] == [None]
+    assert [token.logprob for token in generate(engine, alone)] == [None]
 
 
 def test_nothing_is_read_before_it_is_asked_for() -> None:
@@ -412,7 +412,7 @@ def test_nothing_is_read_before_it_is_asked_for() -> None:
     assert len(engine.reads) == 3
     del pieces
     assert engine.closed == 1
-    assert written(engine, GenerationRequest(ids=[1], max_tokens=0, sampling=GREEDY)) == []
+    assert generated_ids(engine, GenerationRequest(ids=[1], max_tokens=0, sampling=GREEDY)) == []
 
 
 def test_memory_stays_flat_over_many_requests() -> None:

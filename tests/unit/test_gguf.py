@@ -44,8 +44,8 @@ def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setti
 def test_what_goes_out_in_f32_comes_back_to_the_bit(name: str, tmp_path: Path) -> None:
     model = model_of(name)
     files = ByteTokenizer().files()
-    written = gguf.save(tmp_path / "m.gguf", model, files, type="f32")
-    back = gguf.load(written.path)
+    report = gguf.save(tmp_path / "m.gguf", model, files, type="f32")
+    back = gguf.load(report.path)
     assert back.config.to_hf() == model.config.to_hf()
     ours, theirs = dict(model.named_parameters()), dict(back.model.named_parameters())
     assert ours.keys() == theirs.keys()
@@ -169,11 +169,9 @@ def test_a_file_of_blocks_opens_as_its_weights(kind: str, tmp_path: Path) -> Non
 
 
 def test_rows_that_do_not_fit_blocks_are_told(tmp_path: Path) -> None:
-    written = gguf.save(
-        tmp_path / "m.gguf", model_of("qwen3"), ByteTokenizer().files(), type="q4_0"
-    )
-    assert any("multiple of 32" in note for note in written.notes)
-    assert "f16" in written.tensors.values()
+    report = gguf.save(tmp_path / "m.gguf", model_of("qwen3"), ByteTokenizer().files(), type="q4_0")
+    assert any("multiple of 32" in note for note in report.notes)
+    assert "f16" in report.tensors.values()
 
 
 @pytest.mark.parametrize("at", [8, 16, *range(24, 1200, 13)])
@@ -190,13 +188,14 @@ def test_wild_counts_allocate_nothing(at: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("qwen3-window", "use_sliding_window"), ("gemma3", "query_pre_attn_scalar")]
+    ("name", "message"),
+    [("qwen3-window", "use_sliding_window"), ("gemma3", "query_pre_attn_scalar")],
 )
 def test_what_llama_cpp_would_compute_otherwise_is_refused(
-    name: str, said: str, tmp_path: Path
+    name: str, message: str, tmp_path: Path
 ) -> None:
     model = build(replace(TINY[name], vocabulary=270))
-    with pytest.raises(OwnwordsError, match=said):
+    with pytest.raises(OwnwordsError, match=message):
         gguf.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32")
     assert not list(tmp_path.iterdir())
 
@@ -211,13 +210,13 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     gguf.save(path, model_of(name), ByteTokenizer().files(), type="q8_0")
-    whole = path.read_bytes()
+    data = path.read_bytes()
     generator = random.Random(4)
-    head = whole[:20_000]
+    head = data[:20_000]
     for number in range(500):
         # Most of the file is weights, in which no damage can be seen: half go for the header.
-        spoilt = damage.of_bytes(head, generator) + whole[20_000:]
-        path.write_bytes(spoilt if number % 2 else damage.of_bytes(whole, generator))
+        spoilt = damage.of_bytes(head, generator) + data[20_000:]
+        path.write_bytes(spoilt if number % 2 else damage.of_bytes(data, generator))
         try:
             gguf.load(path)
         except OwnwordsError as error:

@@ -91,19 +91,19 @@ def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         path.symlink_to("n.gguf")
         assert model_directory(path) == folder
     path.unlink()
-    other = model_directory(file_of(path, seed=2))
-    assert other != folder
+    second = model_directory(file_of(path, seed=2))
+    assert second != folder
     assert model_directory(tmp_path) == tmp_path
 
 
 def test_only_a_few_conversions_stay(tmp_path: Path) -> None:
-    made = []
+    converted = []
     for seed in range(4):
-        made.append(model_directory(file_of(tmp_path / f"{seed}.gguf", seed=seed)))
-        for at, folder in enumerate(made):
+        converted.append(model_directory(file_of(tmp_path / f"{seed}.gguf", seed=seed)))
+        for at, folder in enumerate(converted):
             if folder.exists():
                 os.utime(folder, (at, at))
-    assert conversions() == sorted(made[1:])
+    assert conversions() == sorted(converted[1:])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
@@ -120,12 +120,12 @@ def test_every_verb_that_writes_opens_a_file(
 ) -> None:
     path = file_of(tmp_path / "m.gguf")
     small_bases.write(tmp_path / "m")
-    written = []
+    lines = []
     for model in (path, tmp_path / "m"):
         args = ["--model", str(model), "--max-tokens", "12", "--seed", "1", "--json"]
         assert main(["write", "The", *args]) == 0
-        written.append(json.loads(capsys.readouterr().out)["texts"])
-    assert written[0] == written[1]
+        lines.append(json.loads(capsys.readouterr().out)["texts"])
+    assert lines[0] == lines[1]
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert main(["chat", "--model", str(path)]) == 0
     assert Model.load(path).tokenizer.encode("The") == ByteTokenizer().encode("The")

@@ -84,8 +84,8 @@ def test_every_kind_gives_the_ids_of_its_tokenizer_json(kind: str, text: str) ->
 def test_every_kind_is_written_as_it_is_read(kind: str) -> None:
     theirs = converted(kind)
     rows = len(theirs["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
-    written, _ = metadata_of(files_of(theirs), rows, {})
+    metadata, _ = metadata_of(files_of(theirs), rows, {})
     for name in ("model", "pre", "tokens", "merges", "bos_token_id", "eos_token_id"):
-        assert written.get(f"tokenizer.ggml.{name}") == theirs.get(f"tokenizer.ggml.{name}"), name
-    types = written["tokenizer.ggml.token_type"]
+        assert metadata.get(f"tokenizer.ggml.{name}") == theirs.get(f"tokenizer.ggml.{name}"), name
+    types = metadata["tokenizer.ggml.token_type"]
     assert np.array_equal(types, theirs["tokenizer.ggml.token_type"])

@@ -53,13 +53,13 @@ def test_an_arm_processor_is_read_too(tmp_path: Path) -> None:
 
 
 def test_a_mac_is_read_from_sysctl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said = {
+    outputs = {
         "sysctl": "machdep.cpu.brand_string: Apple M2\nhw.physicalcpu: 8\nhw.memsize: 8000\n"
         "hw.optional.arm.FEAT_BF16: 1\nhw.optional.AdvSIMD: 1\nhw.optional.arm.FEAT_SME: 0\n",
         "vm_stat": "Mach Virtual Memory Statistics: (page size of 100 bytes)\n"
         "Pages free:      20.\nPages active:    9.\nPages inactive:  10.\n",
     }
-    monkeypatch.setattr(hardware, "_output", lambda *command: said[command[0]])
+    monkeypatch.setattr(hardware, "_output", lambda *command: outputs[command[0]])
     cpu = read_cpu(tmp_path, system="darwin")
     assert (cpu.model, cpu.physical_cores) == ("Apple M2", 8)
     assert cpu.instruction_sets == ("NEON", "BF16")
@@ -116,7 +116,7 @@ def test_threads_are_no_more_than_the_cores_there_are_and_may_be_used() -> None:
 
 
 class _Square:
-    def __matmul__(self, other: object) -> "_Square":
+    def __matmul__(self, operand: object) -> "_Square":
         return self
 
     def sum(self) -> "_Square":
@@ -179,11 +179,11 @@ def test_a_broken_torch_is_told_from_a_missing_one(
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [_Finder(error), *sys.meta_path])
-    torch, said = hardware.import_torch()
+    torch, reason = hardware.import_torch()
     assert torch is None
-    assert problem in said
-    assert bool(problem) == bool(said)
-    assert "\n" not in said
+    assert problem in reason
+    assert bool(problem) == bool(reason)
+    assert "\n" not in reason
 
 
 def test_the_whole_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -191,12 +191,12 @@ def test_the_whole_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_pat
         return None, "importing it fails"
 
     monkeypatch.setattr(hardware, "import_torch", no_torch)
-    found = hardware.inspect_machine(tmp_path / "not" / "yet")
-    assert found.cpu.usable_cores >= found.threads >= 1
-    assert found.disk.total_bytes >= found.disk.available_bytes > 0
-    assert found.full_text_search
-    assert [speed.unit for speed in found.speeds] == ["GFLOP/s", "GB/s"]
-    assert all(speed.value > 0 for speed in found.speeds)
-    torch = next(part for part in found.parts if part.name == "torch")
+    machine = hardware.inspect_machine(tmp_path / "not" / "yet")
+    assert machine.cpu.usable_cores >= machine.threads >= 1
+    assert machine.disk.total_bytes >= machine.disk.available_bytes > 0
+    assert machine.full_text_search
+    assert [speed.unit for speed in machine.speeds] == ["GFLOP/s", "GB/s"]
+    assert all(speed.value > 0 for speed in machine.speeds)
+    torch = next(part for part in machine.parts if part.name == "torch")
     assert torch.problem == "importing it fails"
     assert torch.command == 'pip install "ownwords[train]"'

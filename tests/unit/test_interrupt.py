@@ -50,13 +50,13 @@ def test_where_there_is_no_ctrl_break_the_others_are_heard(monkeypatch: pytest.M
 
 def test_outside_the_main_thread_nothing_changes() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    seen = []
+    states = []
 
     def work() -> None:
         with InterruptHandler():
-            seen.append(signal.getsignal(signal.SIGTERM))
+            states.append(signal.getsignal(signal.SIGTERM))
 
     thread = Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [before]
+    assert states == [before]

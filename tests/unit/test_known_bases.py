@@ -69,9 +69,9 @@ def test_a_base_from_a_package_is_a_model_directory_with_its_terms(
 def test_terms_that_were_not_accepted_stop_before_anything_is_written(
     accepted: str, home: Path, package: Path
 ) -> None:
-    with pytest.raises(install.TermsError, match="Gemma Terms of Use") as told:
+    with pytest.raises(install.TermsError, match="Gemma Terms of Use") as raised:
         install.add("tiny", accepted_terms=accepted)
-    assert "--accept-terms tiny" in told.value.hint
+    assert "--accept-terms tiny" in raised.value.hint
     assert not (home / "bases").exists()
 
 
@@ -88,10 +88,10 @@ def test_a_package_that_has_changed_is_refused(part: str, home: Path, package: P
     data = bytearray((package / part).read_bytes())
     data[500] ^= 1
     (package / part).write_bytes(data)
-    with pytest.raises(OwnwordsError, match="checksum") as told:
+    with pytest.raises(OwnwordsError, match="checksum") as raised:
         install.add("tiny", accepted_terms="tiny")
-    assert "force-reinstall" in told.value.hint
-    assert [each.name for each in (home / "bases").iterdir()] == [".tiny.lock"]
+    assert "force-reinstall" in raised.value.hint
+    assert [folder.name for folder in (home / "bases").iterdir()] == [".tiny.lock"]
 
 
 def test_a_package_without_a_part_is_refused(home: Path, package: Path) -> None:
@@ -103,13 +103,13 @@ def test_a_package_without_a_part_is_refused(home: Path, package: Path) -> None:
 def test_a_package_that_is_not_installed_is_named(
     home: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = find_known("tiny")
-    assert known and known.package
-    missing = replace(known, package=replace(known.package, module="no_such_package"))
+    base = find_known("tiny")
+    assert base and base.package
+    missing = replace(base, package=replace(base.package, module="no_such_package"))
     monkeypatch.setattr(known_bases, "KNOWN_BASES", (missing,))
-    with pytest.raises(OwnwordsError, match="not installed") as told:
+    with pytest.raises(OwnwordsError, match="not installed") as raised:
         install.add("tiny", accepted_terms="tiny")
-    assert "ownwords[tiny]" in told.value.hint and "org/tiny" in told.value.hint
+    assert "ownwords[tiny]" in raised.value.hint and "org/tiny" in raised.value.hint
 
 
 def test_the_catalogue_names_every_base_once() -> None:
@@ -118,8 +118,8 @@ def test_the_catalogue_names_every_base_once() -> None:
     for base in KNOWN_BASES:
         catalogue.check_name(base.name)
         assert catalogue.is_hub_name(base.repository)
-        found: KnownBase | None = find_known(base.repository)
-        assert found is base
+        known_base: KnownBase | None = find_known(base.repository)
+        assert known_base is base
 
 
 def test_the_list_shows_what_can_be_added(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,9 +31,9 @@ def test_rms_norm_of_bfloat16_rounds_only_once() -> None:
     with torch.no_grad():
         norm.weight.copy_(_random(64))
     x = _random(4, 64).bfloat16()
-    made = norm(x)
-    assert made.dtype == torch.bfloat16
-    torch.testing.assert_close(made, norm.float()(x.float()).bfloat16(), atol=0, rtol=0)
+    normed = norm(x)
+    assert normed.dtype == torch.bfloat16
+    torch.testing.assert_close(normed, norm.float()(x.float()).bfloat16(), atol=0, rtol=0)
 
 
 def _written_out(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def test_rotation_keeps_lengths_and_shows_only_distances() -> None:
 def test_rotation_turns_pairs_by_their_own_frequency() -> None:
     rotary = RotaryEmbedding(4, 100.0)
     x = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
-    made = apply_rope(x, rotary.angles(torch.tensor([[3]]), torch.float32)).flatten().tolist()
+    rotated = apply_rope(x, rotary.angles(torch.tensor([[3]]), torch.float32)).flatten().tolist()
     fast, slow = 3 * 1.0, 3 * 100.0**-0.5
     expected = [
         math.cos(fast) - 3 * math.sin(fast),
@@ -91,7 +91,7 @@ def test_rotation_turns_pairs_by_their_own_frequency() -> None:
         3 * math.cos(fast) + math.sin(fast),
         4 * math.cos(slow) + 2 * math.sin(slow),
     ]
-    assert made == pytest.approx(expected, rel=1e-5)
+    assert rotated == pytest.approx(expected, rel=1e-5)
 
 
 def test_linear_scaling_divides_every_frequency() -> None:
@@ -105,10 +105,10 @@ def test_llama3_scaling_keeps_fast_turns_and_divides_slow_ones() -> None:
     plain = RotaryEmbedding(128, 500_000.0).frequencies
     scaled = RotaryEmbedding(128, 500_000.0, scaling).frequencies
     turns = 8192 * plain / (2 * math.pi)
-    many, few = turns > 4, turns < 1
-    torch.testing.assert_close(scaled[many], plain[many])
-    torch.testing.assert_close(scaled[few], plain[few] / 8)
-    between = ~many & ~few
+    fast, slow = turns > 4, turns < 1
+    torch.testing.assert_close(scaled[fast], plain[fast])
+    torch.testing.assert_close(scaled[slow], plain[slow] / 8)
+    between = ~fast & ~slow
     assert between.any()
     assert ((scaled < plain) & (scaled > plain / 8))[between].all()
 

@@ -47,7 +47,7 @@ def test_where_a_link_leads(href: str, base: str, state: str, target: str) -> No
 
 
 def test_a_home_address_that_is_none_is_passed_over() -> None:
-    known = LinkResolver()
+    resolver = LinkResolver()
     for home in ("http://[", "", "https://hats.example"):
-        known.add_home(home)
-    assert known.hosts == frozenset({"hats.example"})
+        resolver.add_home(home)
+    assert resolver.hosts == frozenset({"hats.example"})

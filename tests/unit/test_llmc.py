@@ -30,6 +30,6 @@ def test_the_layout_is_that_of_llm_c(tmp_path: Path) -> None:
     assert not embedding[131:].any()
     fc = model.get_parameter("blocks.2.mlp.up.weight").detach()  # (out, in), the last of three
     assert np.array_equal(parts[10].reshape(n, 4 * c, c)[2], fc)
-    again = load_checkpoint(path)
+    reloaded = load_checkpoint(path)
     for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, again.get_parameter(name)), name
+        assert torch.equal(parameter, reloaded.get_parameter(name)), name

@@ -285,8 +285,8 @@ def test_two_logs_with_prose_between_stay_two() -> None:
 
 
 def test_lines_of_other_kinds_and_short_quotations_of_logs_stay_prose() -> None:
-    few = [Segment("prose", line) for line in DUMPS["syslog"].split("\n")[:7]]
-    assert separate_logs(few) == few
+    log_lines = [Segment("prose", line) for line in DUMPS["syslog"].split("\n")[:7]]
+    assert separate_logs(log_lines) == log_lines
     listed = [Segment("list", DUMPS["syslog"])]
     assert separate_logs(listed) == listed
     essay = [Segment("prose", f"In 19{n} I bought hat number {n}, and wore it.") for n in range(30)]

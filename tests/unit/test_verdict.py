@@ -24,7 +24,7 @@ from ownwords.evaluation.verdict import (
     with_conclusions,
 )
 from unit import sample_card
-from unit.sample_card import beside, estimate, fluency, memorised, told, unjudged, voice
+from unit.sample_card import beside, classification, estimate, fluency, memorised, unjudged, voice
 
 
 def judged(**changes: object) -> Scorecard:
@@ -176,7 +176,7 @@ def test_no_better_than_the_base_on_few_posts_cannot_be_told() -> None:
 
 
 def test_a_judge_who_does_not_know_the_author_is_not_asked() -> None:
-    deaf = replace(told(0.9), held_out_auc=estimate(0.6))
+    deaf = replace(classification(0.9), held_out_auc=estimate(0.6))
     card = judged(voice=replace(voice(), letters=deaf))
     assert about(card, "voice").kind == TOO_FEW
     assert "even your own" in about(card, "voice").sentence
