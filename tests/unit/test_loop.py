@@ -86,12 +86,12 @@ def stopping(job: TrainJob, after: int) -> TrainJob:
 
 def test_two_runs_are_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "_EVERY_S", 0.0)  # every step, however long it takes
-    heard = Heard(), Heard()
-    for i, each in enumerate(heard):
-        one = job(tmp_path, RICH, key=f"{i}", progress=each.progress())
-        train(one)
+    recorders = Heard(), Heard()
+    for i, recorder in enumerate(recorders):
+        run_job = job(tmp_path, RICH, key=f"{i}", progress=recorder.progress())
+        train(run_job)
         torch.rand(3)  # whatever else draws from the global state in between
-    assert heard[0].values("loss") == heard[1].values("loss") != []
+    assert recorders[0].values("loss") == recorders[1].values("loss") != []
     first, second = (job(tmp_path, RICH, key=key) for key in "01")
     assert train(first).bits_per_byte == train(second).bits_per_byte
     assert weights_of(first) == weights_of(second) != weights_of(job(tmp_path))
@@ -104,8 +104,8 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
             return with_adapter(job(tmp_path, key=key), dropout=0.1)
         return job(tmp_path, RICH if kind == "rich" else LOOP, key=key)
 
-    whole = make("whole")
-    outcome = train(whole)
+    uninterrupted = make("whole")
+    outcome = train(uninterrupted)
     # Calls of the objective, of which RICH takes two a step. The step in which it falls is ended.
     for after in (2, 3, 4):
         with pytest.raises(
@@ -114,10 +114,10 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
             train(stopping(make("parts"), after))
     parts = make("parts")
     resumed = train(parts)
-    assert weights_of(parts) == weights_of(whole)
+    assert weights_of(parts) == weights_of(uninterrupted)
     assert resumed.evaluations == outcome.evaluations
     assert (resumed.best_step, resumed.averaged) == (outcome.best_step, outcome.averaged)
-    ends = [each.run.checkpoints.load(12) for each in (whole, parts)]
+    ends = [run_job.run.checkpoints.load(12) for run_job in (uninterrupted, parts)]
     for group in ends[0].groups:
         assert checksum(ends[0].groups[group]) == checksum(ends[1].groups[group]), group
 
@@ -137,27 +137,27 @@ def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
 
 def test_it_learns_and_keeps_what_did_best(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=60, evaluations=6)
-    heard = Heard()
-    one = job(tmp_path, loop, progress=heard.progress(), peak_flops=1e12)
-    outcome = train(one)
-    history = [each.bits_per_byte for each in outcome.evaluations]
-    assert history == heard.values("validation_bits_per_byte")
+    recorder = Heard()
+    run_job = job(tmp_path, loop, progress=recorder.progress(), peak_flops=1e12)
+    outcome = train(run_job)
+    history = [evaluation.bits_per_byte for evaluation in outcome.evaluations]
+    assert history == recorder.values("validation_bits_per_byte")
     assert outcome.bits_per_byte == min(b for b in history if b is not None) < 4.5
     assert outcome.stopped == "done"
-    assert outcome.tokens == sum(one.batches.total(step) for step in range(60))
+    assert outcome.tokens == sum(run_job.batches.total(step) for step in range(60))
     for name in ("bits_per_byte", "tokens_per_s", "rate", "gradient_norm", "share_of_limit"):
-        assert all(value > 0 for value in heard.values(name)) and heard.values(name), name
+        assert all(value > 0 for value in recorder.values(name)) and recorder.values(name), name
 
 
 def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> None:
     """Computed again with plain cross entropy, document by document."""
     loop = replace(LOOP, sequence_length=64, batch_size=2)
-    one = job(tmp_path, loop)
-    outcome = train(one)
-    held = one.validation
-    assert held is not None
-    ids = torch.from_numpy(held.ids.astype("int64"))
-    ends = torch.from_numpy(held.offsets_D1[1:])
+    run_job = job(tmp_path, loop)
+    outcome = train(run_job)
+    validation = run_job.validation
+    assert validation is not None
+    ids = torch.from_numpy(validation.ids.astype("int64"))
+    ends = torch.from_numpy(validation.offsets_D1[1:])
     number = torch.searchsorted(ends, torch.arange(len(ids)), right=True)
     nats = 0.0
     with torch.no_grad():
@@ -165,7 +165,7 @@ def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> Non
             for document in sorted(set(number[begin : begin + 64].tolist())):
                 there = torch.arange(begin, min(begin + 64, len(ids)))
                 here = there[number[there] == document]
-                logits = one.model.logits(one.model(ids[here][None]))[0].double()
+                logits = run_job.model.logits(run_job.model(ids[here][None]))[0].double()
                 after = [i for i in here.tolist() if i + 1 < len(ids)]
                 counts = [i for i in after if number[i + 1] == document]
                 rows = torch.tensor([i - int(here[0]) for i in counts], dtype=torch.long)
@@ -175,45 +175,52 @@ def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> Non
                     if counts
                     else 0.0
                 )
-    assert outcome.bits_per_byte == pytest.approx(nats / math.log(2) / held.text_bytes, rel=1e-5)
+    assert outcome.bits_per_byte == pytest.approx(
+        nats / math.log(2) / validation.text_bytes, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
 def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path) -> None:
     gradients = []
     for rows in (0, micro):
-        one = job(tmp_path, replace(LOOP, steps=1, micro_batch_size=rows), key=f"{rows}")
-        seen: dict[str, Tensor] = {}
+        run_job = job(tmp_path, replace(LOOP, steps=1, micro_batch_size=rows), key=f"{rows}")
+        gradients_seen: dict[str, Tensor] = {}
 
         def look(
-            call: int, loss: Tensor, job: TrainJob = one, seen: dict[str, Tensor] = seen
+            call: int,
+            loss: Tensor,
+            job: TrainJob = run_job,
+            gradients_seen: dict[str, Tensor] = gradients_seen,
         ) -> Tensor:
             for name, parameter in job.model.named_parameters():
-                if name not in seen:
-                    seen[name] = torch.zeros_like(parameter)
+                if name not in gradients_seen:
+                    gradients_seen[name] = torch.zeros_like(parameter)
                     parameter.register_hook(  # type: ignore[no-untyped-call]
-                        lambda g, name=name: seen.__setitem__(name, seen[name] + g)
+                        lambda g, name=name: gradients_seen.__setitem__(
+                            name, gradients_seen[name] + g
+                        )
                     )
             return loss
 
-        one.objective = Spoilt(look)
-        train(one)
-        gradients.append(seen)
-    whole, parts = gradients
-    for name in whole:
-        assert torch.allclose(parts[name], whole[name], rtol=1e-4, atol=1e-7), name
+        run_job.objective = Spoilt(look)
+        train(run_job)
+        gradients.append(gradients_seen)
+    full_batch, parts = gradients
+    for name in full_batch:
+        assert torch.allclose(parts[name], full_batch[name], rtol=1e-4, atol=1e-7), name
 
 
 def test_a_thread_more_changes_no_more_than_rounding(tmp_path: Path) -> None:
-    found = []
+    results = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            few = replace(LOOP, steps=3, evaluations=1)
-            found.append(train(job(tmp_path, few, key=f"{threads}")).bits_per_byte)
+            short = replace(LOOP, steps=3, evaluations=1)
+            results.append(train(job(tmp_path, short, key=f"{threads}")).bits_per_byte)
     finally:
         torch.set_num_threads(1)
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
 def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
@@ -227,19 +234,19 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         return objective
 
     cache = tmp_path / "cache" / "rows.json"
-    heard = Heard()
-    first = job(tmp_path, objective=limited(1), row_limits=cache, progress=heard.progress())
+    recorder = Heard()
+    first = job(tmp_path, objective=limited(1), row_limits=cache, progress=recorder.progress())
     outcome = train(first)
     assert outcome.micro_batch_size == 1
     assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
-    assert "4 rows at once do not fit into memory; from now on 2" in heard.notes()
+    assert "4 rows at once do not fit into memory; from now on 2" in recorder.notes()
     by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
     train(by_one)
     assert weights_of(by_one) == weights_of(first)
     for folder in ({"key": "run"}, {"key": "another", "row_limits": cache}):
-        again = job(tmp_path, objective=limited(1), **folder)
-        train(again)
-        assert set(again.objective.rows) <= {1}  # type: ignore[attr-defined]
+        second = job(tmp_path, objective=limited(1), **folder)
+        train(second)
+        assert set(second.objective.rows) <= {1}  # type: ignore[attr-defined]
     with pytest.raises(TrainingError, match="one row of 24 tokens does not fit into memory"):
         train(job(tmp_path, key="none", objective=limited(0)))
 
@@ -255,13 +262,13 @@ def test_what_is_no_lack_of_memory_is_not_retried(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_no_number_leads_back(tmp_path: Path) -> None:
-    heard = Heard()
+    recorder = Heard()
     spoilt = Spoilt(lambda call, loss: loss * math.nan if call == 7 else loss)
-    outcome = train(job(tmp_path, objective=spoilt, progress=heard.progress()))
+    outcome = train(job(tmp_path, objective=spoilt, progress=recorder.progress()))
     assert outcome.setbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
-    assert "The loss is not a number at step 7: back to step 4, with 0.5 of the" in heard.notes()
+    assert "The loss is not a number at step 7: back to step 4, with 0.5 of the" in recorder.notes()
     assert spoilt.calls == 7 + (12 - 4)
-    rates = heard.values("rate")
+    rates = recorder.values("rate")
     assert rates[-1] < 0.5 * 0.02
     # The lesson is kept: a run resumed after it goes on at the lower rate.
     assert job(tmp_path).run.checkpoints.load(12).state["record"]["lr_factor"] == 0.5  # type: ignore[index]
@@ -282,13 +289,13 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
         return loss + (10 * 96 if 45 < step <= 53 else 0)
 
     spoilt = Spoilt(high)
-    heard = Heard()
+    recorder = Heard()
     loop = replace(LOOP, steps=60, evaluations=12, patience=0)
-    outcome = train(job(tmp_path, loop, objective=spoilt, progress=heard.progress()))
+    outcome = train(job(tmp_path, loop, objective=spoilt, progress=recorder.progress()))
     assert outcome.stopped == "done"
-    assert "The loss diverged" in heard.notes()
+    assert "The loss diverged" in recorder.notes()
     assert outcome.setbacks == 2
-    assert "back to step 45," in heard.notes() and "back to step 40," in heard.notes()
+    assert "back to step 45," in recorder.notes() and "back to step 40," in recorder.notes()
 
 
 def test_it_ends_early_and_gives_the_best(tmp_path: Path) -> None:
@@ -300,14 +307,14 @@ def test_it_ends_early_and_gives_the_best(tmp_path: Path) -> None:
     )
     outcome = train(job(tmp_path, loop, batches=small, optim=fast))
     assert outcome.stopped == "early" and outcome.steps < 120
-    scored = [each.bits_per_byte or 0.0 for each in outcome.evaluations]
+    scored = [evaluation.bits_per_byte or 0.0 for evaluation in outcome.evaluations]
     assert scored.index(min(scored)) == len(scored) - 3
     assert outcome.best_step == outcome.evaluations[-3].step
     assert outcome.bits_per_byte == min(scored)
-    again = job(tmp_path, loop, batches=small, optim=fast)
-    assert train(again) == outcome
-    saved = again.run.checkpoints.load(outcome.best_step).groups["weights"]
-    assert weights_of(again) == checksum(saved)
+    second = job(tmp_path, loop, batches=small, optim=fast)
+    assert train(second) == outcome
+    saved = second.run.checkpoints.load(outcome.best_step).groups["weights"]
+    assert weights_of(second) == checksum(saved)
 
 
 def test_it_ends_before_it_learns_by_heart(tmp_path: Path) -> None:
@@ -321,8 +328,8 @@ def test_it_ends_before_it_learns_by_heart(tmp_path: Path) -> None:
 def test_the_average_is_taken_where_it_is_better(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=30, ema_half_life=0.15)
     wild = OptimConfig(kind="adamw", learning_rate=0.05)
-    one = job(tmp_path, loop, optim=wild)
-    outcome = train(one)
+    run_job = job(tmp_path, loop, optim=wild)
+    outcome = train(run_job)
     last = outcome.evaluations[-1]
     assert last.averaged_bits_per_byte is not None and last.bits_per_byte is not None
     best = min(
@@ -332,18 +339,18 @@ def test_the_average_is_taken_where_it_is_better(tmp_path: Path) -> None:
         if b is not None
     )
     assert (outcome.bits_per_byte, outcome.best_step, outcome.averaged) == best
-    saved = one.run.checkpoints.load(outcome.best_step).groups
+    saved = run_job.run.checkpoints.load(outcome.best_step).groups
     if outcome.averaged:
         average = EMA(saved["weights"], 0.15 * 30)
         average.load_state(saved["average"])
-        assert weights_of(one) == checksum(average.weights())
+        assert weights_of(run_job) == checksum(average.weights())
 
 
 def test_without_held_out_text_the_last_weights_are_kept(tmp_path: Path) -> None:
-    one = job(tmp_path, held_out=False)
-    outcome = train(one)
+    run_job = job(tmp_path, held_out=False)
+    outcome = train(run_job)
     assert outcome.best_step == 12 and outcome.bits_per_byte is None and not outcome.evaluations
-    assert weights_of(one) == checksum(one.run.checkpoints.load(12).groups["weights"])
+    assert weights_of(run_job) == checksum(run_job.run.checkpoints.load(12).groups["weights"])
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:
@@ -361,7 +368,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     )
     train(loud)
     for group in ("weights", "optimizer", "average"):
-        ends = [each.run.checkpoints.load(12).groups[group] for each in (quiet, loud)]
+        ends = [run_job.run.checkpoints.load(12).groups[group] for run_job in (quiet, loud)]
         assert checksum(ends[0]) == checksum(ends[1])
     assert loud.run.samples.read_text("utf-8").count("She wrote?[31m this.") == 12
 
@@ -371,8 +378,8 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
 def test_an_evaluation_that_fails_loses_nothing(
     number: int, error: type[BaseException], tmp_path: Path
 ) -> None:
-    whole = job(tmp_path, key="whole", memorised=lambda _: 0.0)
-    outcome = train(whole)
+    uninterrupted = job(tmp_path, key="whole", memorised=lambda _: 0.0)
+    outcome = train(uninterrupted)
     calls = 0
 
     def fail(_: CausalLM) -> float:
@@ -387,7 +394,7 @@ def test_an_evaluation_that_fails_loses_nothing(
     resumed = job(tmp_path, memorised=lambda _: 0.0)
     assert resumed.run.checkpoints.steps()[-1] == number * 4
     assert train(resumed).evaluations == outcome.evaluations
-    assert weights_of(resumed) == weights_of(whole)
+    assert weights_of(resumed) == weights_of(uninterrupted)
 
 
 def test_what_a_run_was_begun_with_must_stay(tmp_path: Path) -> None:
@@ -427,8 +434,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path) -> None:
-    whole = job(tmp_path, key="whole")
-    train(whole)
+    uninterrupted = job(tmp_path, key="whole")
+    train(uninterrupted)
     with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path), 7))
     run = job(tmp_path).run
@@ -437,46 +444,48 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path)
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
-    heard = Heard()
-    resumed = job(tmp_path, progress=heard.progress())
+    recorder = Heard()
+    resumed = job(tmp_path, progress=recorder.progress())
     train(resumed)
-    assert "weights.safetensors is damaged" in heard.notes()
-    assert "Resuming after step 4 of 12" in heard.notes()
-    assert weights_of(resumed) == weights_of(whole)
+    assert "weights.safetensors is damaged" in recorder.notes()
+    assert "Resuming after step 4 of 12" in recorder.notes()
+    assert weights_of(resumed) == weights_of(uninterrupted)
 
 
 @pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: Path) -> None:
     loop = replace(LOOP, precision=precision, ema_half_life=0.3)
-    whole = job(tmp_path, loop, key="whole")
-    outcome = train(whole)
+    uninterrupted = job(tmp_path, loop, key="whole")
+    outcome = train(uninterrupted)
     exact = train(job(tmp_path, replace(loop, precision="float32"), key="float32"))
     assert outcome.bits_per_byte == pytest.approx(exact.bits_per_byte, rel=0.02)
     with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path, loop), 6))
     resumed = job(tmp_path, loop)
     train(resumed)
-    parameters = [dict(each.model.named_parameters()) for each in (whole, resumed)]
+    parameters = [dict(run_job.model.named_parameters()) for run_job in (uninterrupted, resumed)]
     assert all(torch.equal(p, parameters[1][name]) for name, p in parameters[0].items())
-    master_weights = [each.run.checkpoints.load(12).groups["weights"] for each in (whole, resumed)]
+    master_weights = [
+        run_job.run.checkpoints.load(12).groups["weights"] for run_job in (uninterrupted, resumed)
+    ]
     assert checksum(master_weights[0]) == checksum(master_weights[1])
-    assert {each.dtype for each in master_weights[0].values()} == {torch.float32}
+    assert {tensor.dtype for tensor in master_weights[0].values()} == {torch.float32}
 
 
 def test_dropout_is_off_when_it_is_over(tmp_path: Path) -> None:
-    one = job(tmp_path, RICH)
-    train(one)
+    run_job = job(tmp_path, RICH)
+    train(run_job)
     ids_BT = some_ids(2, 9)
-    assert torch.equal(one.model(ids_BT), one.model(ids_BT))
-    assert all(parameter.grad is None for parameter in one.model.parameters())
+    assert torch.equal(run_job.model(ids_BT), run_job.model(ids_BT))
+    assert all(parameter.grad is None for parameter in run_job.model.parameters())
 
 
 def test_outside_the_main_thread_it_trains_as_well(tmp_path: Path) -> None:
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(train(job(tmp_path)).stopped))
+    errors: list[str] = []
+    thread = threading.Thread(target=lambda: errors.append(train(job(tmp_path)).stopped))
     thread.start()
     thread.join()
-    assert found == ["done"]
+    assert errors == ["done"]
 
 
 def test_seeds_differ_by_all_they_are_made_of() -> None:
@@ -497,15 +506,15 @@ def test_portions_are_even_and_whole() -> None:
 
 
 def test_a_full_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = job(tmp_path, key="whole")
-    train(whole)
+    uninterrupted = job(tmp_path, key="whole")
+    train(uninterrupted)
     save = Checkpoints.save
 
-    def fill(checkpoints: Checkpoints, step: int, *rest: Any) -> None:  # noqa: ANN401
+    def fill(checkpoints: Checkpoints, step: int, *options: Any) -> None:  # noqa: ANN401
         if step == 8:
             with translate_os_errors(checkpoints.path(step)):
                 raise OSError(errno.ENOSPC, "No space left on device")
-        save(checkpoints, step, *rest)
+        save(checkpoints, step, *options)
 
     monkeypatch.setattr(Checkpoints, "save", fill)
     with pytest.raises(WorkspaceError, match="disk is full") as error:
@@ -514,7 +523,7 @@ def test_a_full_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Checkpoints, "save", save)
     resumed = job(tmp_path)
     train(resumed)
-    assert weights_of(resumed) == weights_of(whole)
+    assert weights_of(resumed) == weights_of(uninterrupted)
 
 
 def test_more_free_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

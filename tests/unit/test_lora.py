@@ -41,8 +41,8 @@ GPT2 = {
 }
 
 
-def _model(said: dict[str, object] = QWEN, dtype: torch.dtype = torch.float32) -> CausalLM:
-    model = build(registry.config_from_json(said), dtype=dtype)
+def _model(settings: dict[str, object] = QWEN, dtype: torch.dtype = torch.float32) -> CausalLM:
+    model = build(registry.config_from_json(settings), dtype=dtype)
     model.init_weights(1)
     return model.eval()
 
@@ -77,12 +77,12 @@ def test_a_fresh_adapter_changes_nothing_and_alone_is_trained() -> None:
 
 def test_the_same_seed_gives_the_same_adapter() -> None:
     torch.manual_seed(0)
-    one = lora.attach(_model(), AdapterConfig(rank=3), seed=5).parameters()
+    parameters = lora.attach(_model(), AdapterConfig(rank=3), seed=5).parameters()
     torch.manual_seed(1)
     two = lora.attach(_model(), AdapterConfig(rank=3), seed=5).parameters()
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
-    other = lora.attach(_model(), AdapterConfig(rank=3), seed=6).parameters()
-    assert not torch.equal(one[0], other[0])
+    assert all(torch.equal(a, b) for a, b in zip(parameters, two, strict=True))
+    other_seed = lora.attach(_model(), AdapterConfig(rank=3), seed=6).parameters()
+    assert not torch.equal(parameters[0], other_seed[0])
 
 
 def test_patterns_choose_the_layers() -> None:
@@ -183,19 +183,21 @@ def test_an_adapter_is_trained_on_a_quantised_model_and_not_merged_into_it() -> 
         adapter.merge()
 
 
-@pytest.mark.parametrize("said", [QWEN, GPT2], ids=["qwen3", "gpt2"])
-def test_a_saved_adapter_comes_back(said: dict[str, object], tmp_path: Path) -> None:
-    model = _model(said)
+@pytest.mark.parametrize("settings", [QWEN, GPT2], ids=["qwen3", "gpt2"])
+def test_a_saved_adapter_comes_back(model_settings: dict[str, object], tmp_path: Path) -> None:
+    model = _model(model_settings)
     settings = AdapterConfig(4, 8.0, 0.1, ("*.attention.*",), rank_stabilised=True)
     adapter = _filled(lora.attach(model, settings, seed=1))
     peft.save(tmp_path / "adapter", adapter, base="mine")
-    again = _model(said)
-    loaded = peft.load(tmp_path / "adapter", again)
+    reloaded = _model(model_settings)
+    loaded = peft.load(tmp_path / "adapter", reloaded)
     assert loaded.layers.keys() == adapter.layers.keys()
-    assert torch.equal(_logits(again), _logits(model))
+    assert torch.equal(_logits(reloaded), _logits(model))
     peft.save(tmp_path / "again", loaded, base="mine")
     for name in (peft.CONFIG, peft.WEIGHTS):
-        first, second = ((tmp_path / each / name).read_bytes() for each in ("adapter", "again"))
+        first, second = (
+            (tmp_path / folder_name / name).read_bytes() for folder_name in ("adapter", "again")
+        )
         assert first == second
 
 
@@ -251,10 +253,10 @@ def test_what_cannot_be_honoured_is_refused_by_name(name: str, value: object, sa
     model = _model()
     with pytest.raises(ModelError) as caught:
         peft.load(saved, model)
-    told = caught.value.message
-    assert str(saved) in told
+    message = caught.value.message
+    assert str(saved) in message
     if name not in ("peft_type", "r", "rank_pattern", "target_modules"):
-        assert name.removeprefix("lora_") in told
+        assert name.removeprefix("lora_") in message
     assert not any(isinstance(module, lora.LoraLinear) for module in model.modules())
 
 
@@ -268,9 +270,9 @@ def test_single_layers_may_have_their_own_rank_and_alpha(saved: Path, tmp_path: 
     assert loaded.layers["blocks.1.mlp.up"].scale == 99 / 4
     assert loaded.layers["blocks.0.mlp.up"].scale == 16 / 4
     peft.save(tmp_path / "again", loaded)
-    again = peft.load(tmp_path / "again", _model())
-    assert [each.scale for each in again.layers.values()] == [
-        each.scale for each in loaded.layers.values()
+    reloaded = peft.load(tmp_path / "again", _model())
+    assert [layer.scale for layer in reloaded.layers.values()] == [
+        layer.scale for layer in loaded.layers.values()
     ]
 
 
@@ -293,13 +295,13 @@ def test_another_model_or_a_second_adapter_is_refused(saved: Path, tmp_path: Pat
 
 def test_a_damaged_adapter_is_one_clear_error(saved: Path) -> None:
     source = random.Random(5)
-    kept = {name: (saved / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS)}
+    originals = {name: (saved / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS)}
     refused = 0
     for _ in range(300):
-        for name, whole in kept.items():
-            (saved / name).write_bytes(whole)
-        name = source.choice(list(kept))
-        data = bytearray(kept[name])
+        for name, original in originals.items():
+            (saved / name).write_bytes(original)
+        name = source.choice(list(originals))
+        data = bytearray(originals[name])
         if source.random() < 0.2:
             del data[source.randrange(len(data)) :]
         else:

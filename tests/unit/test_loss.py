@@ -34,9 +34,9 @@ def _plain(
     logits = hidden @ head.T
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
-    each = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
-    each = each + z_weight * logits.logsumexp(-1).square() * (targets != -100)
-    return each.sum()
+    losses = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
+    losses = losses + z_weight * logits.logsumexp(-1).square() * (targets != -100)
+    return losses.sum()
 
 
 @pytest.mark.parametrize("rows", [1, 5, 23, 1000])
@@ -54,16 +54,18 @@ def test_loss_and_gradients_are_the_plain_ones(
     monkeypatch.setattr(module, "CHUNK_LOGITS", rows * V)
     monkeypatch.setattr(module, "LEAST_ROWS", 1)
     hidden, head, targets = _inputs(dtype)
-    made, count = chunked_cross_entropy(hidden, head, targets, softcap=softcap, z_weight=z_weight)
-    backward(3 * made)
+    mean_loss, count = chunked_cross_entropy(
+        hidden, head, targets, softcap=softcap, z_weight=z_weight
+    )
+    backward(3 * mean_loss)
     twins = [x.detach().clone().requires_grad_() for x in (hidden, head)]
     expected = _plain(twins[0], twins[1], targets, softcap, z_weight)
     backward(3 * expected)
-    torch.testing.assert_close(made, expected, rtol=10 * exact, atol=0)
-    for one, twin in zip((hidden, head), twins, strict=True):
-        assert one.grad is not None
+    torch.testing.assert_close(mean_loss, expected, rtol=10 * exact, atol=0)
+    for tensor, twin in zip((hidden, head), twins, strict=True):
+        assert tensor.grad is not None
         assert twin.grad is not None
-        assert (one.grad - twin.grad).norm() <= exact * twin.grad.norm()
+        assert (tensor.grad - twin.grad).norm() <= exact * twin.grad.norm()
     assert int(count) == N - 3
 
 
@@ -86,9 +88,9 @@ def test_backward_twice_adds_up() -> None:
     loss, _ = chunked_cross_entropy(hidden, head, targets)
     backward(loss, retain_graph=True)
     assert hidden.grad is not None
-    once = hidden.grad.clone()
+    gradient = hidden.grad.clone()
     backward(loss)
-    torch.testing.assert_close(hidden.grad, 2 * once)
+    torch.testing.assert_close(hidden.grad, 2 * gradient)
 
 
 def test_the_gradients_are_let_go_after_the_way_back() -> None:
@@ -113,15 +115,15 @@ def test_targets_that_are_all_ignored_cost_nothing() -> None:
 def test_mixed_precision_multiplies_in_bfloat16_and_adds_in_float32() -> None:
     hidden, head, targets = _inputs(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        made, _ = chunked_cross_entropy(hidden, head, targets)
-    backward(made)
-    assert made.dtype == torch.float32
+        mean_loss, _ = chunked_cross_entropy(hidden, head, targets)
+    backward(mean_loss)
+    assert mean_loss.dtype == torch.float32
     assert head.grad is not None
     assert head.grad.dtype == torch.float32
     rounded = [x.detach().bfloat16().float().requires_grad_() for x in (hidden, head)]
     expected = _plain(rounded[0], rounded[1], targets, None, 0.0)
     backward(expected)
-    torch.testing.assert_close(made, expected, rtol=5e-3, atol=0)
+    torch.testing.assert_close(mean_loss, expected, rtol=5e-3, atol=0)
     assert rounded[1].grad is not None
     assert (head.grad - rounded[1].grad).norm() < 1e-2 * rounded[1].grad.norm()
 
@@ -138,11 +140,11 @@ class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        made = func(*args, **(kwargs or {}))
-        for one in made if isinstance(made, tuple | list) else (made,):
-            if isinstance(one, Tensor):
-                self.numbers = max(self.numbers, one.numel())
-        return made
+        output = func(*args, **(kwargs or {}))
+        for tensor in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(tensor, Tensor):
+                self.numbers = max(self.numbers, tensor.numel())
+        return output
 
 
 def test_the_logits_of_a_large_vocabulary_are_never_whole() -> None:

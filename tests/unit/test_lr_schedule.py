@@ -10,10 +10,10 @@ def shape(steps: int, **settings: float) -> list[float]:
 
 
 def test_up_flat_down() -> None:
-    found = shape(100, warmup_fraction=0.1, decay_fraction=0.5, final_lr_fraction=0.0)
-    assert found[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
-    assert found[10:51] == [1.0] * 41
-    assert found[50:] == pytest.approx([1 - i / 50 for i in range(50)])
+    scales = shape(100, warmup_fraction=0.1, decay_fraction=0.5, final_lr_fraction=0.0)
+    assert scales[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert scales[10:51] == [1.0] * 41
+    assert scales[50:] == pytest.approx([1 - i / 50 for i in range(50)])
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 99, 1000])
@@ -24,12 +24,12 @@ def test_up_flat_down() -> None:
 def test_never_zero_never_above_the_peak_and_one_summit(
     steps: int, warmup: float, decay: float, final: float
 ) -> None:
-    found = shape(steps, warmup_fraction=warmup, decay_fraction=decay, final_lr_fraction=final)
-    assert all(0 < each <= 1 for each in found)
-    summit = found.index(max(found))
-    assert found[: summit + 1] == sorted(found[: summit + 1])
-    assert found[summit:] == sorted(found[summit:], reverse=True)
-    assert min(found[summit:]) >= final
+    scales = shape(steps, warmup_fraction=warmup, decay_fraction=decay, final_lr_fraction=final)
+    assert all(0 < scale <= 1 for scale in scales)
+    summit = scales.index(max(scales))
+    assert scales[: summit + 1] == sorted(scales[: summit + 1])
+    assert scales[summit:] == sorted(scales[summit:], reverse=True)
+    assert min(scales[summit:]) >= final
 
 
 def test_the_end_is_the_final_share() -> None:

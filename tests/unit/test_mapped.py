@@ -70,7 +70,7 @@ def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(struct.pack("<Q", end - 7) + data[8:end] + b" " + data[end:])
-    found = (
+    logits = (
         load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
     )
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(logits, wanted)

@@ -36,7 +36,7 @@ class Held:
     names: tuple[str, ...] = ()
 
 
-def held(documents: Sequence[Sequence[int]]) -> Held:
+def held_shards(documents: Sequence[Sequence[int]]) -> Held:
     sizes = [len(ids) for ids in documents]
     return Held(
         np.array([i for ids in documents for i in ids], np.uint16),
@@ -47,7 +47,7 @@ def held(documents: Sequence[Sequence[int]]) -> Held:
 
 def noise(seed: int, rows: int = 2, tokens: int = 40) -> Held:
     generator = random.Random(seed)
-    return held([[generator.randrange(50) for _ in range(tokens)] for _ in range(rows)])
+    return held_shards([[generator.randrange(50) for _ in range(tokens)] for _ in range(rows)])
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,10 @@ def learned() -> CausalLM:
 
 def test_what_is_known_by_heart_is_extracted_and_what_is_not_is_not(learned: CausalLM) -> None:
     assert extraction_rate(learned, noise(1), samples=16, prefix=8, length=10) > 0.9
-    found = extraction(learned, noise(1), noise(2), samples=16, prefix=8, length=10)
-    assert found.training > 0.9
-    assert found.held_out == 0
-    assert (found.prefix, found.length, found.training_passages) == (8, 10, 4)
+    result = extraction(learned, noise(1), noise(2), samples=16, prefix=8, length=10)
+    assert result.training > 0.9
+    assert result.held_out == 0
+    assert (result.prefix, result.length, result.training_passages) == (8, 10, 4)
     assert learned.training
 
 
@@ -85,41 +85,41 @@ def test_it_is_what_greedy_decoding_would_write(name: str, learned: CausalLM) ->
     places = memorisation._places(shards, 18, 20, 3)
     assert length == 12
     assert len(places) == 20
-    for place, run in zip(places, runs, strict=True):
-        prefix = shards.ids[place : place + 6].tolist()
+    for row, run in zip(places, runs, strict=True):
+        prefix = shards.ids[row : row + 6].tolist()
         request = GenerationRequest(
             ids=prefix, max_tokens=12, sampling=SamplingParams(temperature=0)
         )
-        written = [drawn.id for drawn in generate(TorchEngine(model), request)]
-        truth = shards.ids[place + 6 : place + 18].tolist()
-        wanted = next((i for i in range(12) if written[i] != truth[i]), 12)
+        continued = [drawn.id for drawn in generate(TorchEngine(model), request)]
+        truth = shards.ids[row + 6 : row + 18].tolist()
+        wanted = next((i for i in range(12) if continued[i] != truth[i]), 12)
         assert run == wanted
 
 
 def test_passages_lie_within_documents_anywhere_and_none_comes_twice() -> None:
-    shards = held([list(range(5)), list(range(5, 20)), [], list(range(20, 32))])
+    shards = held_shards([list(range(5)), list(range(5, 20)), [], list(range(20, 32))])
     places = memorisation._places(shards, 10, 100, seed=1)
     assert sorted(places) == [5, 6, 7, 8, 9, 10, 20, 21, 22]
     assert len(memorisation._places(shards, 10, 4, seed=1)) == 4
     assert memorisation._places(shards, 10, 4, 1) == memorisation._places(shards, 10, 4, 1)
     assert memorisation._places(shards, 16, 4, seed=1) == []
-    assert memorisation._places(held([]), 16, 4, seed=1) == []
+    assert memorisation._places(held_shards([]), 16, 4, seed=1) == []
 
 
 def test_too_short_a_context_or_too_short_texts() -> None:
     model = tiny("gpt2")
     assert extraction_rate(model, noise(1)) == 0  # 32 + 32 do not fit 40 tokens
-    found = extraction(model, noise(1, tokens=70), noise(2))
-    assert (found.prefix, found.length) == (32, 32)
+    result = extraction(model, noise(1, tokens=70), noise(2))
+    assert (result.prefix, result.length) == (32, 32)
 
 
-def naive_longest(written: str, training: Sequence[str]) -> int:
+def naive_longest(sample: str, training: Sequence[str]) -> int:
     return max(
         (
             end - begin
-            for begin in range(len(written))
-            for end in range(begin + 1, len(written) + 1)
-            if any(written[begin:end] in document for document in training)
+            for begin in range(len(sample))
+            for end in range(begin + 1, len(sample) + 1)
+            if any(sample[begin:end] in document for document in training)
         ),
         default=0,
     )
@@ -127,32 +127,32 @@ def naive_longest(written: str, training: Sequence[str]) -> int:
 
 @settings(max_examples=150)
 @given(st.text("abé", max_size=14), st.lists(st.text("abé", max_size=25), max_size=4))
-def test_the_longest_run_is_that_of_a_search_of_all(written: str, training: list[str]) -> None:
+def test_the_longest_run_is_that_of_a_search_of_all(sample: str, training: list[str]) -> None:
     names = [f"post {i}" for i in range(len(training))]
-    found = longest_run(written, training, names)
-    assert len(found.text) == naive_longest(written, training)
-    assert found.text in written
-    if found.text:
-        assert found.text in training[names.index(found.document)]
+    result = longest_run(sample, training, names)
+    assert len(result.text) == naive_longest(sample, training)
+    assert result.text in sample
+    if result.text:
+        assert result.text in training[names.index(result.document)]
     else:
-        assert found.document == ""
+        assert result.document == ""
 
 
 def test_a_long_run_is_found_with_its_source() -> None:
     generator = random.Random(2)
     posts = ["".join(generator.choices("abcdefgh ", k=20_000)) for _ in range(5)]
     stolen = posts[3][7000:7321]
-    written = "zz" + "".join(generator.choices("abcdefgh ", k=3000)) + "Q" + stolen + "Q"
-    found = longest_run(written, posts)
-    assert (found.text, found.document) == (stolen, "3")
-    assert found.words == len(stolen.split())
+    sample = "zz" + "".join(generator.choices("abcdefgh ", k=3000)) + "Q" + stolen + "Q"
+    result = longest_run(sample, posts)
+    assert (result.text, result.document) == (stolen, "3")
+    assert result.words == len(stolen.split())
 
 
 def test_novelty_counts_word_runs_whatever_their_case() -> None:
     training = ["The quick brown fox jumps over the lazy dog.", "One two three four"]
-    written = ["the QUICK, brown; fox sleeps over the lazy dog"]
+    sample = ["the QUICK, brown; fox sleeps over the lazy dog"]
     real = ["something quick brown fox jumps over nothing at all"]
-    (four,) = novelty(written, real, training, (4,))
+    (four,) = novelty(sample, real, training, (4,))
     # Of the six runs of four only the first is known: "over the lazy dog" is the sixth.
     assert four.generated == pytest.approx(4 / 6)
     # "quick brown fox jumps", "brown fox jumps over" are known, of six.
@@ -165,18 +165,18 @@ def test_novelty_agrees_with_sets_of_words() -> None:
     def texts(count: int) -> list[str]:
         return [" ".join(generator.choices("a b c d", k=30)) for _ in range(count)]
 
-    training, written, real = texts(20), texts(5), texts(5)
-    for figure in novelty(written, real, training):
+    training, sample, real = texts(20), texts(5), texts(5)
+    for figure in novelty(sample, real, training):
         n = figure.n
 
         def grams(text: str, n: int = n) -> list[tuple[str, ...]]:
-            found = words(text)
-            return [tuple(found[i : i + n]) for i in range(len(found) - n + 1)]
+            words_found = words(text)
+            return [tuple(words_found[i : i + n]) for i in range(len(words_found) - n + 1)]
 
-        known = {gram for text in training for gram in grams(text)}
-        for share, group in ((figure.generated, written), (figure.held_out, real)):
+        training_grams = {gram for text in training for gram in grams(text)}
+        for share, group in ((figure.generated, sample), (figure.held_out, real)):
             everything = [gram for text in group for gram in grams(text)]
-            new = sum(gram not in known for gram in everything) / len(everything)
+            new = sum(gram not in training_grams for gram in everything) / len(everything)
             assert share == pytest.approx(new)
 
 

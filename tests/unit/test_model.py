@@ -80,13 +80,15 @@ def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
 def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path: Path) -> None:
     """As of models with a token for the end of a turn, beside that for the end of a text."""
     plain, greedy = ownwords.load(folder), SamplingParams(temperature=0)
-    asked = plain.request("The trouble", max_tokens=30, sampling=greedy)
-    ids = [drawn.id for drawn in generate(plain.engine, asked)]
+    request = plain.request("The trouble", max_tokens=30, sampling=greedy)
+    ids = [drawn.id for drawn in generate(plain.engine, request)]
     before = "".join(plain.write("The trouble", max_tokens=ids.index(ids[5]), temperature=0))
-    said = json.loads((folder / GENERATION).read_text())
+    generation_settings = json.loads((folder / GENERATION).read_text())
     shutil.copytree(folder, tmp_path / "model")
     (tmp_path / "model" / GENERATION).write_text(
-        json.dumps(said | {"eos_token_id": [said["eos_token_id"], ids[5]]})
+        json.dumps(
+            generation_settings | {"eos_token_id": [generation_settings["eos_token_id"], ids[5]]}
+        )
     )
     model = ownwords.load(tmp_path / "model")
     assert "".join(model.write("The trouble", max_tokens=30, temperature=0)) == before
@@ -98,17 +100,17 @@ def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path:
 def test_weights_may_be_rounded(folder: Path, weights: str) -> None:
     model = ownwords.load(folder, weights=weights)  # type: ignore[arg-type]
     assert model.engine.weights == weights
-    whole = ownwords.load(folder).logits([5, 6, 7])
-    made = model.logits([5, 6, 7])
-    error = float(np.linalg.norm(made - whole) / np.linalg.norm(whole))
+    unrounded = ownwords.load(folder).logits([5, 6, 7])
+    rounded = model.logits([5, 6, 7])
+    error = float(np.linalg.norm(rounded - unrounded) / np.linalg.norm(unrounded))
     assert error < {"f32": 1e-5, "bf16": 0.03, "int8": 0.05, "int4": 0.4}[weights]
 
 
 def test_a_model_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
-    other = train(["Something else entirely, in other words. " * 20], 300)
+    other_model = train(["Something else entirely, in other words. " * 20], 300)
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "tokenizer.json").write_bytes(other.files()["tokenizer.json"])
+    (tmp_path / "tokenizer.json").write_bytes(other_model.files()["tokenizer.json"])
     with pytest.raises(OwnwordsError, match="is not the one that the model was saved with"):
         ownwords.load(tmp_path)
 
@@ -120,7 +122,7 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
 def test_a_text_is_written_without_pytorch(folder: Path) -> None:
-    told = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -134,7 +136,7 @@ def test_a_text_is_written_without_pytorch(folder: Path) -> None:
         text=True,
         check=True,
     )
-    assert told.stdout.split() == ["True", "False"]
+    assert process.stdout.split() == ["True", "False"]
 
 
 def test_where_a_replacement_was_killed_half_way_the_guard_is_found_too(

@@ -84,9 +84,9 @@ def test_one_that_has_no_score_gets_none_of_another(root: Path) -> None:
     put(root, "a")
     put(root, "b")
     ModelLibrary(root).keep("b")
-    kept = ModelLibrary(root).find("my blog 1")
+    model_found = ModelLibrary(root).find("my blog 1")
     for path in BESIDE[:2]:
-        kept.beside(path).unlink()
+        model_found.beside(path).unlink()
     ModelLibrary(root).use("my blog 1")
     assert not any((root / path).exists() for path in BESIDE[:2])
 
@@ -101,14 +101,14 @@ def test_a_switch_that_is_killed_is_finished_the_next_time(
     steps = 0
 
     def killed(name: str) -> None:
-        whole = getattr(model_library, name)
+        original = getattr(model_library, name)
 
         def step(*arguments: object) -> object:
             nonlocal steps
             steps += 1
             if steps > after:
                 raise SystemExit
-            return whole(*arguments)
+            return original(*arguments)
 
         monkeypatch.setattr(model_library, name, step)
 
@@ -140,9 +140,9 @@ def test_linked_or_copied_it_is_the_same_model(root: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("os.link", no_links)  # as on another disk
     put(root, "a")
-    kept = ModelLibrary(root).keep("mine")
-    assert kept is not None
-    assert ModelLibrary(root).keep() == kept
+    model_kept = ModelLibrary(root).keep("mine")
+    assert model_kept is not None
+    assert ModelLibrary(root).keep() == model_kept
     put(root, "b")
     assert not ModelLibrary(root).find("mine").is_current
 
@@ -159,8 +159,11 @@ def api(root: Path) -> TestClient:
 def test_models_are_listed_renamed_switched_and_deleted(root: Path, api: TestClient) -> None:
     assert api.get("/api/models").json()["models"] == []
     put(root, "a")
-    (one,) = api.get("/api/models").json()["models"]
-    assert (one["name"], one["is_current"]) == ("my blog", True)  # not kept: made in another way
+    (only_model,) = api.get("/api/models").json()["models"]
+    assert (only_model["name"], only_model["is_current"]) == (
+        "my blog",
+        True,
+    )  # not kept: made in another way
     put(root, "b")
     ModelLibrary(root).keep("second one")
     listed = api.get("/api/models").json()

@@ -22,19 +22,19 @@ def prose(seed: int, words: int) -> str:
 
 
 def archive(texts: dict[str, str]) -> tuple[dict[str, Features], Callable[[str], str]]:
-    made = {
+    features = {
         id_: extract_features(Document(id_, id_, (Segment("prose", text),)))
         for id_, text in texts.items()
     }
-    return made, texts.__getitem__
+    return features, texts.__getitem__
 
 
 def test_exact_copies_are_paired_with_the_first() -> None:
     text = "The same words. All of them, twice."
-    found = find_near_duplicates(
+    pairs = find_near_duplicates(
         *archive({"b": text, "a": text.upper(), "c": text, "d": "other"}), SHARE
     )
-    assert [(p.id, p.other_id, p.exact, p.share) for p in found] == [
+    assert [(p.id, p.other_id, p.exact, p.share) for p in pairs] == [
         ("a", "b", True, 1.0),
         ("a", "c", True, 1.0),
     ]
@@ -66,8 +66,8 @@ def test_the_share_is_that_of_the_distinct_shingles_of_the_shorter() -> None:
     texts = {"a": prose(1, 600), "b": f"{prose(1, 600)} {prose(4, 900)} and more"}
     texts["a"] = " ".join(texts["a"].split()[:400] + prose(5, 200).split())
     (pair,) = find_near_duplicates(*archive(texts), SHARE)
-    one, other = (np.unique(shingles(hash_words(texts[id_]).hashes)) for id_ in "ab")
-    assert pair.share == round(len(np.intersect1d(one, other)) / min(len(one), len(other)), 4)
+    first, second = (np.unique(shingles(hash_words(texts[id_]).hashes)) for id_ in "ab")
+    assert pair.share == round(len(np.intersect1d(first, second)) / min(len(first), len(second)), 4)
     assert find_near_duplicates(*archive(texts), 0.9) == []
 
 
@@ -75,13 +75,13 @@ def test_a_footer_in_many_posts_makes_no_candidates() -> None:
     footer = prose(99, 300)
     texts = {f"{i:03}": f"{prose(i, 200)} {footer}" for i in range(60)}
     read: list[str] = []
-    made, text_of = archive(texts)
+    features, text_of = archive(texts)
 
     def reading(id_: str) -> str:
         read.append(id_)
         return text_of(id_)
 
-    assert find_near_duplicates(made, reading, SHARE) == []
+    assert find_near_duplicates(features, reading, SHARE) == []
     assert read == []
 
 
@@ -89,8 +89,8 @@ def test_a_copy_is_found_beside_the_footer_they_all_have() -> None:
     footer = prose(99, 100)
     texts = {f"{i:03}": f"{prose(i, 200)} {footer}" for i in range(60)}
     texts["copy"] = texts["007"].replace("7", "8", 20)
-    found = find_near_duplicates(*archive(texts), SHARE)
-    assert [(p.id, p.other_id) for p in found] == [("007", "copy")]
+    pairs = find_near_duplicates(*archive(texts), SHARE)
+    assert [(p.id, p.other_id) for p in pairs] == [("007", "copy")]
 
 
 def test_a_group_of_many_near_copies_hangs_together_without_all_pairs() -> None:
@@ -100,16 +100,16 @@ def test_a_group_of_many_near_copies_hangs_together_without_all_pairs() -> None:
         words[3 * i] = "changed"
         texts[f"{i:03}"] = " ".join(words)
     texts |= {f"x{i:04}": prose(1000 + i, 50) for i in range(1600)}
-    found = find_near_duplicates(*archive(texts), SHARE)
-    assert duplicate_groups(found) == [frozenset(id_ for id_ in texts if id_[0] != "x")]
-    assert len(found) < 80 * 16
+    pairs = find_near_duplicates(*archive(texts), SHARE)
+    assert duplicate_groups(pairs) == [frozenset(id_ for id_ in texts if id_[0] != "x")]
+    assert len(pairs) < 80 * 16
 
 
 def test_passages_stand_side_by_side_where_they_differ_and_where_they_agree() -> None:
     words = prose(1, 200).split()
-    other = list(words)
-    other[100] = "different"
-    (pair,) = find_near_duplicates(*archive({"a": " ".join(words), "b": " ".join(other)}), SHARE)
+    edited = list(words)
+    edited[100] = "different"
+    (pair,) = find_near_duplicates(*archive({"a": " ".join(words), "b": " ".join(edited)}), SHARE)
     assert 2 <= len(pair.passages) <= 4
     differing = [(a, b) for a, b in pair.passages if a != b]
     assert len(differing) == 1
@@ -121,9 +121,9 @@ def test_passages_stand_side_by_side_where_they_differ_and_where_they_agree() ->
 
 def test_the_order_of_the_documents_does_not_matter() -> None:
     texts = {f"{i}": prose(i // 2, 150) + (" and" if i % 2 else "") for i in range(12)}
-    made, text_of = archive(texts)
-    backwards = dict(reversed(made.items()))
-    assert find_near_duplicates(made, text_of, SHARE) == find_near_duplicates(
+    features, text_of = archive(texts)
+    backwards = dict(reversed(features.items()))
+    assert find_near_duplicates(features, text_of, SHARE) == find_near_duplicates(
         backwards, text_of, SHARE
     )
 
@@ -131,13 +131,13 @@ def test_the_order_of_the_documents_does_not_matter() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_groups_are_the_connected_parts(links: list[tuple[int, int]]) -> None:
     pairs = [DuplicatePair(f"{a:02}", f"{b:02}", False, 1.0) for a, b in links]
-    found = duplicate_groups(pairs)
-    members = [id_ for group in found for id_ in group]
+    groups = duplicate_groups(pairs)
+    members = [id_ for group in groups for id_ in group]
     assert len(members) == len(set(members))
     assert set(members) == {id_ for p in pairs for id_ in (p.id, p.other_id)}
     for pair in pairs:
-        assert sum({pair.id, pair.other_id} <= group for group in found) == 1
-    assert found == duplicate_groups(reversed(pairs))
+        assert sum({pair.id, pair.other_id} <= group for group in groups) == 1
+    assert groups == duplicate_groups(reversed(pairs))
     reach = {id_: {id_} for id_ in members}
     for _ in members:
         for pair in pairs:
@@ -145,4 +145,4 @@ def test_groups_are_the_connected_parts(links: list[tuple[int, int]]) -> None:
             reach[pair.id] = reach[pair.other_id] = both
             for id_ in both:
                 reach[id_] = both
-    assert {frozenset(reach[id_]) for id_ in members} == set(found)
+    assert {frozenset(reach[id_]) for id_ in members} == set(groups)

@@ -46,7 +46,9 @@ def test_a_new_export_has_the_same_posts_in_the_same_workspace(
     assert list(tmp_path.glob("*.ownwords")) == [workspace]
     assert after.keys() == before.keys()
     assert after[id_].decision == "leave out"
-    assert all(after[other].split == before[other].split for other in before if other != id_)
+    assert all(
+        after[post_id].split == before[post_id].split for post_id in before if post_id != id_
+    )
 
 
 def test_a_workspace_named_with_a_date_is_found_again(
@@ -66,16 +68,16 @@ def test_choices_under_former_ids_are_kept(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     titles = {post.id: post.title for post in look([path], workspace=workspace).posts}
     hats = next(id_ for id_, title in titles.items() if title == "Hats & caps")
-    other = next(id_ for id_ in titles if id_ != hats)
+    other_id = next(id_ for id_ in titles if id_ != hats)
     with_title = 'id = "hats.WordPress.2023-01-01:post/11"\ntitle = "Hats & caps"\n'
-    with_name = f'id = "hats.WordPress.2025-02-28:{other.partition(":")[2]}"\n'
+    with_name = f'id = "hats.WordPress.2025-02-28:{other_id.partition(":")[2]}"\n'
     (workspace / "choices.toml").write_text(
         f'[[post]]\n{with_title}decision = "leave out"\n[[post]]\n{with_name}decision = "cap"\n',
         encoding="utf-8",
     )
     report = look([path], workspace=workspace)
     decisions = {post.id: post.decision for post in report.posts}
-    assert (decisions[hats], decisions[other]) == ("leave out", "cap")
+    assert (decisions[hats], decisions[other_id]) == ("leave out", "cap")
     assert not any("not in the archive" in note for note in report.notes)
     assert f'id = "{hats}"' in (workspace / "choices.toml").read_text(encoding="utf-8")
 

@@ -40,12 +40,12 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
-    said, engine = load_directory_and_engine(folder, device="cpu", threads=1)
+    config, engine = load_directory_and_engine(folder, device="cpu", threads=1)
     assert engine.name.startswith("native f32, ")
-    assert said.config.vocabulary == engine.vocabulary == 97
-    said.check_tokenizer(models.Letters())
+    assert config.config.vocabulary == engine.vocabulary == 97
+    config.check_tokenizer(models.Letters())
     with pytest.raises(ModelError, match="not the one"):
-        said.check_tokenizer(models.Letters(97, 0x41))
+        config.check_tokenizer(models.Letters(97, 0x41))
 
 
 def test_torch_serves_where_nothing_was_compiled(
@@ -56,8 +56,8 @@ def test_torch_serves_where_nothing_was_compiled(
     engine = load_engine(folder, device="cpu")
     assert engine.name.startswith("torch")
     assert describe_cpu_engine() == ("PyTorch", "the part in C++ was not compiled")
-    found = engine.cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
-    assert abs(found - wanted).max() < 1e-4
+    logits = engine.cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+    assert abs(logits - wanted).max() < 1e-4
 
 
 def test_without_both_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_rounded_weights_are_not_had_in_another_kind(
     if not compiled:
         without_the_part_in_c(monkeypatch)
     assert load_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
-    others: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
-    for weights in others:
+    formats: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
+    for weights in formats:
         with pytest.raises(
             ModelError, match=f"holds int8 weights and cannot be loaded as {weights}"
         ):

@@ -37,17 +37,17 @@ def run(optimizer: Optimizer, model: nn.Module, steps: range, size: float = 0.01
 
 
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.detach().clone() for name, each in tensors.items()}
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
     return copies(dict(model.named_parameters()))
 
 
-def alike(one: dict[str, Tensor], other: dict[str, Tensor], atol: float = 0.0) -> None:
-    assert one.keys() == other.keys()
-    for name, each in one.items():
-        torch.testing.assert_close(each, other[name], rtol=0, atol=atol)
+def alike(first: dict[str, Tensor], second: dict[str, Tensor], atol: float = 0.0) -> None:
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(tensor, second[name], rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -69,18 +69,21 @@ def test_adamw_is_torchs(
     ours, theirs = tiny("gpt2"), tiny("gpt2")
     optimizer = Optimizer(ours, config, waits=waits)
     decayed: dict[float, list[nn.Parameter]] = {0.3: [], 0.05: [], 0.0: []}
-    for name, each in theirs.named_parameters():
+    for name, parameter in theirs.named_parameters():
         table = "embedding" in name or "position" in name
-        decayed[0.0 if each.ndim < 2 else 0.05 if table else 0.3].append(each)
+        decayed[0.0 if parameter.ndim < 2 else 0.05 if table else 0.3].append(parameter)
     reference = torch.optim.AdamW(
-        [{"params": found, "weight_decay": decay} for decay, found in decayed.items()],
+        [
+            {"params": parameters_of_group, "weight_decay": decay}
+            for decay, parameters_of_group in decayed.items()
+        ],
         betas=(0.9, 0.97),
         foreach=False,
     )
     for step in range(20):
         pretend(ours, step)
         pretend(theirs, step)
-        norm = torch.cat([each.grad.view(-1) for each in theirs.parameters()]).norm()  # type: ignore[union-attr]
+        norm = torch.cat([parameter.grad.view(-1) for parameter in theirs.parameters()]).norm()  # type: ignore[union-attr]
         if clip:
             torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip)
         for group in reference.param_groups:
@@ -98,8 +101,8 @@ def quintic(matrix: Tensor) -> Tensor:
     for _ in range(5):
         a = x @ x.T
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    found: Tensor = x.T if matrix.shape[0] > matrix.shape[1] else x
-    return found
+    matrix_n: Tensor = x.T if matrix.shape[0] > matrix.shape[1] else x
+    return matrix_n
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -115,15 +118,15 @@ def test_muon_is_the_literal_one(family: str, waits: bool) -> None:
     model = tiny(family)
     optimizer = Optimizer(model, config, waits=waits)
     matrices = {
-        name: each.detach().clone()
-        for name, each in model.named_parameters()
-        if name.startswith("blocks.") and each.ndim == 2
+        name: tensor.detach().clone()
+        for name, tensor in model.named_parameters()
+        if name.startswith("blocks.") and tensor.ndim == 2
     }
     assert len(matrices) >= 8
-    momenta = {name: torch.zeros_like(each) for name, each in matrices.items()}
+    momenta = {name: torch.zeros_like(tensor) for name, tensor in matrices.items()}
     for step in range(15):
         pretend(model, step)
-        gradients = {name: each.grad for name, each in model.named_parameters()}
+        gradients = {name: tensor.grad for name, tensor in model.named_parameters()}
         norm = math.sqrt(sum(float(g.square().sum()) for g in gradients.values() if g is not None))
         momentum = 0.85 + min(1.0, step / 10) * 0.1
         rate = 0.03 * 0.7
@@ -146,12 +149,12 @@ def test_updates_are_near_orthogonal(shape: tuple[int, int], dtype: torch.dtype)
     source = torch.Generator().manual_seed(3)
     x_NRC = torch.randn(6, *shape, generator=source)
     x_NRC /= torch.linalg.matrix_norm(x_NRC, keepdim=True)
-    found = newton_schulz(x_NRC.to(dtype), 5).float()
-    values = torch.linalg.svdvals(found)
+    orthogonal = newton_schulz(x_NRC.to(dtype), 5).float()
+    values = torch.linalg.svdvals(orthogonal)
     assert values.min() > 0.5
     assert values.max() < 1.35
-    left, _, right = torch.linalg.svd(x_NRC, full_matrices=False)
-    likeness = (found * (left @ right)).sum((1, 2)) / min(shape)
+    u, _, right = torch.linalg.svd(x_NRC, full_matrices=False)
+    likeness = (orthogonal * (u @ right)).sum((1, 2)) / min(shape)
     assert likeness.min() > 0.75
 
 
@@ -175,8 +178,8 @@ def test_only_an_adapter_is_trained_and_by_adamw(kind: str) -> None:
     optimizer = Optimizer(model, OptimConfig(kind=kind))  # type: ignore[arg-type]
     assert not any(key.startswith("momentum/") for key in optimizer.state())
     run(optimizer, model, range(3))
-    changed = {n for n, each in parameters(model).items() if not torch.equal(each, before[n])}
-    assert changed == {n for n, each in model.named_parameters() if each.requires_grad}
+    changed = {n for n, tensor in parameters(model).items() if not torch.equal(tensor, before[n])}
+    assert changed == {n for n, parameter in model.named_parameters() if parameter.requires_grad}
     assert all(name.endswith((".down", ".up")) for name in changed)
     assert optimizer.weights().keys() == changed
 
@@ -206,28 +209,28 @@ def test_resumed_is_not_stopped(
             run(parts[1], parts[0], range(step, step + 1))
             parts[2].update(parts[1].weights())
 
-    whole, first, second = fresh(), fresh(), fresh()
-    go(whole, range(12))
+    uninterrupted, first, second = fresh(), fresh(), fresh()
+    go(uninterrupted, range(12))
     go(first, range(5))
     go(second, range(20, 22))  # so that nothing is right by being fresh
     second[1].load_weights(through_a_file(first[1].weights(), tmp_path / "weights"))
     second[1].load_state(through_a_file(first[1].state(), tmp_path / "state"))
     second[2].load_state(through_a_file(first[2].state(), tmp_path / "average"))
     go(second, range(5, 12))
-    alike(parameters(second[0]), parameters(whole[0]))
-    alike(second[1].weights(), whole[1].weights())
-    alike(second[1].state(), whole[1].state())
-    alike(second[2].weights(), whole[2].weights())
+    alike(parameters(second[0]), parameters(uninterrupted[0]))
+    alike(second[1].weights(), uninterrupted[1].weights())
+    alike(second[1].state(), uninterrupted[1].state())
+    alike(second[2].weights(), uninterrupted[2].weights())
 
 
 def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
     first = Optimizer(tiny("qwen3"), OptimConfig(newton_schulz_dtype="bfloat16"))
     auto = Optimizer(tiny("qwen3"), OptimConfig())
-    told = Optimizer(tiny("qwen3"), F32)
-    for optimizer in (auto, told):
+    float32_optimizer = Optimizer(tiny("qwen3"), F32)
+    for optimizer in (auto, float32_optimizer):
         optimizer.load_state(first.state())
     assert bool(auto.state()["bfloat16"])
-    assert not bool(told.state()["bfloat16"])
+    assert not bool(float32_optimizer.state()["bfloat16"])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -260,14 +263,14 @@ def test_a_step_that_is_not_finite_changes_nothing(
     state["skipped"] = torch.tensor(2.0)
     alike(optimizer.state(), state)
     run(optimizer, model, range(8, 10))
-    assert all(bool(each.isfinite().all()) for each in optimizer.weights().values())
+    assert all(bool(tensor.isfinite().all()) for tensor in optimizer.weights().values())
 
 
 def test_waiting_or_not_is_the_same() -> None:
-    one, other = tiny("qwen3"), tiny("qwen3")
-    run(Optimizer(one, F32, waits=True), one, range(6))
-    run(Optimizer(other, F32, waits=False), other, range(6))
-    alike(parameters(one), parameters(other), atol=1e-6)
+    waiting, eager = tiny("qwen3"), tiny("qwen3")
+    run(Optimizer(waiting, F32, waits=True), waiting, range(6))
+    run(Optimizer(eager, F32, waits=False), eager, range(6))
+    alike(parameters(waiting), parameters(eager), atol=1e-6)
 
 
 def test_masters_keep_what_bfloat16_would_lose() -> None:
@@ -285,17 +288,21 @@ def test_masters_keep_what_bfloat16_would_lose() -> None:
 
 def test_masters_follow_a_float32_run() -> None:
     wide, narrow = tiny("qwen3"), tiny("qwen3", torch.bfloat16)
-    one, other = Optimizer(wide, F32), Optimizer(narrow, F32, master_weights=True)
-    other.load_weights(one.weights())
+    exact, masters = Optimizer(wide, F32), Optimizer(narrow, F32, master_weights=True)
+    masters.load_weights(exact.weights())
     for step in range(5):
         pretend(narrow, step)
         for mine, yours in zip(wide.parameters(), narrow.parameters(), strict=True):
             assert yours.grad is not None
             mine.grad = yours.grad.float()
-        one.step(1.0, step)
-        other.step(1.0, step)
-    alike(other.weights(), one.weights(), atol=1e-6)
-    alike(parameters(narrow), {n: each.bfloat16() for n, each in one.weights().items()}, atol=1e-2)
+        exact.step(1.0, step)
+        masters.step(1.0, step)
+    alike(masters.weights(), exact.weights(), atol=1e-6)
+    alike(
+        parameters(narrow),
+        {n: tensor.bfloat16() for n, tensor in exact.weights().items()},
+        atol=1e-2,
+    )
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -311,17 +318,17 @@ def test_the_part_in_cpp_changes_nothing(
         learning_rate=1e-2,
     )
     with_it, without = tiny("gpt2", torch.bfloat16), tiny("gpt2", torch.bfloat16)
-    one = Optimizer(with_it, config, master_weights=True, waits=waits)
-    other = Optimizer(without, config, master_weights=True, waits=waits)
+    native = Optimizer(with_it, config, master_weights=True, waits=waits)
+    plain = Optimizer(without, config, master_weights=True, waits=waits)
     for step in range(10):
-        run(one, with_it, range(step, step + 1))
+        run(native, with_it, range(step, step + 1))
         with monkeypatch.context() as patched:
             patched.setattr("ownwords.models.fused.find_library", lambda: None)
-            run(other, without, range(step, step + 1))
-        torch.testing.assert_close(one.gradient_norm, other.gradient_norm)
-    alike(one.weights(), other.weights(), atol=1e-6)
-    for name, each in parameters(with_it).items():
-        assert torch.equal(each, one.weights()[name].bfloat16())
+            run(plain, without, range(step, step + 1))
+        torch.testing.assert_close(native.gradient_norm, plain.gradient_norm)
+    alike(native.weights(), plain.weights(), atol=1e-6)
+    for name, parameter in parameters(with_it).items():
+        assert torch.equal(parameter, native.weights()[name].bfloat16())
 
 
 def test_the_norm_of_many_narrow_gradients_is_exact() -> None:
@@ -363,28 +370,28 @@ def test_nothing_holds_on_to_the_gradients(kind: str, master_weights: bool, bad:
     model = tiny("qwen3", torch.bfloat16 if master_weights else torch.float32)
     optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights)  # type: ignore[arg-type]
     pretend(model, 1, math.nan if bad else 0.01)
-    held = [weakref.ref(parameter.grad) for parameter in model.parameters()]
+    references = [weakref.ref(parameter.grad) for parameter in model.parameters()]
     optimizer.step(1.0, 0)
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(each() is None for each in held)
+    assert all(reference() is None for reference in references)
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 def test_exact_weights_are_taken_over(kind: str) -> None:
     config = OptimConfig(kind=kind)  # type: ignore[arg-type]
     wide, narrow, loaded = tiny("qwen3"), tiny("qwen3"), tiny("qwen3")
-    exact = {name: each.detach() for name, each in narrow.named_parameters()}
+    exact = {name: tensor.detach() for name, tensor in narrow.named_parameters()}
     for model in (narrow, loaded):
         model.to(torch.bfloat16)
     optimizer = Optimizer(narrow, config, master_weights=True, exact=exact)
     alike(optimizer.weights(), parameters(wide))
-    places = {name: each.data_ptr() for name, each in optimizer.weights().items()}
-    assert places == {name: each.data_ptr() for name, each in exact.items()}
-    other = Optimizer(loaded, config, master_weights=True)
-    other.load_weights(parameters(wide))
+    places = {name: tensor.data_ptr() for name, tensor in optimizer.weights().items()}
+    assert places == {name: tensor.data_ptr() for name, tensor in exact.items()}
+    second = Optimizer(loaded, config, master_weights=True)
+    second.load_weights(parameters(wide))
     run(optimizer, narrow, range(4))
-    run(other, loaded, range(4))
-    alike(optimizer.weights(), other.weights())
+    run(second, loaded, range(4))
+    alike(optimizer.weights(), second.weights())
     alike(parameters(narrow), parameters(loaded))
 
 
@@ -409,15 +416,15 @@ def test_it_learns(family: str, kind: str) -> None:
 
 
 def test_the_rate_can_be_lowered() -> None:
-    one, other = tiny("qwen3"), tiny("qwen3")
-    lowered = Optimizer(one, F32)
+    waiting, eager = tiny("qwen3"), tiny("qwen3")
+    lowered = Optimizer(waiting, F32)
     lowered.lr_factor = 0.5
-    pretend(one, 1)
+    pretend(waiting, 1)
     lowered.step(1.0, 0)
-    half = Optimizer(other, F32)
-    pretend(other, 1)
+    half = Optimizer(eager, F32)
+    pretend(eager, 1)
     half.step(0.5, 0)
-    alike(parameters(one), parameters(other))
+    alike(parameters(waiting), parameters(eager))
 
 
 def test_what_cannot_be_is_told() -> None:
@@ -439,9 +446,9 @@ def test_what_cannot_be_is_told() -> None:
 def test_nothing_lies_across_its_neighbour() -> None:
     weights = {"a": torch.zeros(3, 5), "b": torch.zeros(()), "c": torch.zeros(17)}
     adamw = AdamW(weights, betas=(0.9, 0.99), eps=1e-8, decay=0.0)
-    gradients = {name: torch.full_like(each, 0.5) for name, each in weights.items()}
+    gradients = {name: torch.full_like(tensor, 0.5) for name, tensor in weights.items()}
     adamw.gather(gradients)
     adamw.step(weights, lr=0.1, clip=GradClip(1.0))
-    for each in weights.values():
-        torch.testing.assert_close(each, torch.full_like(each, -0.1))
+    for tensor in weights.values():
+        torch.testing.assert_close(tensor, torch.full_like(tensor, -0.1))
     assert all(moment.data_ptr() % 4 == 0 for moment in adamw.moments().values())

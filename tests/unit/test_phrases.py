@@ -36,7 +36,9 @@ def archive(
     return [PhraseSource(id_, year(int(id_)), 130) for id_ in texts], texts
 
 
-def found(n: int, insert: Callable[[int], str], **more: Callable[[int], int]) -> dict[str, Phrase]:
+def phrases_of(
+    n: int, insert: Callable[[int], str], **more: Callable[[int], int]
+) -> dict[str, Phrase]:
     posts, texts = archive(n, insert, **more)
     return {
         phrase.text: phrase for phrase in favourite_phrases(sample_posts(posts), texts.__getitem__)
@@ -44,42 +46,46 @@ def found(n: int, insert: Callable[[int], str], **more: Callable[[int], int]) ->
 
 
 def test_a_turn_of_phrase_is_found_as_it_is_mostly_written() -> None:
-    written = ["as a matter of fact", "As a matter of fact", "as a matter of fact"]
-    phrase = found(30, lambda i: written[i % 3] if i % 2 else "so")["as a matter of fact"]
+    variants = ["as a matter of fact", "As a matter of fact", "as a matter of fact"]
+    phrase = phrases_of(30, lambda i: variants[i % 3] if i % 2 else "so")["as a matter of fact"]
     assert (phrase.count, phrase.posts, phrase.year) == (15, 15, 0)
 
 
 def test_parts_of_a_phrase_are_not_phrases() -> None:
-    texts = found(30, lambda i: "as a matter of fact" if i % 2 else "so")
+    texts = phrases_of(30, lambda i: "as a matter of fact" if i % 2 else "so")
     assert not {"as a matter of", "a matter of fact", "matter of fact"} & texts.keys()
 
 
 def test_glue_alone_is_no_phrase_and_none_ends_in_it() -> None:
-    for text in found(60, lambda i: "the glad animals of the"):
+    for text in phrases_of(60, lambda i: "the glad animals of the"):
         words = text.split()
         assert any(word not in GLUE for word in words)
         assert words[-1] not in GLUE[:5]
 
 
 def test_two_posts_are_not_enough() -> None:
-    assert "curious green umbrellas" not in found(30, lambda i: "curious green umbrellas" * (i < 2))
-    assert "curious green umbrellas" in found(30, lambda i: "curious green umbrellas" * (i < 3))
+    assert "curious green umbrellas" not in phrases_of(
+        30, lambda i: "curious green umbrellas" * (i < 2)
+    )
+    assert "curious green umbrellas" in phrases_of(
+        30, lambda i: "curious green umbrellas" * (i < 3)
+    )
 
 
 def test_a_phrase_does_not_cross_a_comma_or_a_full_stop() -> None:
-    assert not any("green" in t for t in found(30, lambda _: "curious, green umbrellas. Then"))
+    assert not any("green" in t for t in phrases_of(30, lambda _: "curious, green umbrellas. Then"))
 
 
 def test_numbers_are_no_phrases() -> None:
-    assert not any("chapter" in text for text in found(30, lambda _: "see chapter 12"))
+    assert not any("chapter" in text for text in phrases_of(30, lambda _: "see chapter 12"))
 
 
 def test_a_signature_counts_once() -> None:
     def signed(i: int) -> str:
         return f"so.\n\nWith the kindest regards from rainy Bydgoszcz, yours Anna\n\n{i}"
 
-    assert not any("kindest" in text or "Anna" in text for text in found(30, signed))
-    standing = found(30, lambda i: f"so. I have written of this before. Word{chr(97 + i)}")
+    assert not any("kindest" in text or "Anna" in text for text in phrases_of(30, signed))
+    standing = phrases_of(30, lambda i: f"so. I have written of this before. Word{chr(97 + i)}")
     assert not any("written" in text for text in standing)
 
 
@@ -103,7 +109,7 @@ def test_the_order_of_the_posts_does_not_matter() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_hardly_any_posts_have_no_favourites(n: int) -> None:
-    assert found(n, lambda _: "curious green umbrellas") == {}
+    assert phrases_of(n, lambda _: "curious green umbrellas") == {}
 
 
 def test_posts_without_words_or_letters_break_nothing() -> None:

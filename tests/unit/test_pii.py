@@ -68,11 +68,11 @@ def test_what_only_looks_like_an_address_is_let_pass(text: str) -> None:
 
 
 def test_examples_are_few_and_distinct() -> None:
-    found = find_pii(
+    matches = find_pii(
         " ".join(f"a{i}@{'xyzuvw'[i]}.example.org" for i in range(6)) + " tel. 600 700 800"
     )
-    assert found.emails == 6
-    assert len(found.examples) == EXAMPLES + 1
+    assert matches.emails == 6
+    assert len(matches.examples) == EXAMPLES + 1
 
 
 def test_masks_keep_little() -> None:

@@ -15,7 +15,7 @@ from small_shards import same, shards_of
 class Watched(Batches):
     """Batches that count how many were made, and may fail or take their time."""
 
-    made = 0
+    batches_made = 0
     fails_at: int | None = None
     pause_s = 0.0
 
@@ -23,7 +23,7 @@ class Watched(Batches):
         time.sleep(self.pause_s)
         if step == self.fails_at:
             raise OSError(f"no step {step}")
-        self.made += 1
+        self.batches_made += 1
         return super().batch(step)
 
 
@@ -61,13 +61,13 @@ def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPat
 def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
     batches = watched()
     with closing(Prefetcher(batches, 0, depth=3)) as prefetched:
-        for taken in range(5):
+        for count in range(5):
             deadline = time.monotonic() + 5
-            while batches.made < taken + 3 and time.monotonic() < deadline:
+            while batches.batches_made < count + 3 and time.monotonic() < deadline:
                 time.sleep(0.001)
             time.sleep(0.02)
-            assert batches.made == taken + 3
-            assert next(prefetched)[0] == taken
+            assert batches.batches_made == count + 3
+            assert next(prefetched)[0] == count
     assert not alive()
 
 
@@ -86,9 +86,9 @@ def test_what_goes_wrong_in_the_thread_is_raised_where_it_matters() -> None:
 def test_closing_ends_the_thread_whatever_it_does(pause_s: float) -> None:
     batches = watched()
     batches.pause_s = pause_s
-    for taken in (0, 1):
+    for count in (0, 1):
         prefetched = Prefetcher(batches, 0, depth=2)
-        assert len(list(islice(prefetched, taken))) == taken
+        assert len(list(islice(prefetched, count))) == count
         prefetched.close()
         prefetched.close()
         assert not alive()

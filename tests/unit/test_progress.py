@@ -119,8 +119,8 @@ def test_a_full_disk_ends_the_work_with_a_sentence() -> None:
         Progress(log).note("lost")
 
 
-def at(seconds: float, kind: str, done: int = 0, **more: object) -> Event:
-    return Event(0.0, "Reading", kind, done, 100, "posts", seconds=seconds, **more)  # type: ignore[arg-type]
+def at(seconds: float, kind: str, fraction: int = 0, **more: object) -> Event:
+    return Event(0.0, "Reading", kind, fraction, 100, "posts", seconds=seconds, **more)  # type: ignore[arg-type]
 
 
 def test_without_a_terminal_a_stage_says_a_plain_line_now_and_then() -> None:
@@ -159,12 +159,12 @@ def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> No
 
 def read_all(master: int) -> str:
     """What was shown on a pseudo-terminal that is closed by now."""
-    shown = b""
+    output = b""
     with suppress(OSError):  # how Linux says that the other end is closed
         while piece := os.read(master, 65536):
-            shown += piece
+            output += piece
     os.close(master)
-    return shown.decode("utf-8")
+    return output.decode("utf-8")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -185,16 +185,16 @@ def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
             stage.advance(1)
             time.sleep(0.2)
         bars.close()
-    shown = read_all(master)
-    assert "Blinking" not in shown
-    assert "Reading" in shown
-    assert "5 of 10 posts" in shown
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") >= 1  # the cursor is back
+    output = read_all(master)
+    assert "Blinking" not in output
+    assert "Reading" in output
+    assert "5 of 10 posts" in output
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") >= 1  # the cursor is back
 
 
 def test_durations_read_well() -> None:
-    said = [duration(s) for s in (0.44, 9.94, 12.3, 99, 120, 5900, 7500)]
-    assert said == ["0.4 s", "9.9 s", "12 s", "99 s", "2 min", "98 min", "2 h 5 min"]
+    texts = [duration(s) for s in (0.44, 9.94, 12.3, 99, 120, 5900, 7500)]
+    assert texts == ["0.4 s", "9.9 s", "12 s", "99 s", "2 min", "98 min", "2 h 5 min"]
 
 
 def test_what_a_terminal_would_obey_is_shown_instead() -> None:

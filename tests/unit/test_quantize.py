@@ -41,8 +41,8 @@ def _model(
             "rope_theta": 10000.0,
             "hidden_act": "silu",
         }
-    said = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied, **shape}
-    model = build(registry.config_from_json(said))
+    settings = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied, **shape}
+    model = build(registry.config_from_json(settings))
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -104,9 +104,9 @@ def test_packed_codes_come_back_as_they_were(columns: int) -> None:
 def test_what_was_rounded_once_stays_as_it_is(scheme: QuantizationScheme) -> None:
     """A matrix that quantisation made is its own best quantisation, to the rounding of scales."""
     weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(3))
-    once = quantize.dequantize(*quantize.quantize_matrix(weight, scheme), scheme, 256)
-    again, half = _error(once, scheme)
-    assert (again <= half * (1 + 1e-4)).all()
+    quantized = quantize.dequantize(*quantize.quantize_matrix(weight, scheme), scheme, 256)
+    again_error, half = _error(quantized, scheme)
+    assert (again_error <= half * (1 + 1e-4)).all()
 
 
 def test_a_signed_scale_loses_less_than_a_plain_one() -> None:
@@ -151,7 +151,7 @@ def test_a_model_computes_with_the_restored_matrices(kind: str, tied: bool) -> N
                 twin.get_parameter(f"{name}.weight").copy_(module.weight)
         ids = _ids(model)
         assert torch.allclose(model.logits(model(ids)), twin.logits(twin(ids)), atol=1e-5)
-        ours, wanted = (each.loss(ids[:, :-1], ids[:, 1:])[0] for each in (model, twin))
+        ours, wanted = (network.loss(ids[:, :-1], ids[:, 1:])[0] for network in (model, twin))
         assert torch.allclose(ours, wanted)
 
 
@@ -193,13 +193,13 @@ def test_a_file_brings_back_every_bit(
     model = _model(kind)
     quantize.quantize(model, scheme)
     write_quantized(tmp_path / "model.safetensors", model)
-    again = build(model.config, device="meta").eval()
-    read_quantized(tmp_path / "model.safetensors", again)
-    assert model.state_dict().keys() == again.state_dict().keys()
+    reloaded = build(model.config, device="meta").eval()
+    read_quantized(tmp_path / "model.safetensors", reloaded)
+    assert model.state_dict().keys() == reloaded.state_dict().keys()
     for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, again.state_dict()[name]), name
+        assert torch.equal(tensor, reloaded.state_dict()[name]), name
     ids = _ids(model)
-    assert torch.equal(model.logits(model(ids)), again.logits(again(ids)))
+    assert torch.equal(model.logits(model(ids)), reloaded.logits(reloaded(ids)))
 
 
 def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
     write_quantized(tmp_path / "model.safetensors", model)
     data = (tmp_path / "model.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    said = json.loads(header["__metadata__"][FIELD])
+    header_field = json.loads(header["__metadata__"][FIELD])
     ends = {"scheme": "int8", "group": 0}
-    assert said == {"version": 1, "scheme": "int4", "group": 32, "ends": ends}
+    assert header_field == {"version": 1, "scheme": "int4", "group": 32, "ends": ends}
     assert quantize.metadata(_model()) == {}
 
 
@@ -238,7 +238,7 @@ def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
 
     loading(tensors, header)
     scale = "embedding.scale"
-    for changed, said, message in (
+    for changed, scheme_text, message in (
         (tensors, {}, FIELD),
         (tensors, {FIELD: '{"version": 2}'}, "version 2"),
         (tensors, {FIELD: '{"version": 1, "scheme": "int3"}'}, "unknown scheme"),
@@ -250,7 +250,7 @@ def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
         ({**tensors, scale: tensors[scale] * math.inf}, header, "not finite"),
     ):
         with pytest.raises(ModelError, match=message):
-            loading(changed, said)
+            loading(changed, scheme_text)
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
@@ -258,11 +258,11 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
     quantize.quantize(model)
     path = tmp_path / "model.safetensors"
     write_quantized(path, model)
-    whole = path.read_bytes()
+    original = path.read_bytes()
     source = random.Random(8)
     refused = 0
     for _ in range(300):
-        data = bytearray(whole)
+        data = bytearray(original)
         if source.random() < 0.2:
             del data[source.randrange(len(data)) :]
         else:
@@ -292,10 +292,10 @@ def _bits_per_byte(model: CausalLM, text: Tensor, length: int = 64) -> float:
 def test_what_rounding_costs_in_bits_per_byte() -> None:
     """A byte model of the sample blog, trained for seconds, scored on posts it has not seen."""
     posts = [path.read_bytes() for path in sorted(POSTS.glob("*.md"))]
-    seen, unseen = b"".join(posts[:-8]), b"".join(posts[-8:])
+    training_bytes, unseen = b"".join(posts[:-8]), b"".join(posts[-8:])
     model = _model(vocabulary=256, width=64).train()
     model.init_weights(1)
-    text = torch.tensor(list(seen))
+    text = torch.tensor(list(training_bytes))
     optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.0)
     source = torch.Generator().manual_seed(9)
     for _ in range(250):
@@ -319,8 +319,8 @@ def test_what_rounding_costs_in_bits_per_byte() -> None:
         rounded.load_state_dict(model.state_dict())
         quantize.quantize(rounded, scheme, ends)
         costs[name] = _bits_per_byte(rounded, held_out) - before
-    told = ", ".join(f"{name} {cost:+.4f}" for name, cost in costs.items())
-    sys.stdout.write(f"bits/byte {before:.4f}; {told}\n")  # pytest -rP shows it
+    summary = ", ".join(f"{name} {cost:+.4f}" for name, cost in costs.items())
+    sys.stdout.write(f"bits/byte {before:.4f}; {summary}\n")  # pytest -rP shows it
     assert before < 3.5
     assert abs(costs["int8"]) < 0.002
     assert costs["int4 in 32, ends int8"] < 0.05

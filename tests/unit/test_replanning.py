@@ -51,8 +51,8 @@ class PowerCut(Exception):  # noqa: N818
 class FakeSpeeds:
     """What a plan is told of the machine, and what is so: both as times what is assumed."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, told: float, real: float) -> None:
-        self.told, self.real, self.outsets = told, real, 0
+    def __init__(self, patch: pytest.MonkeyPatch, measured: float, real: float) -> None:
+        self.told, self.real, self.outsets = measured, real, 0
         patch.setattr(throughput, "measure_speeds", self._measure)
         patch.setattr(run_plan, "ReplanMonitor", self._monitor)
 
@@ -80,160 +80,162 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def made(
+def train_run(
     folder: Path,
     notes: list[str] | None = None,
-    shown: list[Plan] | None = None,
+    plans: list[Plan] | None = None,
     **more: object,
 ) -> TrainedModel:
     def hear(event: Event) -> None:
         if event.kind == "note" and notes is not None:
             notes.append(event.message)
 
-    given: dict[str, object] = {"progress": Progress(hear), "fixed": {**SHAPE, **FIXED}} | more
-    request = TrainRequest(folder, 600, device="cpu", **given)  # type: ignore[arg-type]
+    options: dict[str, object] = {"progress": Progress(hear), "fixed": {**SHAPE, **FIXED}} | more
+    request = TrainRequest(folder, 600, device="cpu", **options)  # type: ignore[arg-type]
     planned = plan_pretraining(TRAIN, HELD_OUT, request)
-    if shown is not None:
-        shown.append(planned.plan)
+    if plans is not None:
+        plans.append(planned.plan)
     return planned.train()
 
 
-def weights(one: TrainedModel) -> bytes:
-    return (one.folder / "model.safetensors").read_bytes()
+def weights(trained: TrainedModel) -> bytes:
+    return (trained.folder / "model.safetensors").read_bytes()
 
 
-def kept(one: TrainedModel) -> Plan:
-    return read_plan((one.run.folder / PLAN).read_text("utf-8"))
+def saved_plan(trained: TrainedModel) -> Plan:
+    return read_plan((trained.run.folder / PLAN).read_text("utf-8"))
 
 
 def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[Plan] = []
+    plans: list[Plan] = []
     notes: list[str] = []
-    speeds = FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
-    found = made(tmp_path / "busy", notes, shown)
-    first, steps = shown[0].recipe.train.steps, found.plan.recipe.train.steps
+    speeds = FakeSpeeds(monkeypatch, measured=BUSY, real=QUIET)
+    trained = train_run(tmp_path / "busy", notes, plans)
+    first, steps = plans[0].recipe.train.steps, trained.plan.recipe.train.steps
     assert 2 * first < steps
-    assert found.outcome.steps == steps
-    assert found.plan.is_second
-    assert kept(found) == found.plan
-    assert f"steps = {steps}" in found.run.config.read_text()
-    said = [note for note in notes if "faster than when this run was planned" in note]
-    assert len(said) == 1
-    assert f"{steps:,} steps instead of {first:,}" in said[0]
+    assert trained.outcome.steps == steps
+    assert trained.plan.is_second
+    assert saved_plan(trained) == trained.plan
+    assert f"steps = {steps}" in trained.run.config.read_text()
+    replan_notes = [note for note in notes if "faster than when this run was planned" in note]
+    assert len(replan_notes) == 1
+    assert f"{steps:,} steps instead of {first:,}" in replan_notes[0]
     assert speeds.outsets == 1  # the second plan is not watched
 
-    FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
-    usual = made(tmp_path / "quiet")
-    assert not usual.plan.is_second
-    assert usual.plan.recipe == found.plan.recipe
-    assert weights(usual) == weights(found)
+    FakeSpeeds(monkeypatch, measured=QUIET, real=QUIET)
+    quiet = train_run(tmp_path / "quiet")
+    assert not quiet.plan.is_second
+    assert quiet.plan.recipe == trained.plan.recipe
+    assert weights(quiet) == weights(trained)
 
 
 def test_planned_in_a_quiet_moment_it_is_cut_to_what_the_machine_can_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
-    FakeSpeeds(monkeypatch, told=QUIET, real=BUSY)
-    found = made(tmp_path, notes)
-    assert found.plan.is_second
-    assert found.outcome.steps == found.plan.recipe.train.steps < 40
+    FakeSpeeds(monkeypatch, measured=QUIET, real=BUSY)
+    trained = train_run(tmp_path, notes)
+    assert trained.plan.is_second
+    assert trained.outcome.steps == trained.plan.recipe.train.steps < 40
     assert any("slower than when this run was planned" in note for note in notes)
 
 
 def test_killed_at_any_moment_of_it_the_same_comes_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
-    undisturbed = made(tmp_path / "whole")
+    FakeSpeeds(monkeypatch, measured=BUSY, real=QUIET)
+    undisturbed = train_run(tmp_path / "whole")
 
-    def die() -> NoReturn:
+    def cut_power() -> NoReturn:
         raise PowerCut
 
     with monkeypatch.context() as patch:  # the old run is gone, the new plan is not there yet
         store = RunPlan._store
 
         def store_first(run_plan: RunPlan, plan: Plan) -> Plan:
-            return die() if plan.is_second else store(run_plan, plan)
+            return cut_power() if plan.is_second else store(run_plan, plan)
 
         patch.setattr(RunPlan, "_store", store_first)
         with pytest.raises(PowerCut):
-            made(tmp_path / "parts")
+            train_run(tmp_path / "parts")
 
-    noted: list[str] = []
+    replan_notes: list[str] = []
 
-    def off(event: Event) -> None:
-        noted.extend([event.message] if "with a new plan" in event.message else [])
-        if noted and "validation_bits_per_byte" in event.values:
+    def cut_power_in_second(event: Event) -> None:
+        replan_notes.extend([event.message] if "with a new plan" in event.message else [])
+        if replan_notes and "validation_bits_per_byte" in event.values:
             raise PowerCut
 
     with pytest.raises(PowerCut):  # in the midst of the second
-        made(tmp_path / "parts", progress=Progress(off))
+        train_run(tmp_path / "parts", progress=Progress(cut_power_in_second))
 
-    speeds = FakeSpeeds(monkeypatch, told=QUIET, real=BUSY)  # nobody asks any more
-    again = made(tmp_path / "parts")
+    speeds = FakeSpeeds(monkeypatch, measured=QUIET, real=BUSY)  # nobody asks any more
+    resumed = train_run(tmp_path / "parts")
     assert speeds.outsets == 0
-    assert again.plan.recipe == undisturbed.plan.recipe
-    assert weights(again) == weights(undisturbed)
+    assert resumed.plan.recipe == undisturbed.plan.recipe
+    assert weights(resumed) == weights(undisturbed)
 
 
 def test_what_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
+    speeds = FakeSpeeds(monkeypatch, measured=BUSY, real=QUIET)
     fixed = {**SHAPE, **FIXED, "train.batch_size": 4, "optim.muon_lr": 0.011}
-    found = made(tmp_path / "one", fixed=fixed)
-    assert found.plan.is_second
-    assert found.plan.recipe.train.batch_size == 4
-    assert found.plan.recipe.optim.muon_lr == 0.011
+    trained = train_run(tmp_path / "one", fixed=fixed)
+    assert trained.plan.is_second
+    assert trained.plan.recipe.train.batch_size == 4
+    assert trained.plan.recipe.optim.muon_lr == 0.011
     # Whose steps are set has nothing to be planned anew.
-    found = made(tmp_path / "two", fixed={**fixed, "train.steps": 24})
-    assert found.outcome.steps == 24
+    trained = train_run(tmp_path / "two", fixed={**fixed, "train.steps": 24})
+    assert trained.outcome.steps == 24
     assert speeds.outsets == 1
 
 
 def test_as_much_of_the_text_in_another_time_is_no_other_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = FakeSpeeds(monkeypatch, told=QUIET, real=QUIET / 3)
-    found = made(tmp_path)  # with either there is time to read the text as often as is any good
+    speeds = FakeSpeeds(monkeypatch, measured=QUIET, real=QUIET / 3)
+    trained = train_run(
+        tmp_path
+    )  # with either there is time to read the text as often as is any good
     assert speeds.outsets == 1
-    assert not found.plan.is_second
+    assert not trained.plan.is_second
 
 
 @pytest.mark.parametrize("by_lora", [False, True])
 def test_a_base_is_tuned_from_where_it_was(
     by_lora: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
-    base = made(tmp_path / "base", fixed={**SHAPE, **FIXED, "train.steps": 10}).folder
+    FakeSpeeds(monkeypatch, measured=QUIET, real=QUIET)
+    base = train_run(tmp_path / "base", fixed={**SHAPE, **FIXED, "train.steps": 10}).folder
 
     def tuned(folder: Path) -> TrainedModel:
         fixed = {**FIXED, "data.replay": 0.0}
         work = TrainRequest(folder, 600, fixed, device="cpu")
         return plan_finetuning(base, OTHERS[:30], OTHERS[30:], work, by_lora=by_lora).train()
 
-    usual = tuned(tmp_path / "quiet")
-    FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
-    found = tuned(tmp_path / "busy")
-    assert found.plan.is_second
-    assert found.plan.recipe == usual.plan.recipe
-    assert weights(found) == weights(usual)
+    quiet = tuned(tmp_path / "quiet")
+    FakeSpeeds(monkeypatch, measured=BUSY, real=QUIET)
+    trained = tuned(tmp_path / "busy")
+    assert trained.plan.is_second
+    assert trained.plan.recipe == quiet.plan.recipe
+    assert weights(trained) == weights(quiet)
 
 
 def test_steps_that_are_set_have_a_deadline_only_where_one_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[float | None] = []
+    deadlines: list[float | None] = []
 
     def stop(job: TrainJob) -> None:
-        seen.append(job.seconds)
+        deadlines.append(job.seconds)
         raise PowerCut
 
-    FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
+    FakeSpeeds(monkeypatch, measured=QUIET, real=QUIET)
     monkeypatch.setattr(session, "run_training_loop", stop)
     for in_time in (False, True):
         with pytest.raises(PowerCut):
-            made(tmp_path, fixed={**SHAPE, **FIXED, "train.steps": 24}, ends_in_time=in_time)
-    assert seen[0] is None
-    assert seen[1] is not None
-    assert 500 < seen[1] < 600
+            train_run(tmp_path, fixed={**SHAPE, **FIXED, "train.steps": 24}, ends_in_time=in_time)
+    assert deadlines[0] is None
+    assert deadlines[1] is not None
+    assert 500 < deadlines[1] < 600

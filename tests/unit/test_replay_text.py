@@ -38,11 +38,11 @@ def test_what_was_written_is_kept_and_found_again(
     first = find_or_write(base, 500, 60.0, cache)
     monkeypatch.setattr(replay_text, "sample_texts", None)  # whoever writes again fails
     assert find_or_write(base, 500, 60.0, cache) == first
-    (kept,) = cache.iterdir()
-    assert kept == first
-    kept.write_bytes(b"no archive")
+    (cached,) = cache.iterdir()
+    assert cached == first
+    cached.write_bytes(b"no archive")
     with pytest.raises(ModelError, match="is damaged"):
-        read(kept)
+        read(cached)
 
 
 def test_what_a_base_brings_is_taken(base: Path, tmp_path: Path) -> None:

@@ -95,18 +95,18 @@ def test_same_report_same_bytes(report: Report) -> None:
 def test_every_total_is_on_the_page() -> None:
     report = sample_report.sample()
     totals = report.totals
-    said = words(report)
+    text = words(report)
     for figure in (
         *(totals.posts, totals.words, totals.own_words, totals.training_words),
         *(totals.internal_links, totals.external_links, totals.tags, totals.median_words),
     ):
-        assert re.search(rf"(?<![\d,]){figure:,}(?![\d,])", said), figure
-    assert "187 kB" in said
-    assert f"{totals.average_words:,.0f}" in said
-    assert "2012–2024" in said
-    assert "4 November 2012 to 19 October 2024" in said
-    assert "and 2 pages" in said
-    assert "3.4 texts of equal length" in said
+        assert re.search(rf"(?<![\d,]){figure:,}(?![\d,])", text), figure
+    assert "187 kB" in text
+    assert f"{totals.average_words:,.0f}" in text
+    assert "2012–2024" in text
+    assert "4 November 2012 to 19 October 2024" in text
+    assert "and 2 pages" in text
+    assert "3.4 texts of equal length" in text
 
 
 def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
@@ -142,21 +142,21 @@ def test_differing_words_are_marked_and_equal_passages_stand_once() -> None:
 
 def test_every_finding_is_shown() -> None:
     report = sample_report.sample()
-    said = words(report)
+    page_text = words(report)
     for text in (
         *(dump.first_line for dump in report.dumps),
         *(link.href.removeprefix("ref:") for link in report.dead_links),
         *(phrase.text for phrase in report.phrases),
-        *(left.reason for left in report.excluded),
+        *(item.reason for item in report.excluded),
         *(masked for _, masked in report.privacy.found_in),
         *(answer for _, answer in report.advice.rows),
         *report.advice.sentences,
         *report.notes,
     ):
-        assert say.plain(text) in said, text
-    assert "No other text links to 37 of the 46." in said
-    assert "Network calls made" in said
-    assert report.fingerprint[:12] in said
+        assert say.plain(text) in page_text, text
+    assert "No other text links to 37 of the 46." in page_text
+    assert "Network calls made" in page_text
+    assert report.fingerprint[:12] in page_text
 
 
 def test_hostile_titles_are_text() -> None:
@@ -201,7 +201,7 @@ def test_colours_can_be_read_in_every_light() -> None:
         assert contrast(colours["ink"], colours["mark"]) >= 4.5
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """The contrast ratio of WCAG 2."""
 
     def luminance(colour: str) -> float:
@@ -210,7 +210,7 @@ def contrast(one: str, other: str) -> float:
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    darker, lighter = sorted((luminance(one), luminance(other)))
+    darker, lighter = sorted((luminance(first), luminance(second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -218,31 +218,31 @@ def test_long_lists_are_cut_and_say_so() -> None:
     report = sample_report.huge()
     page = render_report(report)
     assert len(page.encode("utf-8")) < 1_000_000
-    said = words(report)
-    assert "10,000" in said
-    assert "9,990 others together" in said
-    assert "And 9,800 more texts; ownwords look --json lists all." in said
+    text = words(report)
+    assert "10,000" in text
+    assert "9,990 others together" in text
+    assert "And 9,800 more texts; ownwords look --json lists all." in text
 
 
 def test_empty_things_say_so_or_vanish() -> None:
-    said = words(sample_report.nothing())
-    assert "The archive holds no words yet." in said
-    assert "Where the words are" not in said
-    said = words(sample_report.one_post())
-    assert "One post, 500 words." in said
-    assert "Duplicate text" not in said
-    said = words(sample_report.without_dates())
-    assert "None of your texts has a date" in said
-    assert "No two texts share a long passage." in said
-    assert "equally long" in said
+    text = words(sample_report.nothing())
+    assert "The archive holds no words yet." in text
+    assert "Where the words are" not in text
+    text = words(sample_report.one_post())
+    assert "One post, 500 words." in text
+    assert "Duplicate text" not in text
+    text = words(sample_report.without_dates())
+    assert "None of your texts has a date" in text
+    assert "No two texts share a long passage." in text
+    assert "equally long" in text
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "expected"),
     [(0, "0%"), (0.002, "<1%"), (0.544, "54%"), (0.9999, ">99%"), (1, "100%")],
 )
-def test_shares_are_never_rounded_to_nothing_or_everything(share: float, said: str) -> None:
-    assert say.percent(share) == said
+def test_shares_are_never_rounded_to_nothing_or_everything(share: float, expected: str) -> None:
+    assert say.percent(share) == expected
 
 
 def test_numbers_and_nouns() -> None:

@@ -43,7 +43,7 @@ def test_bars_stay_on_the_line_of_their_numbers(report: Report, width: int) -> N
 def test_the_truths_are_there() -> None:
     report = sample_report.sample()
     totals = report.totals
-    said = re.sub(r"\s+", " ", printed(report, 100))
+    page_text = re.sub(r"\s+", " ", printed(report, 100))
     for text in (
         "One post is 54% of your prose",
         "44 posts, and 2 pages",
@@ -67,15 +67,15 @@ def test_the_truths_are_there() -> None:
         "Network calls made none",
         "/home/ida/shavings.ownwords/report.html",
     ):
-        assert text in said, text
+        assert text in page_text, text
 
 
 def test_titles_are_not_markup_and_control_nothing() -> None:
-    said = printed(sample_report.hostile(), 80)
-    assert "[red]x[/red]" in said
-    assert "[link=https://evil.example]here[/link]" in said
-    assert ":smile:" in said
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said)
+    text = printed(sample_report.hostile(), 80)
+    assert "[red]x[/red]" in text
+    assert "[link=https://evil.example]here[/link]" in text
+    assert ":smile:" in text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
     coloured = printed(sample_report.hostile(), 80, colour=True)
     sequences = set(re.findall(r"\x1b[^m]*m?", coloured))
     assert sequences
@@ -85,10 +85,10 @@ def test_titles_are_not_markup_and_control_nothing() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("report", REPORTS)
 def test_poor_terminals_get_what_they_can_show(report: Report, encoding: str) -> None:
-    said = printed(report, 80, encoding=encoding)
-    assert "Network calls made" in said
+    text = printed(report, 80, encoding=encoding)
+    assert "Network calls made" in text
     if report.posts:
-        assert "###" in said
+        assert "###" in text
 
 
 def test_without_colour_there_are_no_escapes() -> None:

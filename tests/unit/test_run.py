@@ -22,9 +22,9 @@ def run(tmp_path: Path) -> Run:
 
 def test_a_run_is_found_again_by_its_key(run: Run, tmp_path: Path) -> None:
     run.write_config("[train]\nsteps = 3  # --set\n")
-    again = Run.new(tmp_path / "runs", "a1b2")
-    assert again.folder == run.folder
-    assert again.config.read_text("utf-8") == "[train]\nsteps = 3  # --set\n"
+    reopened = Run.new(tmp_path / "runs", "a1b2")
+    assert reopened.folder == run.folder
+    assert reopened.config.read_text("utf-8") == "[train]\nsteps = 3  # --set\n"
     assert Run.new(tmp_path / "runs", "c3").folder != run.folder
 
 
@@ -36,15 +36,15 @@ def test_a_key_that_leads_elsewhere_is_refused(key: str, tmp_path: Path) -> None
 
 
 def test_events_are_kept_while_it_is_open(run: Run) -> None:
-    seen: list[str] = []
-    outer = Progress(lambda event: seen.append(event.message))
+    lines_seen: list[str] = []
+    outer = Progress(lambda event: lines_seen.append(event.message))
     for word in ("first", "second"):
         with run.opened(outer) as progress:
             progress.note(word)
     outer.note("after")
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     assert [line["message"] for line in lines] == ["first", "second"]
-    assert seen == ["first", "second", "after"]
+    assert lines_seen == ["first", "second", "after"]
     with run.opened(outer, writes=False) as progress:
         progress.note("by another rank")
     assert len(run.metrics.read_text().splitlines()) == 2
@@ -62,8 +62,8 @@ def test_one_process_at_a_time_and_free_when_it_is_killed(run: Run) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as other:
-        assert other.stdout is not None and other.stdout.readline() == "held\n"
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
         with (
             pytest.raises(WorkspaceError, match=r"another process is training the run .*a1b2"),
             run.opened(Progress()),
@@ -71,7 +71,7 @@ def test_one_process_at_a_time_and_free_when_it_is_killed(run: Run) -> None:
             pass
         with run.opened(Progress(), writes=False):  # another rank of the same training
             pass
-        other.kill()
+        process.kill()
     with run.opened(Progress()):
         pass
 
@@ -90,12 +90,12 @@ def test_limits_are_kept_in_the_run_and_in_the_cache(run: Run, tmp_path: Path) -
     assert limits.lower(16) == 16
     limits.remember(4)
     assert limits.lower(16) == 4 and limits.lower(2) == 2
-    other = Run.new(tmp_path / "runs", "other")
-    assert MicroBatchLimits(other, cache, "gpu and model", 1000).lower(16) == 4
-    assert MicroBatchLimits(other, cache, "another model", 1000).lower(16) == 16
-    assert MicroBatchLimits(other, None, "gpu and model", 1000).lower(16) == 16
+    other_run = Run.new(tmp_path / "runs", "other")
+    assert MicroBatchLimits(other_run, cache, "gpu and model", 1000).lower(16) == 4
+    assert MicroBatchLimits(other_run, cache, "another model", 1000).lower(16) == 16
+    assert MicroBatchLimits(other_run, None, "gpu and model", 1000).lower(16) == 16
     assert MicroBatchLimits(run, None, "gpu and model", 1000).lower(16) == 4
-    MicroBatchLimits(other, cache, "another model", 1000).remember(8)
+    MicroBatchLimits(other_run, cache, "another model", 1000).remember(8)
     assert {key: limit[0] for key, limit in json.loads(cache.read_text()).items()} == {
         "gpu and model": 4,
         "another model": 8,
@@ -107,12 +107,12 @@ def test_a_size_that_did_not_fit_is_tried_again_later_or_with_more_memory(
 ) -> None:
     cache = tmp_path / "rows.json"
     MicroBatchLimits(run, cache, "k", 1000).remember(4)
-    other = Run.new(tmp_path / "runs", "other")
-    assert MicroBatchLimits(other, cache, "k", 1050).lower(16) == 4
-    assert MicroBatchLimits(other, cache, "k", 2000).lower(16) == 16
+    other_run = Run.new(tmp_path / "runs", "other")
+    assert MicroBatchLimits(other_run, cache, "k", 1050).lower(16) == 4
+    assert MicroBatchLimits(other_run, cache, "k", 2000).lower(16) == 16
     later = time.time() + 8 * 24 * 3600
     monkeypatch.setattr(time, "time", lambda: later)
-    assert MicroBatchLimits(other, cache, "k", 1000).lower(16) == 16
+    assert MicroBatchLimits(other_run, cache, "k", 1000).lower(16) == 16
     # The run itself resumes with the sums it had.
     assert MicroBatchLimits(run, cache, "k", 2000).lower(16) == 4
 

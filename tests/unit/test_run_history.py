@@ -9,11 +9,11 @@ from ownwords.training.run_history import MOST_POINTS, RunHistory
 
 
 def metric(
-    step: int, done: int | None = None, total: int = 40, time: float = 0.0, **values: float
+    step: int, steps_done: int | None = None, total: int = 40, time: float = 0.0, **values: float
 ) -> Event:
-    done = step if done is None else done
+    steps_done = step if steps_done is None else steps_done
     figures = {"step": float(step), **values}
-    return Event(time, "train", "metric", done, total, "steps", values=figures)
+    return Event(time, "train", "metric", steps_done, total, "steps", values=figures)
 
 
 def history_of(*events: Event) -> RunHistory:
@@ -54,34 +54,42 @@ def test_the_time_left_follows_the_pace() -> None:
 
 def test_a_resumed_run_counts_its_steps_from_the_beginning() -> None:
     alone = history_of(
-        Event(0.0, "train", "start", total=40), metric(61, done=1, bits_per_byte=2.0)
+        Event(0.0, "train", "start", total=40), metric(61, steps_done=1, bits_per_byte=2.0)
     )
     assert (alone.step, alone.total) == (61, 100)
-    alone.add(metric(70, done=10, bits_per_byte=2.0))
+    alone.add(metric(70, steps_done=10, bits_per_byte=2.0))
     assert (alone.step, alone.total) == (70, 100)
     both = history_of(
         Event(0.0, "train", "start", total=40),
         metric(10, bits_per_byte=2.0),
         Event(5.0, "train", "done", 10, 40, message="stopped"),
         Event(9.0, "train", "start", total=30),
-        metric(15, done=5, total=30, bits_per_byte=1.9),
+        metric(15, steps_done=5, total=30, bits_per_byte=1.9),
     )
     assert (both.step, both.total, both.is_ended) == (15, 40, False)
     assert [point.step for point in both.points] == [10, 15]
 
 
 @pytest.mark.parametrize(
-    ("done", "best", "is_best"),
+    ("steps_done", "best", "is_best"),
     [
         pytest.param(10, 2.1, False, id="an earlier process had a better one"),
         pytest.param(10, 2.4, True, id="better than all of the earlier process"),
         pytest.param(30, 2.4, False, id="the first of all has nothing to be compared with"),
     ],
 )
-def test_the_best_so_far_is_that_of_all_processes(done: int, best: float, is_best: bool) -> None:
+def test_the_best_so_far_is_that_of_all_processes(
+    steps_done: int, best: float, is_best: bool
+) -> None:
     history = history_of(
         Event(0.0, "train", "start", total=20),
-        metric(30, done=done, total=20, validation_bits_per_byte=2.4, best_bits_per_byte=best),
+        metric(
+            30,
+            steps_done=steps_done,
+            total=20,
+            validation_bits_per_byte=2.4,
+            best_bits_per_byte=best,
+        ),
     )
     assert history.is_best_so_far == is_best
 
@@ -91,7 +99,7 @@ def test_steps_that_were_taken_back_are_gone_from_the_curve() -> None:
         Event(0.0, "train", "start", total=40),
         *(metric(n, bits_per_byte=2.0) for n in (5, 10, 15, 20)),
         metric(20, validation_bits_per_byte=2.0),
-        metric(12, done=21, bits_per_byte=2.0),
+        metric(12, steps_done=21, bits_per_byte=2.0),
     )
     assert [point.step for point in history.points] == [5, 10, 12]
     assert history.evaluations == []
@@ -100,12 +108,12 @@ def test_steps_that_were_taken_back_are_gone_from_the_curve() -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 2000))
-def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(many: int) -> None:
+def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(evaluations: int) -> None:
     history = history_of(
-        *(metric(n, total=5000, bits_per_byte=1.0 + 1 / n) for n in range(1, many + 1))
+        *(metric(n, total=5000, bits_per_byte=1.0 + 1 / n) for n in range(1, evaluations + 1))
     )
     steps = [point.step for point in history.points]
     assert len(steps) <= MOST_POINTS
-    assert steps[-1] == many
+    assert steps[-1] == evaluations
     assert all(a < b for a, b in pairwise(steps))
-    assert min(many, MOST_POINTS // 2) <= len(steps)
+    assert min(evaluations, MOST_POINTS // 2) <= len(steps)

@@ -29,54 +29,58 @@ NEVER = float("-inf")
 
 def by_hand(
     scores: list[float],
-    how: SamplingParams,
+    params: SamplingParams,
     history: list[int],
     banned: list[int],
     prompt: int,
 ) -> list[float]:
     """The distribution, worked out in plain floats; temperature 0 is all on one token."""
-    left = {i: s + how.bias.get(i, 0.0) for i, s in enumerate(scores)}
-    for i, s in left.items():
+    remaining = {i: s + params.bias.get(i, 0.0) for i, s in enumerate(scores)}
+    for i, s in remaining.items():
         if i in history:
-            left[i] = s / how.repetition_penalty if s > 0 else s * how.repetition_penalty
+            remaining[i] = s / params.repetition_penalty if s > 0 else s * params.repetition_penalty
         times = history[prompt:].count(i)
-        left[i] -= how.frequency_penalty * times + (how.presence_penalty if times else 0.0)
-    gone = {*banned}
-    if how.no_repeat_ngram_size:
-        for i in left:
-            run = [*history, i][-how.no_repeat_ngram_size :]
-            runs = [history[n : n + how.no_repeat_ngram_size] for n in range(len(history))]
-            if len(run) == how.no_repeat_ngram_size and run in runs:
-                gone.add(i)
-    left = {i: s for i, s in left.items() if i not in gone and s > NEVER}
-    ranked = sorted(left, key=lambda i: (-left[i], i))
-    if how.temperature == 0:
+        remaining[i] -= params.frequency_penalty * times + (
+            params.presence_penalty if times else 0.0
+        )
+    excluded = {*banned}
+    if params.no_repeat_ngram_size:
+        for i in remaining:
+            run = [*history, i][-params.no_repeat_ngram_size :]
+            runs = [history[n : n + params.no_repeat_ngram_size] for n in range(len(history))]
+            if len(run) == params.no_repeat_ngram_size and run in runs:
+                excluded.add(i)
+    remaining = {i: s for i, s in remaining.items() if i not in excluded and s > NEVER}
+    ranked = sorted(remaining, key=lambda i: (-remaining[i], i))
+    if params.temperature == 0:
         return [float(i == ranked[0]) for i in range(len(scores))]
 
     def shares() -> dict[int, float]:
-        most = max(left.values())
-        weights = {i: math.exp((s - most) / how.temperature) for i, s in left.items()}
+        most = max(remaining.values())
+        weights = {i: math.exp((s - most) / params.temperature) for i, s in remaining.items()}
         return {i: w / math.fsum(weights.values()) for i, w in weights.items()}
 
     def first(order: list[int], enough: float) -> dict[int, float]:
-        chances, reached, kept = shares(), 0.0, {}
+        chances, reached, chosen = shares(), 0.0, {}
         for i in order:
             if reached < enough:
-                kept[i] = left[i]
+                chosen[i] = remaining[i]
             reached += chances[i]
-        return kept
+        return chosen
 
-    if how.top_k:
-        left = {i: left[i] for i in ranked[: how.top_k]}
-    if how.typical_p < 1:
+    if params.top_k:
+        remaining = {i: remaining[i] for i in ranked[: params.top_k]}
+    if params.typical_p < 1:
         surprise = {i: -math.log(p) if p else 1e9 for i, p in shares().items()}
         mean = math.fsum(p * surprise[i] for i, p in shares().items() if p)
-        left = first(sorted(left, key=lambda i: (abs(surprise[i] - mean), i)), how.typical_p)
-    if how.top_p < 1:
-        left = first([i for i in ranked if i in left], how.top_p)
+        remaining = first(
+            sorted(remaining, key=lambda i: (abs(surprise[i] - mean), i)), params.typical_p
+        )
+    if params.top_p < 1:
+        remaining = first([i for i in ranked if i in remaining], params.top_p)
     chances = shares()
-    least = how.min_p * max(chances.values()) * (1 - 1e-12)
-    left = {i: s for i, s in left.items() if chances[i] >= least}
+    least = params.min_p * max(chances.values()) * (1 - 1e-12)
+    remaining = {i: s for i, s in remaining.items() if chances[i] >= least}
     chances = shares()
     return [chances.get(i, 0.0) for i in range(len(scores))]
 
@@ -121,9 +125,9 @@ class Case:
 
     def expected(self) -> list[float] | None:
         """The distribution, or None where nothing is left to choose."""
-        given = (self.history.tolist(), self.banned.tolist(), self.prompt)
+        arguments = (self.history.tolist(), self.banned.tolist(), self.prompt)
         try:
-            return by_hand(self.scores.tolist(), self.how, *given)
+            return by_hand(self.scores.tolist(), self.how, *arguments)
         except (ValueError, IndexError):
             return None
 
@@ -135,10 +139,10 @@ class Case:
         return sampler.sample(self.scores, self.history, length, uniform, self.banned, self.prompt)
 
 
-def without_native(how: SamplingParams, vocabulary: int) -> Sampler:
-    made = Sampler(how, vocabulary)
-    made._native = None
-    return made
+def without_native(params: SamplingParams, vocabulary: int) -> Sampler:
+    sampler = Sampler(params, vocabulary)
+    sampler._native = None
+    return sampler
 
 
 needs_native = pytest.mark.skipif(
@@ -157,10 +161,10 @@ def test_the_distribution_is_the_one_worked_out_by_hand() -> None:
         chosen = sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
         assert expected[chosen] > 0
         if case.how.temperature:
-            found = probabilities(
+            distribution = probabilities(
                 apply_logits_processors(case.scores, case.how, **case.about), case.how
             )
-            np.testing.assert_allclose(found, expected, atol=5e-4)
+            np.testing.assert_allclose(distribution, expected, atol=5e-4)
 
 
 def test_draws_of_ten_thousand_configurations_are_distributed_as_worked_out_by_hand() -> None:
@@ -219,26 +223,28 @@ def test_numpy_and_native_choose_the_same_for_the_same_draw() -> None:
             with pytest.raises(OwnwordsError, match=error.message[:30]):
                 case.drawn(sampler, case.uniform)
             continue
-        found = case.drawn(sampler, case.uniform)
-        if found != plain:
+        token = case.drawn(sampler, case.uniform)
+        if token != plain:
             differing += 1
-            assert found in near_the_border(case)
+            assert token in near_the_border(case)
     assert differing < 5
 
 
 def near_the_border(case: Case) -> set[int]:
     """What is chosen when the draw or a limit is moved by 1e-5."""
-    found = set()
+    tokens = set()
     for by in (-1e-5, 0, 1e-5):
-        how = replace(
+        params = replace(
             case.how,
             top_p=min(1, case.how.top_p + by) if case.how.top_p < 1 else 1,
             typical_p=min(1, case.how.typical_p + by) if case.how.typical_p < 1 else 1,
             min_p=max(0, case.how.min_p * (1 + by)),
         )
         for uniform in (case.uniform - 1e-5, case.uniform, case.uniform + 1e-5):
-            found.add(sample_token(case.scores, how, uniform=min(max(uniform, 0), 1), **case.about))
-    return found
+            tokens.add(
+                sample_token(case.scores, params, uniform=min(max(uniform, 0), 1), **case.about)
+            )
+    return tokens
 
 
 @needs_native
@@ -247,9 +253,9 @@ def test_every_size_of_vocabulary(size: int) -> None:
     dice = np.random.default_rng(size)
     scores = (dice.normal(size=size) * 3).astype(np.float32)
     history = dice.integers(0, size, 200).astype(np.int32)
-    usual = SamplingParams(temperature=0.8, top_p=0.95, min_p=0.05, repetition_penalty=1.1)
+    default_params = SamplingParams(temperature=0.8, top_p=0.95, min_p=0.05, repetition_penalty=1.1)
     ways = (
-        usual,
+        default_params,
         SamplingParams(temperature=0),
         SamplingParams(),
         SamplingParams(top_k=40),
@@ -259,43 +265,43 @@ def test_every_size_of_vocabulary(size: int) -> None:
         SamplingParams(top_k=size, top_p=0.5),
         SamplingParams(min_p=1e-6, no_repeat_ngram_size=1),
     )
-    for how in ways:
-        native, plain = Sampler(how, size), without_native(how, size)
+    for params in ways:
+        native, plain = Sampler(params, size), without_native(params, size)
         for uniform in (1e-10, 0.3, 0.77, 1 - 1e-10):
-            if how.no_repeat_ngram_size and len(set(history.tolist())) == size:
+            if params.no_repeat_ngram_size and len(set(history.tolist())) == size:
                 continue
-            found = native.sample(scores, history, 150, uniform)
-            assert found == plain.sample(scores, history, 150, uniform)
+            token = native.sample(scores, history, 150, uniform)
+            assert token == plain.sample(scores, history, 150, uniform)
     read_only = scores.copy()
     read_only.setflags(write=False)
     spread_out = np.repeat(scores, 2)[::2]
-    first = Sampler(usual, size).sample(scores, history, 150, 0.4)
+    first = Sampler(default_params, size).sample(scores, history, 150, 0.4)
     for same in (read_only, spread_out):
-        assert Sampler(usual, size).sample(same, history, 150, 0.4) == first
+        assert Sampler(default_params, size).sample(same, history, 150, 0.4) == first
 
 
 @pytest.mark.parametrize("make", [Sampler, without_native])
 def test_scores_without_a_distribution(make: Make) -> None:
-    def chosen(scores: list[float], banned: Collection[int] = (), **how: Any) -> int:  # noqa: ANN401
-        sampler: Sampler = make(SamplingParams(**how), len(scores))
+    def chosen(scores: list[float], banned: Collection[int] = (), **params: Any) -> int:  # noqa: ANN401
+        sampler: Sampler = make(SamplingParams(**params), len(scores))
         nothing = np.zeros(0, np.int32)
         return sampler.sample(np.array(scores, np.float32), nothing, 0, 0.61, banned)
 
-    for how in ({}, {"temperature": 0}, {"top_k": 1}, {"top_p": 0.5}, {"min_p": 0.1}):
+    for params in ({}, {"temperature": 0}, {"top_k": 1}, {"top_p": 0.5}, {"min_p": 0.1}):
         for bad in (float("nan"), float("inf")):
-            for place in range(3):
+            for index in range(3):
                 scores = [0.0] * 3
-                scores[place] = bad
+                scores[index] = bad
                 with pytest.raises(OwnwordsError, match="not finite numbers"):
-                    chosen(scores, **how)
+                    chosen(scores, **params)
                 with pytest.raises(OwnwordsError, match="not finite numbers"):
-                    chosen(scores, banned=[place], **how)
+                    chosen(scores, banned=[index], **params)
         with pytest.raises(OwnwordsError, match="forbidden"):
-            chosen([NEVER] * 20, **how)
+            chosen([NEVER] * 20, **params)
         with pytest.raises(OwnwordsError, match="forbidden"):
-            chosen([1.0, 2.0], banned=(0, 1), **how)
-        assert chosen([NEVER, 3e38, NEVER, -3e38], **how) == 1
-        assert chosen([1.0, 1.0, 1.0], banned={0, 2, 99, -1}, **how) == 1
+            chosen([1.0, 2.0], banned=(0, 1), **params)
+        assert chosen([NEVER, 3e38, NEVER, -3e38], **params) == 1
+        assert chosen([1.0, 1.0, 1.0], banned={0, 2, 99, -1}, **params) == 1
     assert chosen([7.0] * 5) == 3  # all equal: 0.61 lies in the fourth fifth
     assert chosen([7.0] * 5, temperature=0) == 0
     assert chosen([7.0] * 5, top_k=2) == 1
@@ -311,11 +317,16 @@ def test_scores_without_a_distribution(make: Make) -> None:
 
 @pytest.mark.parametrize("make", [Sampler, without_native])
 def test_penalties_and_bias(make: Make) -> None:
-    def likeliest_of(scores: list[float], history: list[int], prompt: int = 0, **how: Any) -> int:  # noqa: ANN401
-        sampler: Sampler = make(SamplingParams(temperature=0, **how), len(scores))
-        given, past = np.array(scores, np.float32), np.array(history, np.int32)
-        chosen = sampler.sample(given, past, len(past), 0.5, (), prompt)
-        assert given.tolist() == pytest.approx(scores)  # what was given stays
+    def likeliest_of(
+        scores: list[float],
+        history: list[int],
+        prompt: int = 0,
+        **params: Any,  # noqa: ANN401
+    ) -> int:
+        sampler: Sampler = make(SamplingParams(temperature=0, **params), len(scores))
+        scores_array, past = np.array(scores, np.float32), np.array(history, np.int32)
+        chosen = sampler.sample(scores_array, past, len(past), 0.5, (), prompt)
+        assert scores_array.tolist() == pytest.approx(scores)  # what was given stays
         return chosen
 
     # Once a token, whatever the sign of its score: 2 becomes 1 and not 0.25, -2 becomes -4.
@@ -343,11 +354,11 @@ def test_a_seed_per_request_and_luck_per_place() -> None:
     assert len(draws) == 2000
     assert 0 < min(draws) < 0.01 and 0.99 < max(draws) < 1
     scores = np.random.default_rng(3).normal(size=50).astype(np.float32)
-    one, other = Sampler(SamplingParams(), 50), Sampler(SamplingParams(), 50)
+    first, second = Sampler(SamplingParams(), 50), Sampler(SamplingParams(), 50)
     nothing = np.zeros(0, np.int32)
     texts = [
         [sampler.sample(scores, nothing, 0, draw_uniform(seed, n)) for n in range(20)]
-        for sampler, seed in ((one, 1), (other, 1), (one, 2))
+        for sampler, seed in ((first, 1), (second, 1), (first, 2))
     ]
     assert texts[0] == texts[1] != texts[2]
 
@@ -365,11 +376,11 @@ def test_log_probabilities_are_those_of_the_model(scores: list[float], count: in
     most = max(scores)
     total = math.log(math.fsum(math.exp(s - most) for s in scores))
     expected = [s - most - total for s in scores]
-    found = log_probabilities(given_V, range(len(scores)))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = log_probabilities(given_V, range(len(scores)))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     best = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:count]
     assert [i for i, _ in top_logprobs(given_V, count)] == best
-    np.testing.assert_allclose([p for _, p in top_logprobs(given_V, count)], found[best])
+    np.testing.assert_allclose([p for _, p in top_logprobs(given_V, count)], actual[best])
 
 
 def test_log_probabilities_of_many_tokens_and_of_none() -> None:
@@ -378,8 +389,8 @@ def test_log_probabilities_of_many_tokens_and_of_none() -> None:
     assert [i for i, _ in top_logprobs(scores, 20)] == np.argsort(-scores, kind="stable")[
         :20
     ].tolist()
-    for bad, said in ((float("nan"), "not finite numbers"), (NEVER, "forbidden")):
-        with pytest.raises(OwnwordsError, match=said):
+    for bad, message in ((float("nan"), "not finite numbers"), (NEVER, "forbidden")):
+        with pytest.raises(OwnwordsError, match=message):
             log_probabilities(np.full(3, bad, np.float32), [0])
 
 

@@ -34,8 +34,14 @@ def test_a_card_comes_back_from_json(name: str, card: Scorecard, tmp_path: Path)
 def test_no_card_or_a_damaged_one_is_none(tmp_path: Path) -> None:
     assert files.read(tmp_path) is None
     _, data = files.write(sample_card.good(), tmp_path)
-    whole = data.read_bytes()
-    for damaged in (whole[:-100], b"[]", b"{}", b"[" * 100_000, whole.replace(b'"bits"', b'"x"')):
+    original = data.read_bytes()
+    for damaged in (
+        original[:-100],
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        original.replace(b'"bits"', b'"x"'),
+    ):
         data.write_bytes(damaged)
         assert files.read(tmp_path) is None
 
@@ -46,10 +52,10 @@ def test_no_card_or_a_damaged_one_is_none(tmp_path: Path) -> None:
     [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (81, 263, 0.2553, 0.3662), (10, 10, 0.7225, 1)],
 )
 def test_the_interval_of_a_share(hits: int, of: int, low: float, high: float) -> None:
-    found = wilson(hits / of, of)
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=1e-4)
-    assert found.of == of
+    interval = wilson(hits / of, of)
+    assert interval.interval is not None
+    assert (interval.interval.low, interval.interval.high) == pytest.approx((low, high), abs=1e-4)
+    assert interval.of == of
 
 
 def test_of_no_trials_nothing_can_be_said() -> None:
@@ -88,16 +94,16 @@ def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> Non
     store = MetricCache(tmp_path)
     store.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     (path,) = tmp_path.iterdir()
-    said = json.loads(path.read_text())
+    stored = json.loads(path.read_text())
     for damaged in (
         "",
         "[]",
         "null",
-        json.dumps({**said, "key": "of another"}),
-        json.dumps({**said, "figures": {"value": "many"}}),
-        json.dumps({**said, "seconds": None}),
-        json.dumps({**said, "figures": {"value": 1.5}}),  # a flipped digit
-        json.dumps({**said, "seconds": said["seconds"] + 1}),
+        json.dumps({**stored, "key": "of another"}),
+        json.dumps({**stored, "figures": {"value": "many"}}),
+        json.dumps({**stored, "seconds": None}),
+        json.dumps({**stored, "figures": {"value": 1.5}}),  # a flipped digit
+        json.dumps({**stored, "seconds": stored["seconds"] + 1}),
     ):
         path.write_text(damaged)
         assert store.get_or_measure("a", Figure, ["x"], lambda: Figure(2.0)).value == 2.0
@@ -153,16 +159,16 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
 ) -> None:
     every = [EvaluationPost(str(number), text) for number, text in enumerate(texts)]
     drawn = sample_posts(every, most_bytes, most)
-    assert drawn == [one for one in every if one in drawn]  # in their order
+    assert drawn == [post for post in every if post in drawn]  # in their order
     assert drawn
-    sizes = [len(one.text.encode()) for one in every]
+    sizes = [len(post.text.encode()) for post in every]
     if min(sizes) <= most_bytes:
-        assert sum(len(one.text.encode()) for one in drawn) <= most_bytes
+        assert sum(len(post.text.encode()) for post in drawn) <= most_bytes
         assert most is None or len(drawn) <= most
     else:
-        assert [len(one.text.encode()) for one in drawn] == [min(sizes)]
+        assert [len(post.text.encode()) for post in drawn] == [min(sizes)]
     shuffled = sample_posts(every[::-1], most_bytes, most)
-    assert {one.id for one in shuffled} == {one.id for one in drawn}
+    assert {post.id for post in shuffled} == {post.id for post in drawn}
     if sum(sizes) <= most_bytes and most is None:
         assert drawn == every
 
@@ -177,10 +183,10 @@ def test_a_post_begins_after_its_title() -> None:
 
 
 def test_texts_of_one_prompt_are_asked_for_together() -> None:
-    asked = PromptSet(
+    prompts = PromptSet(
         (SamplePrompt("", 1), SamplePrompt("", 2), SamplePrompt("a", 1), SamplePrompt("", 3)), 9
     )
-    assert asked.seeds_by_prompt() == {"": [1, 2, 3], "a": [1]}
+    assert prompts.seeds_by_prompt() == {"": [1, 2, 3], "a": [1]}
 
 
 def test_the_table_of_the_dominant_post_by_hand() -> None:
@@ -189,8 +195,8 @@ def test_the_table_of_the_dominant_post_by_hand() -> None:
             id_, f"Post {id_}", "", "2009-05-04", "post", own, own, 0.0, flags, "cap", "", training
         )
 
-    whole = report.Report("b", "f", "v", "d")
-    whole.posts = [
+    scored = report.Report("b", "f", "v", "d")
+    scored.posts = [
         line("1", 600, 100, ["dominant"]),
         line("2", 200, 200, []),
         line("3", 100, 100, []),
@@ -198,16 +204,16 @@ def test_the_table_of_the_dominant_post_by_hand() -> None:
     better = Score((DocumentScore("a", 80.0, 40, 9), DocumentScore("b", 90.0, 40, 9)))
     worse = Score((DocumentScore("a", 100.0, 40, 9), DocumentScore("b", 99.0, 40, 9)))
 
-    found = build_scorecard.dominant(whole, better, worse)
-    assert found is not None
-    assert [row.words for row in found.rows] == [600, 100]
-    assert [row.share for row in found.rows] == pytest.approx([600 / 900, 100 / 400])
-    before, after = (row.bits for row in found.rows)
+    rows = build_scorecard.dominant(scored, better, worse)
+    assert rows is not None
+    assert [row.words for row in rows.rows] == [600, 100]
+    assert [row.share for row in rows.rows] == pytest.approx([600 / 900, 100 / 400])
+    before, after = (row.bits for row in rows.rows)
     assert before is not None and after is not None
     assert before > after
-    assert found.gain_low is not None and found.gain_low > 0
-    whole.posts[0].flags.clear()
-    assert build_scorecard.dominant(whole, better, worse) is None
+    assert rows.gain_low is not None and rows.gain_low > 0
+    scored.posts[0].flags.clear()
+    assert build_scorecard.dominant(scored, better, worse) is None
 
 
 def test_posts_know_their_titles_and_days() -> None:
@@ -231,9 +237,9 @@ def test_posts_know_their_titles_and_days() -> None:
         Document("1", "One", (), date=datetime(2009, 5, 4, 12), url="https://a.example/"),
         Document("3", "Three", ()),
     ]
-    found = EvaluationPosts.of(Sides(), documents)
-    assert found.train[0] == EvaluationPost(
+    titled = EvaluationPosts.of(Sides(), documents)
+    assert titled.train[0] == EvaluationPost(
         "1", "One\n\nbody", "One", "2009-05-04", "https://a.example/"
     )
-    assert found.train[1] == EvaluationPost("2", "two")  # gone from the archive meanwhile
-    assert (found.test[0].title, found.key) == ("Three", "k")
+    assert titled.train[1] == EvaluationPost("2", "two")  # gone from the archive meanwhile
+    assert (titled.test[0].title, titled.key) == ("Three", "k")

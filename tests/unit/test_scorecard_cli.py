@@ -64,18 +64,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_card_is_written_and_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", "--quiet"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     card = files.read(here / "blog.ownwords")
     assert card is not None
-    assert card.verdict.sentence in shown
-    assert "scorecard.html" in shown
-    assert "trained from scratch" in shown
+    assert card.verdict.sentence in output
+    assert "scorecard.html" in output
+    assert "trained from scratch" in output
     page = (here / "blog.ownwords" / "scorecard.html").read_text("utf-8")
     assert card.verdict.sentence in page
     assert main(["score", "blog.ownwords", "--json", "--quiet"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["verdicts"][0]["kind"] == card.verdict.kind
-    assert said["about"]["judged_posts"] > 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["verdicts"][0]["kind"] == card.verdict.kind
+    assert result["about"]["judged_posts"] > 0
 
 
 def test_it_is_compared_with_the_base_given_or_with_its_own(
@@ -87,8 +87,8 @@ def test_it_is_compared_with_the_base_given_or_with_its_own(
     monkeypatch.setattr(catalogue, "_BOX", base)
     save(here / "blog.ownwords" / "model", base="tuned from shipped", kind="finetune")
     assert main(["score", "--json", "--quiet"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["about"]["base"] == "the base in the box"
+    result = json.loads(capsys.readouterr().out)
+    assert result["about"]["base"] == "the base in the box"
     assert main(["score", "--base", "none", "--json", "--quiet"]) == 0
     assert "Its base" not in capsys.readouterr().out
 
@@ -113,11 +113,11 @@ def test_what_is_known_is_told_again_without_torch(
     assert main(["score", "--quiet"]) == 0
     first = capsys.readouterr().out
     code = AGAIN.format(small=SMALL.keywords)
-    again = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=here, check=False
     )
-    assert again.returncode == 0, again.stderr
-    assert again.stdout == first
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == first
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,6 @@ def test_what_stands_in_the_way_is_said(
 ) -> None:
     prepare(here)
     assert main([*arguments, "--quiet"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert sentence in said
-    assert hint in said
+    error = " ".join(capsys.readouterr().err.split())
+    assert sentence in error
+    assert hint in error

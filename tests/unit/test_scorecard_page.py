@@ -23,9 +23,9 @@ def read(card: Scorecard) -> HTMLParser:
 
 
 def words(tree: HTMLParser, selector: str = "body") -> str:
-    found = tree.css_first(selector)
-    assert found is not None, selector
-    return re.sub(r"\s+", " ", found.text(separator=" "))
+    nodes = tree.css_first(selector)
+    assert nodes is not None, selector
+    return re.sub(r"\s+", " ", nodes.text(separator=" "))
 
 
 @pytest.mark.parametrize("card", CARDS)
@@ -91,21 +91,21 @@ def test_every_figure_is_there_and_each_kind_has_its_sentence() -> None:
     card = sample_card.good()
     tree = read(card)
     kinds = (panels.foresight, panels.voice, panels.fluency, panels.copying)
-    shown = [panel for kind in kinds for panel in kind(card)]
-    assert len(shown) == 12
+    all_panels = [panel for kind in kinds for panel in kind(card)]
+    assert len(all_panels) == 12
     body = words(tree)
-    for panel in shown:
+    for panel in all_panels:
         assert panel.title in body
         assert panel.meaning.endswith(".")
         assert panel.meaning in body
     cells = [re.sub(r"\s+", " ", cell.text()) for cell in tree.css(".gauges td")]
-    assert cells == [gauge.text for panel in shown for gauge in panel.gauges]
+    assert cells == [gauge.text for panel in all_panels for gauge in panel.gauges]
 
 
 def test_static_and_adaptive_figures_stand_in_tables_of_their_own() -> None:
     tables = read(sample_card.good()).css("#foresight table")
-    said = [" ".join(cell.text() for cell in table.css(".label")) for table in tables]
-    assert said == [
+    labels = [" ".join(cell.text() for cell in table.css(".label")) for table in tables]
+    assert labels == [
         "Your model Its base Trained from scratch Kneser-Ney n-gram",
         "Your model, learning as it reads PPM xz",
     ]
@@ -116,10 +116,10 @@ def test_bars_and_ranges_are_as_long_as_their_figures() -> None:
     row = read(card).css("#foresight tbody tr")[1]
     bar, whisker = row.css_first(".gauge i"), row.css_first(".gauge b")
     assert bar is not None and whisker is not None
-    top = max(one.high or 0 for one in card.bits)
-    found = [float(one) for one in re.findall(r"[\d.]+", str(whisker.attributes["style"]))]
+    top = max(row.high or 0 for row in card.bits)
+    ends = [float(number) for number in re.findall(r"[\d.]+", str(whisker.attributes["style"]))]
     assert bar.attributes["style"] == f"width:{100 * 1.59 / top:.2f}%"
-    assert found == pytest.approx([100 * 1.54 / top, 100 * 0.1 / top], abs=0.01)
+    assert ends == pytest.approx([100 * 1.54 / top, 100 * 0.1 / top], abs=0.01)
 
 
 def test_samples_stand_side_by_side_and_whole() -> None:
@@ -129,10 +129,10 @@ def test_samples_stand_side_by_side_and_whole() -> None:
     assert [cite.text() for cite in first.css("cite")] == ["Its base", "Your model"]
     # The first is one that goes on from a held-out post.
     assert words(tree, "#samples h3") == "A man who wears …"
-    said = re.sub(r"The rest|…|\s+", "", words(tree, "#samples"))
-    for one in card.samples:
-        assert re.sub(r"\s+", "", one.tuned) in said
-        assert re.sub(r"\s+", "", one.base or "") in said
+    text = re.sub(r"The rest|…|\s+", "", words(tree, "#samples"))
+    for sample in card.samples:
+        assert re.sub(r"\s+", "", sample.tuned) in text
+        assert re.sub(r"\s+", "", sample.base or "") in text
 
 
 def test_the_longest_passage_is_shown_with_its_source_and_a_link() -> None:
@@ -167,7 +167,7 @@ def test_same_card_same_bytes(card: Scorecard) -> None:
 
 
 def test_figures_are_written_so_that_nothing_looks_like_nothing() -> None:
-    assert [say.rate(one) for one in (0.0, 0.0001, 0.004, 0.0994, 0.5, 0.99, 0.9999, 1.0)] == [
+    assert [say.rate(value) for value in (0.0, 0.0001, 0.004, 0.0994, 0.5, 0.99, 0.9999, 1.0)] == [
         "0%",
         "<0.1%",
         "0.4%",
@@ -183,9 +183,9 @@ def test_figures_are_written_so_that_nothing_looks_like_nothing() -> None:
 
 def test_long_samples_are_cut_at_a_word_and_nothing_is_lost() -> None:
     lines = ["one two three " * 30, "four five " * 50]
-    first, rest = say.in_two([line.strip() for line in lines])
-    again = " ".join([*first, *rest]).replace(" … … ", " ")
-    assert again == " ".join(line.strip() for line in lines)
+    first, remainder = say.in_two([line.strip() for line in lines])
+    joined = " ".join([*first, *remainder]).replace(" … … ", " ")
+    assert joined == " ".join(line.strip() for line in lines)
     assert sum(map(len, first)) < 640
     assert say.in_two(["x" * 1000]) == ([], ["x" * 1000])
     assert say.in_two([]) == ([], [])

@@ -44,7 +44,7 @@ def test_bars_stay_on_the_line_of_their_figures(width: int) -> None:
 
 
 def test_the_truths_are_there() -> None:
-    said = re.sub(r"\s+", " ", printed(sample_card.good(), 80))
+    page_text = re.sub(r"\s+", " ", printed(sample_card.good(), 80))
     for text in (
         "It writes like you.",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
@@ -63,13 +63,13 @@ def test_the_truths_are_there() -> None:
         "60 of 120 held-out posts, chosen at random",
         PAGE,
     ):
-        assert text in said, text
+        assert text in page_text, text
 
 
 def test_model_text_is_not_markup_and_controls_nothing() -> None:
-    said = printed(sample_card.hostile(), 120)
-    assert "[red]x[/red]" in said
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said)
+    text = printed(sample_card.hostile(), 120)
+    assert "[red]x[/red]" in text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
     coloured = printed(sample_card.hostile(), 80, colour=True)
     sequences = set(re.findall(r"\x1b[^m]*m?", coloured))
     assert sequences

@@ -65,12 +65,12 @@ def post(number: int, chosen: list[str]) -> EvaluationPost:
 def posts() -> EvaluationPosts:
     rng = random.Random(4)
     train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
-    others = [post(n, rng.sample(WORDS, 45)) for n in range(10, 16)]
-    return EvaluationPosts(train=train, validation=others[:2], test=others[2:])
+    held_out_posts = [post(n, rng.sample(WORDS, 45)) for n in range(10, 16)]
+    return EvaluationPosts(train=train, validation=held_out_posts[:2], test=held_out_posts[2:])
 
 
 # Of whole words, so that a small model learns them soon.
-TOKENIZER = bpe.train([one.text for one in posts().train] * 3, 600)
+TOKENIZER = bpe.train([text.text for text in posts().train] * 3, 600)
 
 
 def network() -> CausalLM:
@@ -120,16 +120,16 @@ class Folders:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     root = tmp_path_factory.mktemp("models")
-    learned = [one.text for one in posts().train]
+    learned = [text.text for text in posts().train]
     documents = (np.array(ids) for ids in bits_per_byte.encode(TOKENIZER, learned))
-    kept = b"".join(copy_guard.build(documents, TOKENIZER).blocks())
+    blocks = b"".join(copy_guard.build(documents, TOKENIZER).blocks())
     provenance = {
         "outcome": {"seconds": 12.5},
         "compared": ["Time: 12 s, expected 12 s."],
         "base_name": "shipped",
     }
     bundle.save(
-        root / "copying", overfitted(learned), TOKENIZER, copy_guard=kept, provenance=provenance
+        root / "copying", overfitted(learned), TOKENIZER, copy_guard=blocks, provenance=provenance
     )
     bundle.save(root / "babbling", network(), TOKENIZER)
     return Folders(root / "copying", root / "babbling")
@@ -156,11 +156,11 @@ def scored(
 def test_samples_are_drawn_until_they_decide(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    budgets: list[int] = []
 
     def decided(voice: Voice, fluency: Fluency) -> bool:
-        asked.append(fluency.repeated.samples.of)
-        return len(asked) > 2
+        budgets.append(fluency.repeated.samples.of)
+        return len(budgets) > 2
 
     monkeypatch.setattr(metrics, "is_decided", decided)
     config = replace(SMALL, decide_s=3600.0, max_tokens=12)
@@ -172,13 +172,13 @@ def test_samples_are_drawn_until_they_decide(
         )
 
     card = score()
-    assert asked == [5, 25, 45]
+    assert budgets == [5, 25, 45]
     assert card.fluency is not None
     assert card.fluency.repeated.samples.of == 45
     assert len(card.samples) == 5  # what is shown stays short
-    again = score()
-    assert asked == [5, 25, 45]  # what was decided is kept
-    assert again.fluency == card.fluency
+    rescored = score()
+    assert budgets == [5, 25, 45]  # what was decided is kept
+    assert rescored.fluency == card.fluency
     # Without time nothing more is drawn.
     config = replace(config, decide_s=0.0)
     card = score()
@@ -191,32 +191,32 @@ def test_samples_are_drawn_until_they_decide(
 
 
 def learned() -> list[str]:
-    return [one.text for one in posts().train]
+    return [text.text for text in posts().train]
 
 
 def test_an_overfitted_model_is_found_to_copy(copying: tuple[Scorecard, Path]) -> None:
     card, _ = copying
     assert card.verdict.kind == COPIES
-    found = card.memorised
-    assert found is not None
-    assert found.training.value > 0.5 > found.held_out.value == 0
+    memorised = card.memorised
+    assert memorised is not None
+    assert memorised.training.value > 0.5 > memorised.held_out.value == 0
     assert "word for word" in card.verdict.because[0]
 
 
 def test_the_passage_that_was_copied_is_shown_with_its_source(
     copying: tuple[Scorecard, Path],
 ) -> None:
-    found = copying[0].memorised
-    assert found is not None
-    run = found.unguarded
-    sources = {one.title: one for one in posts().train}
+    memorised = copying[0].memorised
+    assert memorised is not None
+    run = memorised.unguarded
+    sources = {text.title: text for text in posts().train}
     assert run.text in sources[run.title].text
     assert (run.day, run.url) == (sources[run.title].day, sources[run.title].url)
     assert run.words == len(run.text.split()) > 12
 
 
 @pytest.mark.parametrize(
-    ("passage", "written", "document", "whole"),
+    ("passage", "sample", "document", "expected"),
     [
         (
             "e mill stands by th",
@@ -232,21 +232,21 @@ def test_the_passage_that_was_copied_is_shown_with_its_source(
     ],
 )
 def test_only_whole_words_count_as_copied(
-    passage: str, written: str, document: str, whole: str
+    passage: str, sample: str, document: str, expected: str
 ) -> None:
-    assert model_metrics.whole_words(passage, written, document) == whole
+    assert model_metrics.whole_words(passage, sample, document) == expected
 
 
 def test_the_copy_guard_holds_in_what_users_see(copying: tuple[Scorecard, Path]) -> None:
     card, _ = copying
     assert card.about.guarded
-    found = card.memorised
-    assert found is not None and found.guarded is not None
-    assert found.guarded.words < copy_guard.WORDS < found.unguarded.words
-    for one in card.samples:
+    memorised = card.memorised
+    assert memorised is not None and memorised.guarded is not None
+    assert memorised.guarded.words < copy_guard.WORDS < memorised.unguarded.words
+    for sample in card.samples:
         # Beside whole words a run of letters may begin and end within one.
-        assert longest_run(one.tuned, learned()).words <= copy_guard.WORDS + 1
-    for new in found.novelty:
+        assert longest_run(sample.tuned, learned()).words <= copy_guard.WORDS + 1
+    for new in memorised.novelty:
         assert new.guarded is not None
         assert new.guarded > new.unguarded
 
@@ -257,7 +257,7 @@ def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path)
     )
     assert card.verdict.kind == GIBBERISH
     assert card.about.base == ""
-    assert all(one.base is None for one in card.samples)
+    assert all(sample.base is None for sample in card.samples)
     assert card.memorised is not None and card.memorised.guarded is None
 
 
@@ -273,14 +273,14 @@ def test_each_kind_of_figure_stands_apart_and_gains_are_paired(
     test = posts().test
     scores = []
     for folder in (folders.copying, folders.babbling):
-        found = bundle.load(folder)
-        scores.append(bits_per_byte.score(found.model, TOKENIZER, [one.text for one in test]))
+        loaded = bundle.load(folder)
+        scores.append(bits_per_byte.score(loaded.model, TOKENIZER, [text.text for text in test]))
     ours, base = scores
     assert rows[OURS].bits == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert rows[BASE].gain == pytest.approx(base.bits_per_byte - ours.bits_per_byte, rel=1e-5)
     by_post = [
-        one.bits_per_byte - other.bits_per_byte
-        for one, other in zip(base.documents, ours.documents, strict=True)
+        base_score.bits_per_byte - our_score.bits_per_byte
+        for base_score, our_score in zip(base.documents, ours.documents, strict=True)
     ]
     low, middle, high = rows[BASE].gain_low, rows[BASE].gain, rows[BASE].gain_high
     assert low is not None and middle is not None and high is not None
@@ -292,14 +292,14 @@ def test_samples_are_the_first_seeds_with_the_same_luck_for_both(
     copying: tuple[Scorecard, Path], folders: Folders
 ) -> None:
     card, _ = copying
-    new = [one for one in card.samples if not one.prompt]
-    begun = [one for one in card.samples if one.prompt]
-    assert [one.seed for one in new] == [1, 2, 3]
-    assert len(begun) == 2
-    held_out = {one.title: one.text for one in posts().test}
-    for one in begun:
-        assert held_out[one.title].startswith(one.prompt)
-        assert len(one.prompt.split("\n\n")[1].split()) == SMALL.prompt_words
+    new = [sample for sample in card.samples if not sample.prompt]
+    prompted = [sample for sample in card.samples if sample.prompt]
+    assert [sample.seed for sample in new] == [1, 2, 3]
+    assert len(prompted) == 2
+    held_out = {sample.title: sample.text for sample in posts().test}
+    for sample in prompted:
+        assert held_out[sample.title].startswith(sample.prompt)
+        assert len(sample.prompt.split("\n\n")[1].split()) == SMALL.prompt_words
     ours, base = Model.load(folders.copying), Model.load(folders.babbling)
     assert "".join(ours.write("", max_tokens=SMALL.max_tokens, seed=2)) == new[1].tuned
     assert "".join(base.write("", max_tokens=SMALL.max_tokens, seed=1)) == new[0].base
@@ -316,8 +316,8 @@ def test_a_second_scoring_measures_nothing(
 
     monkeypatch.setattr(model_metrics, "ModelMetrics", refuse)
     monkeypatch.setattr(model_metrics, "copies", refuse)
-    again = scored(folders, workspace, posts())
-    assert again == replace(card, about=replace(card.about, made_on=again.about.made_on))
+    rescored = scored(folders, workspace, posts())
+    assert rescored == replace(card, about=replace(card.about, made_on=rescored.about.made_on))
 
 
 def test_the_time_left_is_measured_while_it_scores(folders: Folders, tmp_path: Path) -> None:
@@ -325,15 +325,15 @@ def test_the_time_left_is_measured_while_it_scores(folders: Folders, tmp_path: P
     events: list[Event] = []
     progress = Progress(events.append)
     scored(folders, tmp_path, posts(), progress)
-    whole = [event for event in events if event.stage == "Scoring"]
-    assert whole[0].kind == "start"
-    assert (whole[0].total or 0) > 2 * SMALL.max_tokens * (SMALL.seeds + SMALL.prompts)
-    assert whole[-1].kind == "done"
-    assert whole[-1].done == whole[-1].total
+    scoring_events = [event for event in events if event.stage == "Scoring"]
+    assert scoring_events[0].kind == "start"
+    assert (scoring_events[0].total or 0) > 2 * SMALL.max_tokens * (SMALL.seeds + SMALL.prompts)
+    assert scoring_events[-1].kind == "done"
+    assert scoring_events[-1].done == scoring_events[-1].total
     events.clear()
     scored(folders, tmp_path, posts(), progress)
-    again = [event for event in events if event.stage == "Scoring"][-1]
-    assert (again.done, again.total) == (0, 0)
+    last_event = [event for event in events if event.stage == "Scoring"][-1]
+    assert (last_event.done, last_event.total) == (0, 0)
 
 
 def test_only_what_a_new_post_changes_is_measured_again(
@@ -343,13 +343,13 @@ def test_only_what_a_new_post_changes_is_measured_again(
     shutil.copytree(workspace, tmp_path / "w")
     more = posts()
     more = replace(more, train=[*more.train, post(3, WORDS[135:144])])
-    told: list[Event] = []
-    changed = scored(folders, tmp_path / "w", more, Progress(told.append))
+    events: list[Event] = []
+    changed = scored(folders, tmp_path / "w", more, Progress(events.append))
     assert changed.row(OURS) == card.row(OURS)
     assert changed.samples == card.samples
-    begun = {event.stage for event in told if event.kind == "start"}
-    assert "baselines" in begun
-    assert not any("held-out posts" in stage or "samples:" in stage for stage in begun), begun
+    stages = {event.stage for event in events if event.kind == "start"}
+    assert "baselines" in stages
+    assert not any("held-out posts" in stage or "samples:" in stage for stage in stages), stages
 
 
 def test_other_defaults_of_writing_are_other_samples(
@@ -360,10 +360,10 @@ def test_other_defaults_of_writing_are_other_samples(
 ) -> None:
     shutil.copytree(copying[1], tmp_path / "w")
     monkeypatch.setattr(metrics, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, temperature=0.123))
-    told: list[Event] = []
-    scored(folders, tmp_path / "w", posts(), Progress(told.append))
-    begun = {event.stage for event in told if event.kind == "start"}
-    assert {stage for stage in begun if stage.startswith("Writing samples")} >= {
+    events: list[Event] = []
+    scored(folders, tmp_path / "w", posts(), Progress(events.append))
+    stages = {event.stage for event in events if event.kind == "start"}
+    assert {stage for stage in stages if stage.startswith("Writing samples")} >= {
         "Writing samples: your model",
         "Writing samples: its base",
     }
@@ -377,9 +377,9 @@ def test_what_was_kept_and_is_damaged_is_measured_again(
     for number, path in enumerate(sorted((tmp_path / "w" / "scores").iterdir())):
         if path.name.startswith(("baselines", "by-heart", "voice")):
             path.write_bytes([b"", b"{}", path.read_bytes()[:-40]][number % 3])
-    again = scored(folders, tmp_path / "w", posts())
-    assert again.bits == card.bits
-    assert again.memorised == card.memorised
+    rescored = scored(folders, tmp_path / "w", posts())
+    assert rescored.bits == card.bits
+    assert rescored.memorised == card.memorised
 
 
 def test_without_posts_to_judge_by_what_can_be_said_is_said(
@@ -420,8 +420,8 @@ def test_damaged_weights_are_told_and_not_scored(tmp_path: Path) -> None:
 
 def test_a_blog_that_has_changed_since_is_told(folders: Folders, tmp_path: Path) -> None:
     model = tmp_path / "model"
-    found = bundle.load(folders.babbling)
-    bundle.save(model, found.model, TOKENIZER, provenance={"corpus": "then"})
+    loaded = bundle.load(folders.babbling)
+    bundle.save(model, loaded.model, TOKENIZER, provenance={"corpus": "then"})
     now = replace(posts(), key="now")
     card = score_model(model, now, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL)
     assert any("read again" in note for note in card.notes)

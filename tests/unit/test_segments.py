@@ -18,7 +18,7 @@ from ownwords.core.errors import SourceError
 Found = list[tuple[str, str]]
 
 
-def found(body: str, markup: Markup = "html") -> Found:
+def segments_of(body: str, markup: Markup = "html") -> Found:
     return [(segment.kind, segment.text) for segment in parse_body(body, markup).segments]
 
 
@@ -26,8 +26,8 @@ def detailed(body: str, markup: Markup = "html") -> list[tuple[str, str, str]]:
     return [(s.kind, s.text, s.detail) for s in parse_body(body, markup).segments]
 
 
-def blocks(*given: object) -> ParsedBody:
-    return parse_body(json.dumps(given), "blocks")
+def blocks(*cases: object) -> ParsedBody:
+    return parse_body(json.dumps(cases), "blocks")
 
 
 # ---- prose
@@ -53,12 +53,12 @@ def blocks(*given: object) -> ParsedBody:
     ],
 )
 def test_prose(html: str, expected: list[str]) -> None:
-    assert found(html) == [("prose", text) for text in expected]
+    assert segments_of(html) == [("prose", text) for text in expected]
 
 
 def test_imports_without_paragraphs_keep_the_newlines_their_author_typed() -> None:
     body = "One\ntwo <i>x</i>\r\n \r\nthree<br />\nfour\n<!--more-->\nfive\n\n<ul>\n<li>six</ul>"
-    assert found(body) == [
+    assert segments_of(body) == [
         ("prose", "One\ntwo x"),
         ("prose", "three\nfour"),
         ("prose", "five"),
@@ -67,7 +67,11 @@ def test_imports_without_paragraphs_keep_the_newlines_their_author_typed() -> No
 
 
 def test_newlines_in_written_html_are_spaces_and_blank_lines_part_loose_text() -> None:
-    assert found("<p>a\n\nb</p>c\nd\n\ne") == [("prose", "a b"), ("prose", "c d"), ("prose", "e")]
+    assert segments_of("<p>a\n\nb</p>c\nd\n\ne") == [
+        ("prose", "a b"),
+        ("prose", "c d"),
+        ("prose", "e"),
+    ]
 
 
 # ---- headings, lists, quotes, code, tables, captions
@@ -95,12 +99,12 @@ def test_headings_have_their_level_and_their_links() -> None:
     ],
 )
 def test_a_list_is_one_segment_of_lines(html: str, expected: str) -> None:
-    assert found(html) == [("list", expected)]
+    assert segments_of(html) == [("list", expected)]
 
 
 def test_code_in_a_list_stands_by_itself_and_the_numbers_go_on() -> None:
     html = "<ol><li>do<pre>  x\n    y</pre></li><li>done</li></ol>"
-    assert found(html) == [("list", "1. do"), ("code", "  x\n    y"), ("list", "2. done")]
+    assert segments_of(html) == [("list", "1. do"), ("code", "  x\n    y"), ("list", "2. done")]
 
 
 @pytest.mark.parametrize(
@@ -155,14 +159,14 @@ def test_tables_have_a_line_a_row() -> None:
         "<table><caption>Hats</caption><thead><tr><th>Hat</th><th>Head</th></tr></thead>"
         "<tr><td>top<br>hat</td><td><p>a</p><p>b</p></td></tr><tr><td></td><td></td></tr></table>"
     )
-    assert found(html) == [("caption", "Hats"), ("table", "Hat | Head\ntop hat | a b")]
+    assert segments_of(html) == [("caption", "Hats"), ("table", "Hat | Head\ntop hat | a b")]
 
 
 def test_captions_are_kept_and_alternative_texts_are_not() -> None:
     html = (
         "<figure><img src=a alt='ALT' title='TITLE'><figcaption>A <b>hat</b></figcaption></figure>"
     )
-    assert found(html) == [("caption", "A hat")]
+    assert segments_of(html) == [("caption", "A hat")]
 
 
 # ---- what is dropped
@@ -214,7 +218,7 @@ def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "fragment",
     [
         "<span style='font-size:0.9em'>seen</span>",
         "<span style='opacity:0.5'>seen</span>",
@@ -229,8 +233,8 @@ def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
         f"<form>{'seen ' * 200}</form>",
     ],
 )
-def test_what_a_reader_sees_is_kept(shown: str) -> None:
-    reading = parse_body(shown, "html")
+def test_what_a_reader_sees_is_kept(fragment: str) -> None:
+    reading = parse_body(fragment, "html")
     assert "seen" in reading.segments[0].text
     assert reading.dropped == {}
 
@@ -277,15 +281,15 @@ def test_shortcodes_are_taken_out_and_their_captions_and_code_stay() -> None:
     ],
 )
 def test_words_in_brackets_are_no_shortcodes(text: str) -> None:
-    assert found(f"<p>{text}</p>") == [("prose", text)]
+    assert segments_of(f"<p>{text}</p>") == [("prose", text)]
 
 
 def test_shortcodes_within_code_are_the_code_itself() -> None:
     html = "<pre>[gallery ids='1']</pre><p><code>[gallery]</code></p>"
-    assert found(html) == [("code", "[gallery ids='1']"), ("prose", "[gallery]")]
+    assert segments_of(html) == [("code", "[gallery ids='1']"), ("prose", "[gallery]")]
     # Letters that grow when lowered must not shift what is left alone.
     turkish = "İ" * 40 + "<PRE>[gallery]</PRE>" + "<b>x</b>" * 300
-    assert found(turkish)[1] == ("code", "[gallery]")
+    assert segments_of(turkish)[1] == ("code", "[gallery]")
     assert parse_body(turkish, "html").dropped == {}
 
 
@@ -334,7 +338,7 @@ def test_markdown_images_give_their_title_as_a_caption_after_the_paragraph() -> 
     text = (
         'Look ![alt](#DOMAIN_NAME#a.png =640x480 "A hat") here.\n\n![alt](b.png "Two")\n![c](c.png)'
     )
-    assert found(text, "markdown") == [
+    assert segments_of(text, "markdown") == [
         ("prose", "Look here."),
         ("caption", "A hat"),
         ("caption", "Two"),
@@ -397,7 +401,7 @@ def test_footnotes_stay_and_their_marks_go() -> None:
 
 def test_callouts_are_the_authors_own_words() -> None:
     text = "> [!note]\n> Mine.\n>\n> Too.\n\n> [!quote] Ann\n> Hers."
-    assert found(text, "markdown") == [
+    assert segments_of(text, "markdown") == [
         ("prose", "Mine."),
         ("prose", "Too."),
         ("quote", "[!quote] Ann Hers."),
@@ -422,7 +426,7 @@ def test_fences_name_their_language_in_many_ways(info: str, language: str) -> No
 
 def test_code_known_by_its_indentation_is_untouched() -> None:
     text = "a\n\n    {{ b }} {% c %} %%d%%\n\n- e\n\n      {{ f }}\n\n    g {{ h }}\n\n\t{:toc} i\n"
-    assert found(text, "markdown") == [
+    assert segments_of(text, "markdown") == [
         ("prose", "a"),
         ("code", "{{ b }} {% c %} %%d%%"),
         ("list", "- e"),
@@ -463,14 +467,14 @@ Hers, *all* {{ of }} it.
     ],
 )
 def test_signs_that_only_look_like_templates_stay(text: str, expected: str | None) -> None:
-    [(kind, read)] = found(text, "markdown")
+    [(kind, read)] = segments_of(text, "markdown")
     assert kind == "prose"
     assert (expected or text.replace("`", "")) in read
 
 
 def test_headings_underlined_lose_their_anchors_and_terms_have_definitions() -> None:
     text = "Of hats {#hats}\n-------\n\nHat\n: worn on heads\n: or not\n"
-    assert found(text, "markdown") == [
+    assert segments_of(text, "markdown") == [
         ("heading", "Of hats"),
         ("list", "- Hat\n  worn on heads\n  or not"),
     ]
@@ -528,7 +532,7 @@ def test_a_signature_ends_a_quote(quote: str, text: str, author: str) -> None:
     ],
 )
 def test_what_editors_make(html: str, expected: Found) -> None:
-    assert found(html) == expected
+    assert segments_of(html) == expected
 
 
 # ---- Publii's blocks
@@ -621,7 +625,7 @@ def test_empty_bodies_hold_nothing() -> None:
 
 def test_plain_text_is_never_read_as_markup() -> None:
     text = "One  line,\r\n  and <b>another</b> [gallery].\n \n\nA # new & *one*\x0c\tend\n"
-    assert found(text, "text") == [
+    assert segments_of(text, "text") == [
         ("prose", "One line,\nand <b>another</b> [gallery]."),
         ("prose", "A # new & *one*\nend"),
     ]
@@ -645,12 +649,12 @@ def test_plain_text_broken_at_a_fixed_width_flows_again_and_verse_does_not() -> 
     items = "1. bread\n2. salt\n3. a hat"
     columns = "hat     3\nglove   4"
     body = "\n\n".join([WRAPPED, WRAPPED, verse, items, columns])
-    first, second, *rest = found(body, "text")[2:]
+    first, second, *verses = segments_of(body, "text")[2:]
     assert first[1].startswith("It was a long way down to the harbour, and a longer one back up ag")
     assert "was well-known to say" in first[1]
     assert "the usual place of keys." in second[1]
     assert "\n" not in first[1] + second[1]
-    assert rest == [("prose", text) for text in (verse, items, "hat 3\nglove 4")]
+    assert verses == [("prose", text) for text in (verse, items, "hat 3\nglove 4")]
 
 
 @pytest.mark.parametrize(
@@ -672,7 +676,7 @@ def test_plain_text_broken_at_a_fixed_width_flows_again_and_verse_does_not() -> 
 )
 def test_lines_that_their_author_broke_stay_broken(body: str) -> None:
     lines = [" ".join(line.split()) for line in body.split("\n")]
-    assert found(body, "text") == [("prose", "\n".join(lines))]
+    assert segments_of(body, "text") == [("prose", "\n".join(lines))]
 
 
 # ---- logs
@@ -698,7 +702,7 @@ def test_logs_are_told_apart_in_every_markup(body: str, markup: Markup) -> None:
     paragraphs = "".join(f"<p>{line}</p>" for line in LOG)
     body = body.format("\n".join(LOG), "<br>".join(LOG), paragraphs)
     expected = [("prose", "See:"), ("log", "\n".join(LOG)), ("prose", "That.")]
-    assert found(body, markup) == expected
+    assert segments_of(body, markup) == expected
 
 
 # ---- cleaning
@@ -721,7 +725,7 @@ def test_lone_surrogates_are_replaced() -> None:
     assert (
         blocks({"type": "publii-paragraph", "content": "a\ud800b"}).segments[0].text == "a\ufffdb"
     )
-    assert found("a\ud83d\ude00\ud800", "markdown") == [("prose", "a😀\ufffd")]
+    assert segments_of("a\ud83d\ude00\ud800", "markdown") == [("prose", "a😀\ufffd")]
     assert parse_body("a\udfff", "text").dropped == {"broken characters replaced": 1}
 
 
@@ -885,8 +889,10 @@ def test_importing_stays_quick() -> None:
     code = (
         "import sys, ownwords.archive.segments; print(*{'ftfy', 'markdown_it'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == ""
 
 
 # ---- the shared site

@@ -36,8 +36,8 @@ def posts(n: int = 30, words: int = 100) -> list[PostFacts]:
     return [post(f"{i:02}", words) for i in range(n)]
 
 
-def near(one: str, other: str, share: float = 0.9) -> DuplicatePair:
-    return DuplicatePair(one, other, exact=share == 1, share=share)
+def near(first: str, second: str, share: float = 0.9) -> DuplicatePair:
+    return DuplicatePair(first, second, exact=share == 1, share=share)
 
 
 def one_of(
@@ -57,24 +57,28 @@ def test_a_plain_post_is_kept_without_a_word() -> None:
 
 
 def test_a_foreign_looking_half_of_the_archive_is_left_out() -> None:
-    found = one_of("x", [*posts(), post("x", 3_000)], far={"x": 5.9})
-    assert (found.flags, found.decision) == (("dominant", "unlike"), "leave out")
-    assert found.training_words == 0
-    assert "50% of all the prose" in found.reason
-    assert "unlike your other posts" in found.reason
+    decision = one_of("x", [*posts(), post("x", 3_000)], far={"x": 5.9})
+    assert (decision.flags, decision.decision) == (("dominant", "unlike"), "leave out")
+    assert decision.training_words == 0
+    assert "50% of all the prose" in decision.reason
+    assert "unlike your other posts" in decision.reason
 
 
 def test_a_dominant_post_in_the_author_s_voice_is_capped() -> None:
-    found = one_of("x", [*posts(), post("x", 3_000)])
-    assert (found.flags, found.decision) == (("dominant",), "cap")
-    assert found.training_words == 333
-    assert "more than 10%" in found.reason
+    decision = one_of("x", [*posts(), post("x", 3_000)])
+    assert (decision.flags, decision.decision) == (("dominant",), "cap")
+    assert decision.training_words == 333
+    assert "more than 10%" in decision.reason
 
 
 def test_a_small_unlike_post_is_kept_and_told() -> None:
-    found = one_of("03", posts(), far={"03": 3.3})
-    assert (found.flags, found.decision, found.training_words) == (("unlike",), "keep", 100)
-    assert "3.3" in found.reason
+    decision = one_of("03", posts(), far={"03": 3.3})
+    assert (decision.flags, decision.decision, decision.training_words) == (
+        ("unlike",),
+        "keep",
+        100,
+    )
+    assert "3.3" in decision.reason
 
 
 def test_much_longer_than_the_median_is_dominant_sooner() -> None:
@@ -89,14 +93,14 @@ def test_of_two_or_three_posts_none_dominates() -> None:
 
 
 def test_a_dump_keeps_its_prose_only() -> None:
-    found = one_of("x", [*posts(), post("x", 20, log=900)])
-    assert (found.flags, found.decision, found.training_words) == (("dump",), "keep", 20)
-    assert "900 of its 920 words are machine output" in found.reason
+    decision = one_of("x", [*posts(), post("x", 20, log=900)])
+    assert (decision.flags, decision.decision, decision.training_words) == (("dump",), "keep", 20)
+    assert "900 of its 920 words are machine output" in decision.reason
 
 
 def test_a_post_without_own_words_is_kept_and_trains_nothing() -> None:
-    found = one_of("x", [*posts(), post("x", 0, log=5)])
-    assert (found.decision, found.training_words) == ("keep", 0)
+    decision = one_of("x", [*posts(), post("x", 0, log=5)])
+    assert (decision.decision, decision.training_words) == ("keep", 0)
 
 
 def test_of_copies_the_earliest_is_kept() -> None:
@@ -131,12 +135,12 @@ def test_a_post_left_out_pushes_no_copy_out() -> None:
 
 def test_the_author_s_word_stands_above_the_defaults() -> None:
     these = [*posts(), post("x", 3_000)]
-    kept = one_of("x", these, far={"x": 5.9}, choice="keep")
-    assert (kept.decision, kept.training_words, kept.by) == ("keep", 3_000, "you")
+    included = one_of("x", these, far={"x": 5.9}, choice="keep")
+    assert (included.decision, included.training_words, included.by) == ("keep", 3_000, "you")
     capped = one_of("x", these, far={"x": 5.9}, choice="cap")
     assert (capped.decision, capped.training_words, capped.by) == ("cap", 333, "you")
-    left = one_of("03", these, choice="leave out")
-    assert (left.decision, left.training_words, left.by) == ("leave out", 0, "you")
+    excluded = one_of("03", these, choice="leave out")
+    assert (excluded.decision, excluded.training_words, excluded.by) == ("leave out", 0, "you")
     both = [near("01", "02", 1.0)]
     assert one_of("02", these, both, choice="keep").decision == "keep"
 
@@ -150,16 +154,18 @@ def test_a_choice_for_a_post_that_is_gone_is_no_matter() -> None:
 
 
 def test_few_posts_are_capped_at_twice_an_even_share_and_it_is_said() -> None:
-    found = one_of("x", [*posts(9), post("x", 3_000)])
-    assert found.decision == "cap"
-    assert found.training_words == 225  # 20% of 225 + 900
-    assert "of 10 posts" in found.reason
+    decision = one_of("x", [*posts(9), post("x", 3_000)])
+    assert decision.decision == "cap"
+    assert decision.training_words == 225  # 20% of 225 + 900
+    assert "of 10 posts" in decision.reason
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_one_or_two_posts_are_not_capped(n: int) -> None:
     these = [post(f"{i}", 10 + 1_000 * i) for i in range(n)]
-    assert all(one.decision == "keep" for one in select_posts(these, [], [], CONFIG).values())
+    assert all(
+        decision.decision == "keep" for decision in select_posts(these, [], [], CONFIG).values()
+    )
 
 
 WORDS = st.lists(st.integers(0, 400), max_size=40)
@@ -170,25 +176,33 @@ def test_no_post_is_over_the_cap_and_order_does_not_matter(
     words: list[int], chance: random.Random
 ) -> None:
     these = [post(f"{i:02}", n) for i, n in enumerate(words)]
-    found = select_posts(these, [], [], CONFIG)
+    decisions = select_posts(these, [], [], CONFIG)
     shuffled = list(these)
     chance.shuffle(shuffled)
-    assert select_posts(shuffled, [], [], CONFIG) == found
-    taken = [one.training_words for one in found.values() if one.training_words]
-    cap = min(1.0, max(CONFIG.max_post_share, 2 / max(1, len(taken))))
-    assert all(n <= cap * sum(taken) * (1 + 1e-6) for n in taken)
-    for one in found.values():
-        whole = these[int(one.id)].features.own_words
-        assert one.training_words == whole if one.decision == "keep" else one.training_words < whole
+    assert select_posts(shuffled, [], [], CONFIG) == decisions
+    word_counts = [
+        decision.training_words for decision in decisions.values() if decision.training_words
+    ]
+    cap = min(1.0, max(CONFIG.max_post_share, 2 / max(1, len(word_counts))))
+    assert all(n <= cap * sum(word_counts) * (1 + 1e-6) for n in word_counts)
+    for decision in decisions.values():
+        own_words = these[int(decision.id)].features.own_words
+        assert (
+            decision.training_words == own_words
+            if decision.decision == "keep"
+            else decision.training_words < own_words
+        )
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=30), st.floats(0.02, 1.0), st.integers(0, 10**6))
-def test_the_water_level_is_as_high_as_it_may_be(words: list[int], cap: float, rest: int) -> None:
-    level = cap_limit(words, cap, rest)
+def test_the_water_level_is_as_high_as_it_may_be(
+    words: list[int], cap: float, remaining: int
+) -> None:
+    level = cap_limit(words, cap, remaining)
     share = Fraction(cap).limit_denominator(10**6)
 
     def fits(limit: int) -> bool:
-        return limit <= share * (sum(min(n, limit) for n in words) + rest)
+        return limit <= share * (sum(min(n, limit) for n in words) + remaining)
 
     assert fits(level)
     if words and level < max(words):
@@ -207,28 +221,30 @@ def test_of_copies_the_one_the_author_chose_is_kept_alone() -> None:
         post("a", 100, day=date(2019, 1, 1)),
         post("b", 100, day=date(2020, 1, 1)),
     ]
-    found = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, [AuthorChoice("b", "keep")])
-    assert (found["b"].decision, found["a"].decision) == ("keep", "leave out")
-    assert "“Title b”, which is kept" in found["a"].reason
+    decisions = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, [AuthorChoice("b", "keep")])
+    assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "leave out")
+    assert "“Title b”, which is kept" in decisions["a"].reason
     both = [AuthorChoice("a", "keep"), AuthorChoice("b", "keep")]
-    found = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, both)
-    assert (found["b"].decision, found["a"].decision) == ("keep", "keep")
+    decisions = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, both)
+    assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "keep")
 
 
 def test_a_chosen_note_does_not_push_out_the_long_post_that_took_it_up() -> None:
     these = [*posts(), post("note", 20), post("long", 200)]
-    found = select_posts(
+    decisions = select_posts(
         these, [near("long", "note", 1.0)], [], CONFIG, [AuthorChoice("note", "keep")]
     )
-    assert (found["note"].decision, found["long"].decision) == ("keep", "keep")
+    assert (decisions["note"].decision, decisions["long"].decision) == ("keep", "keep")
 
 
 def test_a_title_of_any_length_or_none_can_be_named() -> None:
-    for title, said in (("", "“(untitled)”"), ("w" * 5_000, "…”, which is kept")):
+    for title, quoted in (("", "“(untitled)”"), ("w" * 5_000, "…”, which is kept")):
         first = PostFacts("a", title, post("a", 100).features, date(2019, 1, 1))
-        found = select_posts([*posts(), first, post("b", 100)], [near("a", "b", 1.0)], [], CONFIG)
-        assert said in found["b"].reason
-        assert len(found["b"].reason) < 150
+        decisions = select_posts(
+            [*posts(), first, post("b", 100)], [near("a", "b", 1.0)], [], CONFIG
+        )
+        assert quoted in decisions["b"].reason
+        assert len(decisions["b"].reason) < 150
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,11 @@ def test_setting_the_time_back_hides_no_change(folder: Path) -> None:
 
 
 def test_another_file_of_the_same_size_and_time_is_read(folder: Path) -> None:
-    path, other = folder / "tokens.bin", folder.parent / "other"
+    path, replacement = folder / "tokens.bin", folder.parent / "other"
     before = path.stat()
-    other.write_bytes(altered(path))
-    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
-    other.replace(path)
+    replacement.write_bytes(altered(path))
+    os.utime(replacement, ns=(before.st_atime_ns, before.st_mtime_ns))
+    replacement.replace(path)
     with pytest.raises(WorkspaceError, match="damaged"):
         open_shards(folder)
 
@@ -102,9 +102,9 @@ def test_decay_that_leaves_no_trace_is_found_within_a_week(
 ) -> None:
     path, stamp = folder / "tokens.bin", folder / shard_cache.STAMP
     path.write_bytes(altered(path))
-    said = json.loads(stamp.read_text())
-    said["looks"]["tokens.bin"] = shard_cache._look(path)
-    stamp.write_text(json.dumps(said))
+    record = json.loads(stamp.read_text())
+    record["looks"]["tokens.bin"] = shard_cache._look(path)
+    stamp.write_text(json.dumps(record))
     open_shards(folder)
     assert read == []
     now = time.time()
@@ -124,18 +124,18 @@ def test_a_clock_set_back_is_not_believed(
 
 def test_a_damaged_stamp_vouches_for_nothing(folder: Path, read: list[str]) -> None:
     stamp = folder / shard_cache.STAMP
-    whole = stamp.read_bytes()
-    said = json.loads(whole)
+    data = stamp.read_bytes()
+    record = json.loads(data)
     generator = random.Random(3)
     for attempt in range(60):
         change = damage.of_json if attempt % 2 else damage.of_bytes
-        stamp.write_bytes(change(whole, generator))
+        stamp.write_bytes(change(data, generator))
         read.clear()
         open_shards(folder)
         # Read again, unless nothing that counts was hit; and vouched for again, or still.
         assert len(read) in (0, 4)
-        again = json.loads(stamp.read_bytes())
-        assert (again["key"], again["looks"]) == (said["key"], said["looks"])
+        rewritten = json.loads(stamp.read_bytes())
+        assert (rewritten["key"], rewritten["looks"]) == (record["key"], record["looks"])
 
 
 def test_a_stamp_is_of_one_manifest(folder: Path, read: list[str]) -> None:

@@ -29,13 +29,13 @@ def runs(tmp_path: Path) -> Path:
 @pytest.fixture
 def keys(tokens: Path) -> list[str]:
     """Encoded texts, the one used longest ago first."""
-    made = [
+    shards = [
         build_shards([TrainingText("a", "hat " * n)], ByteTokenizer(), tokens).key
         for n in range(1, COUNT + 1)
     ]
-    for n, key in enumerate(made):
+    for n, key in enumerate(shards):
         os.utime(tokens / key, (1e9 + n, 1e9 + n))
-    return made
+    return shards
 
 
 def there(tokens: Path) -> set[str]:
@@ -66,11 +66,11 @@ def test_what_a_run_names_stays_as_long_as_the_run(
     assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
-@pytest.mark.parametrize("said", ["", "[1]", "{}", '{"keys": "all"}', '{"keys": '])
+@pytest.mark.parametrize("record", ["", "[1]", "{}", '{"keys": "all"}', '{"keys": '])
 def test_nothing_goes_where_a_run_does_not_tell(
-    tokens: Path, runs: Path, keys: list[str], said: str
+    tokens: Path, runs: Path, keys: list[str], record: str
 ) -> None:
-    (runs / "pretrain-1" / "tokens.json").write_text(said)
+    (runs / "pretrain-1" / "tokens.json").write_text(record)
     shard_cache.prune(tokens, runs)
     assert there(tokens) == set(keys)
 
@@ -95,8 +95,8 @@ def test_a_kill_in_the_midst_leaves_nothing_that_counts(
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             shard_cache.prune(tokens, runs)
-    left = there(tokens) - set(keys)
-    assert [name.endswith(".deleted") for name in left] == [True]
+    remaining = there(tokens) - set(keys)
+    assert [name.endswith(".deleted") for name in remaining] == [True]
     shard_cache.prune(tokens, runs)
     assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 

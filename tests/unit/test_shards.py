@@ -64,12 +64,12 @@ class Large(ByteTokenizer):
         return [ids * np.uint32(self._times) for ids in super().encode_batch(texts)]
 
 
-def same(one: Shards, other: Shards) -> bool:
+def same(first: Shards, second: Shards) -> bool:
     return (
-        (one.key, one.names, one.vocabulary) == (other.key, other.names, other.vocabulary)
-        and np.array_equal(one.ids, other.ids)
-        and np.array_equal(one.offsets_D1, other.offsets_D1)
-        and np.array_equal(one.bytes_D, other.bytes_D)
+        (first.key, first.names, first.vocabulary) == (second.key, second.names, second.vocabulary)
+        and np.array_equal(first.ids, second.ids)
+        and np.array_equal(first.offsets_D1, second.offsets_D1)
+        and np.array_equal(first.bytes_D, second.bytes_D)
     )
 
 
@@ -147,18 +147,18 @@ def test_the_same_texts_are_found_again_without_encoding(tmp_path: Path) -> None
     tokenizer = Counting()
     first = build_shards(TEXTS, tokenizer, tmp_path)
     assert tokenizer.encoded == len(TEXTS)
-    again = Counting()
-    found = build_shards(list(TEXTS), again, tmp_path)
-    assert again.encoded == 0
-    assert same(found, first)
-    assert same(build_shards(iter(TEXTS), again, tmp_path), first)
-    assert again.encoded == 0
+    second = Counting()
+    reused = build_shards(list(TEXTS), second, tmp_path)
+    assert second.encoded == 0
+    assert same(reused, first)
+    assert same(build_shards(iter(TEXTS), second, tmp_path), first)
+    assert second.encoded == 0
     assert [path.name for path in tmp_path.iterdir()] == [first.key]
 
 
 def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
-    others = [
+    variants = [
         (TEXTS, ByteTokenizer(special=("<s>", "<e>"), start="<s>", end="<e>")),
         (TEXTS, ByteTokenizer(end=None)),
         (TEXTS, ByteTokenizer(start=None)),
@@ -171,7 +171,8 @@ def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
         ([], tokenizer),
     ]
     keys = [
-        build_shards(texts, each, tmp_path).key for texts, each in [(TEXTS, tokenizer), *others]
+        build_shards(texts, variant, tmp_path).key
+        for texts, variant in [(TEXTS, tokenizer), *variants]
     ]
     assert len(set(keys)) == len(keys)
     assert len(list(tmp_path.iterdir())) == len(keys)
@@ -241,18 +242,18 @@ def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
     files = sorted(shards.folder.iterdir())
     assert len(files) == 5
     for path in files:
-        whole = path.read_bytes()
+        data = path.read_bytes()
         for attempt in range(30):
             change = damage.of_json if path.suffix == ".json" and attempt % 2 else damage.of_bytes
-            if (changed := change(whole, generator)) == whole:
+            if (changed := change(data, generator)) == data:
                 continue
-            if path.suffix == ".json" and _equal_json(changed, whole) and path.stem == "manifest":
+            if path.suffix == ".json" and _equal_json(changed, data) and path.stem == "manifest":
                 continue
             path.write_bytes(changed)
-            with pytest.raises(WorkspaceError) as told:
+            with pytest.raises(WorkspaceError) as raised:
                 open_shards(shards.folder)
-            assert str(path) in told.value.message or path.name == "manifest.json"
-            assert "delete this folder" in told.value.hint
+            assert str(path) in raised.value.message or path.name == "manifest.json"
+            assert "delete this folder" in raised.value.hint
         path.unlink()
         with pytest.raises(WorkspaceError, match=path.name):
             open_shards(shards.folder)
@@ -272,9 +273,9 @@ def test_a_file_cut_short_is_told_by_its_size(tmp_path: Path) -> None:
         open_shards(shards.folder)
 
 
-def _equal_json(one: bytes, other: bytes) -> bool:
+def _equal_json(first: bytes, second: bytes) -> bool:
     try:
-        return json.dumps(json.loads(one)) == json.dumps(json.loads(other))
+        return json.dumps(json.loads(first)) == json.dumps(json.loads(second))
     except (ValueError, RecursionError):
         return False
 
@@ -351,13 +352,13 @@ shards.build_shards([shards.TrainingText(str(i), "hat " * 200) for i in range(9)
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
 @pytest.mark.parametrize("moment", ["encoding", "offsets.bin", "manifest.json", "put"])
 def test_killed_half_way_leaves_nothing_that_counts(tmp_path: Path, moment: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), moment], env=_environment(), check=False
     )
-    assert done.returncode == -9
-    left = list(tmp_path.iterdir())
-    assert len(left) == 1
-    assert left[0].name.startswith(".")
+    assert process.returncode == -9
+    files = list(tmp_path.iterdir())
+    assert len(files) == 1
+    assert files[0].name.startswith(".")
     texts = [TrainingText(str(i), "hat " * 200) for i in range(9)]
     shards = build_shards(texts, ByteTokenizer(), tmp_path)
     check(shards, texts, shards.special[0], shards.special[1])

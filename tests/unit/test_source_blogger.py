@@ -25,7 +25,7 @@ def of(
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(blogger.read(export.write(tmp_path)))
     assert items[0] == SiteInfo("Hats & Heads", "https://hats.blogspot.com", identity="blogger")
-    assert [each for each in items if isinstance(each, SkippedItem)] == [
+    assert [item for item in items if isinstance(item, SkippedItem)] == [
         SkippedItem("comment", "other people's words", export.OTHERS)
     ]
     assert "INTRUDER" not in repr(items)
@@ -56,17 +56,17 @@ def test_addresses_that_are_none(tmp_path: Path) -> None:
 def test_the_older_export(tmp_path: Path) -> None:
     items = list(blogger.read(export.write_old(tmp_path)))
     assert items[0] == SiteInfo("Old hats", "https://hats.blogspot.com", identity="blogger")
-    found = documents(items)
-    assert {ref: each.status for ref, each in found.items()} == {
+    posts = documents(items)
+    assert {ref: post.status for ref, post in posts.items()} == {
         "post/1": "published",
         "post/2": "draft",
         "page/3": "published",
     }
-    assert found["post/1"].url == "https://hats.blogspot.com/2009/05/old.html"
-    assert found["post/1"].tags == ("Old",)
-    date = found["post/1"].date
+    assert posts["post/1"].url == "https://hats.blogspot.com/2009/05/old.html"
+    assert posts["post/1"].tags == ("Old",)
+    date = posts["post/1"].date
     assert date and date.isoformat() == "2009-05-07T06:30:00+00:00"
-    assert [each for each in items if isinstance(each, SkippedItem)] == [
+    assert [item for item in items if isinstance(item, SkippedItem)] == [
         SkippedItem("entry", "part of the blog's settings, not a text", 2),
         SkippedItem("comment", "other people's words", 1),
     ]
@@ -123,14 +123,14 @@ def test_several_blogs(tmp_path: Path) -> None:
     (second / "feed.atom").write_text(text, encoding="utf-8")
     assert blogger.detect(takeout) == "2 Blogger blogs"
     items = list(blogger.read(takeout))
-    assert sum(isinstance(each, SiteInfo) for each in items) == 2
+    assert sum(isinstance(item, SiteInfo) for item in items) == 2
     assert "post/900" in documents(items)
 
 
 def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> None:
     feed = next(export.write(tmp_path).rglob("feed.atom"))
     content = feed.read_bytes()
-    whole = documents(blogger.read(feed))
+    complete = documents(blogger.read(feed))
     for length in range(content.index(b"<title>"), len(content) - 10, 83):
         feed.write_bytes(content[:length])
         ended = content[:length].count(b"</entry>")
@@ -141,11 +141,11 @@ def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> No
             assert "breaks off" in str(error)
             continue
         assert "breaks off" in notes(items)
-        found = documents(items)
-        assert {ref: each.body for ref, each in found.items()}.items() <= {
-            ref: each.body for ref, each in whole.items()
+        posts = documents(items)
+        assert {ref: post.body for ref, post in posts.items()}.items() <= {
+            ref: post.body for ref, post in complete.items()
         }.items()
-        assert len(found) + sum(e.count for e in items if isinstance(e, SkippedItem)) == ended
+        assert len(posts) + sum(e.count for e in items if isinstance(e, SkippedItem)) == ended
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
         items = list(blogger.read(path))
     except SourceError:
         return
-    assert all(isinstance(each, SourceItem) for each in items)
+    assert all(isinstance(item, SourceItem) for item in items)
 
 
 def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_p
     )
     (post,) = documents(of(tmp_path, export.entry("post-1", "Hat", body))).values()
     reading = parse_body(post.body, "html")
-    assert [(each.kind, each.text) for each in reading.segments] == [
+    assert [(segment.kind, segment.text) for segment in reading.segments] == [
         ("caption", "A hat"),
         ("prose", "Mine."),
         ("table", "1 | 2"),
@@ -210,12 +210,12 @@ def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_p
 
 def test_links_by_the_blogs_name_in_another_country_lead_to_it(tmp_path: Path) -> None:
     first = "https://hats.blogspot.com/2020/01/two.html"
-    other = "http://hats.blogspot.co.uk/2020/01/two.html"
+    address = "http://hats.blogspot.co.uk/2020/01/two.html"
     stranger = "http://coats.blogspot.de/2020/01/two.html"
-    body = "".join(f'<a href="{address}">x</a>' for address in (first, other, stranger))
-    one = export.entry("post-1", "One", body, file="/2020/01/one.html")
+    body = "".join(f'<a href="{address}">x</a>' for address in (first, address, stranger))
+    linking_post = export.entry("post-1", "One", body, file="/2020/01/one.html")
     two = export.entry("post-2", "Two", "<p>b</p>", file="/2020/01/two.html")
-    post = documents(of(tmp_path, one, two))["post/1"]
+    post = documents(of(tmp_path, linking_post, two))["post/1"]
     assert post.body.count(first) == 2
     assert stranger in post.body
 

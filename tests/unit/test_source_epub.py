@@ -28,10 +28,10 @@ def documents(path: Path) -> list[RawDocument]:
 
 
 def test_chapters_come_in_reading_order_with_the_books_own_titles(tmp_path: Path) -> None:
-    found = documents(export.write(tmp_path))
-    assert [each.title for each in found] == ["On hats", "Coats", "Of Books, part 3"]
-    assert {each.author for each in found} == {"Ann Author"}
-    assert found[0].tags == ("Clothes",)
+    chapters = documents(export.write(tmp_path))
+    assert [chapter.title for chapter in chapters] == ["On hats", "Coats", "Of Books, part 3"]
+    assert {chapter.author for chapter in chapters} == {"Ann Author"}
+    assert chapters[0].tags == ("Clothes",)
     assert next(iter(epub.read(export.write(tmp_path)))) == SiteInfo("Of Books")
 
 
@@ -59,7 +59,7 @@ def test_what_frames_the_text_is_counted(tmp_path: Path) -> None:
 def test_a_long_chapter_in_a_file_called_cover_is_a_chapter(tmp_path: Path) -> None:
     page = export.page(f"<p>{'word ' * 600}</p>", "cover")
     path = book(tmp_path, OEBPS__text__cover_dot_xhtml=page)
-    assert "OEBPS/text/cover.xhtml" in {each.ref for each in documents(path)}
+    assert "OEBPS/text/cover.xhtml" in {chapter.ref for chapter in documents(path)}
 
 
 def test_an_unpacked_book_reads_as_the_packed_one_does(tmp_path: Path) -> None:
@@ -132,15 +132,15 @@ def test_a_truncated_book_is_one_sentence(tmp_path: Path) -> None:
 def test_any_bytes_give_items_or_a_source_error(
     tmp_path: Path, name: str, data: bytes, cut: int
 ) -> None:
-    whole = export.FILES[name].encode()
-    path = book(tmp_path, **{name: whole[:cut] + data + whole[cut + len(data) :]})
+    content = export.FILES[name].encode()
+    path = book(tmp_path, **{name: content[:cut] + data + content[cut + len(data) :]})
     epub.detect(path)
     try:
-        found: list[SourceItem] = list(epub.read(path))
+        items: list[SourceItem] = list(epub.read(path))
     except SourceError as error:
         assert "\n" not in error.message
     else:
-        assert isinstance(found, list)
+        assert isinstance(items, list)
 
 
 def test_numbers_of_pages_and_notes_are_not_glued_to_words(tmp_path: Path) -> None:

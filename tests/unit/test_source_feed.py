@@ -46,11 +46,11 @@ def test_content_comes_before_summary_and_markup_is_as_stored(tmp_path: Path) ->
 def test_atom_with_xhtml_and_plain_text(tmp_path: Path) -> None:
     path = saved(tmp_path, ATOM.format(XHTML + PLAIN))
     assert feed.detect(path) == "an RSS or Atom feed"
-    whole, plain = documents(path)
-    assert whole.title == "Fish & hats"
-    assert "<code>a &lt; b</code>" in whole.body
-    assert whole.date is not None
-    assert whole.date.isoformat() == "2020-02-01T01:30:00+00:00"
+    full_text, plain = documents(path)
+    assert full_text.title == "Fish & hats"
+    assert "<code>a &lt; b</code>" in full_text.body
+    assert full_text.date is not None
+    assert full_text.date.isoformat() == "2020-02-01T01:30:00+00:00"
     assert (plain.body, plain.markup) == ("a <b> c", "text")
 
 
@@ -61,9 +61,9 @@ def test_the_feed_names_the_site(tmp_path: Path) -> None:
 
 
 def test_excerpts_and_a_short_feed_are_told(tmp_path: Path) -> None:
-    told = notes(export.write(tmp_path))
-    assert "1 of 4 entries look like excerpts" in told
-    assert "The feed holds 4 entries" in told
+    messages = notes(export.write(tmp_path))
+    assert "1 of 4 entries look like excerpts" in messages
+    assert "The feed holds 4 entries" in messages
 
 
 @pytest.mark.parametrize("end", ["and so&#8230;", "and so [...]", "<p>and</p><a>Read more</a>"])
@@ -88,7 +88,7 @@ def test_an_entry_twice_and_an_entry_without_text_are_told(tmp_path: Path) -> No
 
 def test_a_feed_cut_short_gives_what_it_can(tmp_path: Path) -> None:
     path = saved(tmp_path, export.RSS[: export.RSS.index("<title>Only a")])
-    assert [each.title for each in documents(path)][:2] == ["Fish & hats", "Coats"]
+    assert [post.title for post in documents(path)][:2] == ["Fish & hats", "Coats"]
     assert "is damaged" in notes(path)
 
 
@@ -100,9 +100,9 @@ def test_a_feed_cut_short_gives_what_it_can(tmp_path: Path) -> None:
     ],
 )
 def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
-    head, _, rest = export.RSS.partition("\n")
+    head, _, remainder = export.RSS.partition("\n")
     with pytest.raises(SourceError, match="declares XML entities"):
-        list(feed.read(saved(tmp_path, f"{head}\n{declared}\n{rest}")))
+        list(feed.read(saved(tmp_path, f"{head}\n{declared}\n{remainder}")))
 
 
 def test_bytes_are_never_taken_for_the_name_of_a_file_or_an_address(tmp_path: Path) -> None:
@@ -130,16 +130,16 @@ def test_a_folder_is_no_feed(tmp_path: Path) -> None:
 def test_any_bytes_give_items_or_a_source_error(
     tmp_path: Path, data: bytes, cut: int, alone: bool
 ) -> None:
-    whole = export.RSS.encode()
+    content = export.RSS.encode()
     path = tmp_path / "feed.xml"
-    path.write_bytes(data if alone else whole[:cut] + data + whole[cut + len(data) :])
+    path.write_bytes(data if alone else content[:cut] + data + content[cut + len(data) :])
     feed.detect(path)
     try:
-        found: list[SourceItem] = list(feed.read(path))
+        items: list[SourceItem] = list(feed.read(path))
     except SourceError as error:
         assert "\n" not in error.message
     else:
-        assert isinstance(found, list)
+        assert isinstance(items, list)
 
 
 def test_what_programs_put_below_an_entry_goes_and_names_lose_their_entities(

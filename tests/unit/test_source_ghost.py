@@ -38,13 +38,13 @@ def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
 
 
 def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
-    found = documents(ghost.read(export.write(tmp_path)))
-    post = found["post/a1"]
+    posts = documents(ghost.read(export.write(tmp_path)))
+    post = posts["post/a1"]
     assert (post.author, post.tags, post.summary) == ("Ann Author", ("Hats", "Zażółć"), "Of hats.")
     assert (post.url, post.base, post.aliases) == ("", "/hats/", ("/hats/",))
     assert 'href="/newsletter/"' in post.body
     assert export.NON_ASCII in post.body
-    assert found["post/a2"].summary == "A letter."
+    assert posts["post/a2"].summary == "A letter."
 
 
 def test_the_address_of_the_site_where_it_is_known(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_address_of_the_site_where_it_is_known(tmp_path: Path) -> None:
     post = documents(items)["post/a1"]
     assert post.url == "https://ghost.example.org/hats/"
     assert 'href="https://ghost.example.org/newsletter/"' in post.body
-    assert not [each for each in items if isinstance(each, SourceNote)]
+    assert not [note for note in items if isinstance(note, SourceNote)]
 
 
 def test_lexical_becomes_html() -> None:
@@ -128,21 +128,21 @@ def test_older_exports(tmp_path: Path) -> None:
     post = export.post("7", "Old", "old", "2015-01-01", markdown="*Old* words.", author_id=1)
     post |= {"page": 1, "published_at": 1420106400000, "author_id": 1}
     tables = {"posts": [post], "users": [{"id": 1, "name": "Ann"}]}
-    (found,) = documents(of(tmp_path, {"meta": {}, "data": tables})).values()
-    assert (found.ref, found.author, found.markup) == ("page/7", "Ann", "markdown")
-    assert found.date and found.date.isoformat() == "2015-01-01T10:00:00+00:00"
+    (post_found,) = documents(of(tmp_path, {"meta": {}, "data": tables})).values()
+    assert (post_found.ref, post_found.author, post_found.markup) == ("page/7", "Ann", "markdown")
+    assert post_found.date and post_found.date.isoformat() == "2015-01-01T10:00:00+00:00"
 
 
 def test_plain_text_is_the_last_resort(tmp_path: Path) -> None:
     post = export.post("7", "Plain", "plain", "2015-01-01", plaintext="Only words.")
-    (found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
-    assert (found.body, found.markup) == ("Only words.", "text")
+    (post_found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
+    assert (post_found.body, post_found.markup) == ("Only words.", "text")
 
 
 def test_half_characters_do_no_harm(tmp_path: Path) -> None:
     post = export.post("7", "Half \ud83d", "half", "2015-01-01", html="<p>\ude42</p>")
-    (found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
-    assert (found.title, found.body) == ("Half �", "<p>�</p>")
+    (post_found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
+    assert (post_found.title, post_found.body) == ("Half �", "<p>�</p>")
 
 
 def test_folders_and_zips(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_of_rendered_cards_only_the_authors_part_is_kept(tmp_path: Path) -> None
     post = next(iter(documents(of(tmp_path, content)).values()))
     assert "INTRUDER" not in post.body
     assert "CHROME" not in post.body
-    for kept in ("Mine.", "My remark", "Mind it.", "Film"):
-        assert kept in post.body
+    for phrase in ("Mine.", "My remark", "Mind it.", "Film"):
+        assert phrase in post.body
 
 
 def test_the_caption_of_a_bookmark_and_a_call_to_action_are_the_authors() -> None:

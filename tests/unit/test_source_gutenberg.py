@@ -34,16 +34,16 @@ def test_prose_is_joined_verse_is_not_and_the_licence_is_gone(tmp_path: Path) ->
     first = documents(root)[0]
     assert first.author == "Ann Author"
     assert first.body.startswith(f"CHAPTER I\n\n{JOINED}\n\nA hat, a hat,\n  upon the wall,\nAnd")
-    for each in documents(root):
-        assert "INTRUDER" not in each.body
-        assert "Gutenberg" not in each.body
+    for part in documents(root):
+        assert "INTRUDER" not in part.body
+        assert "Gutenberg" not in part.body
 
 
 def test_the_reader_is_told_of_the_law_and_of_doubts(tmp_path: Path) -> None:
-    told = notes(export.write(tmp_path))
-    assert "check their own law" in told
-    assert "unmarked.txt: the line where the licence ends" in told
-    assert "old.txt" not in told
+    messages = notes(export.write(tmp_path))
+    assert "check their own law" in messages
+    assert "unmarked.txt: the line where the licence ends" in messages
+    assert "old.txt" not in messages
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_markers_of_all_years(tmp_path: Path, start: str, end: str) -> None:
     text = f"The Project Gutenberg EBook of X\nLICENCE\n{start}\n\n{export.PROSE}\n{end}\nLICENCE\n"
     path = saved(tmp_path, text)
     assert gutenberg.detect(path)
-    assert [each.body for each in documents(path)] == [JOINED]
+    assert [part.body for part in documents(path)] == [JOINED]
 
 
 def test_markers_that_would_leave_too_little_are_not_believed(tmp_path: Path) -> None:
@@ -89,22 +89,22 @@ def test_a_long_book_is_cut_before_chapters(tmp_path: Path) -> None:
     chapter = "\n\n".join([export.PROSE] * 100)
     chapters = [f"CHAPTER {n}\n\n{chapter}" for n in range(1, 21)]
     header = "Title: A Long Book\n\n"
-    found = documents(saved(tmp_path, header + START + "\n\n".join(chapters) + END))
-    assert [each.title for each in found] == [f"A Long Book, part {n}" for n in range(1, 6)]
-    assert all(each.body.startswith("CHAPTER") for each in found)
-    assert sum(each.body.count("CHAPTER") for each in found) == 20
+    parts = documents(saved(tmp_path, header + START + "\n\n".join(chapters) + END))
+    assert [part.title for part in parts] == [f"A Long Book, part {n}" for n in range(1, 6)]
+    assert all(part.body.startswith("CHAPTER") for part in parts)
+    assert sum(part.body.count("CHAPTER") for part in parts) == 20
 
 
 def test_a_book_without_chapters_is_cut_all_the_same(tmp_path: Path) -> None:
     path = saved(tmp_path, START + "\n\n".join([export.PROSE] * 2000) + END)
-    sizes = [len(each.body) for each in documents(path)]
+    sizes = [len(part.body) for part in documents(path)]
     assert len(sizes) > 2
     assert max(sizes) < 140_000
 
 
 def test_italics_lose_their_marks_and_names_with_underscores_keep_them(tmp_path: Path) -> None:
-    said = "He said _very\nmuch_ of snake_case_names._"
-    path = saved(tmp_path, f"{START}{export.PROSE}\n{said}{END}")
+    sentence = "He said _very\nmuch_ of snake_case_names._"
+    path = saved(tmp_path, f"{START}{export.PROSE}\n{sentence}{END}")
     assert documents(path)[0].body.endswith("\n\nHe said very\nmuch of snake_case_names._")
 
 

@@ -17,7 +17,7 @@ def documents(path: Path) -> dict[str, RawDocument]:
     return {item.ref: item for item in html.read(path) if isinstance(item, RawDocument)}
 
 
-def one(folder: Path, page: str | bytes, name: str = "page.html") -> RawDocument:
+def read_one(folder: Path, page: str | bytes, name: str = "page.html") -> RawDocument:
     path = folder / name
     path.write_bytes(page.encode() if isinstance(page, str) else page)
     (document,) = documents(path).values()
@@ -25,12 +25,12 @@ def one(folder: Path, page: str | bytes, name: str = "page.html") -> RawDocument
 
 
 def test_articles_come_without_what_stands_around_them(tmp_path: Path) -> None:
-    found = documents(export.write(tmp_path))
-    assert not [ref for ref, each in found.items() if "INTRUDER" in each.body]
-    hats = found["2020/01/31/hats/index.html"]
+    posts = documents(export.write(tmp_path))
+    assert not [ref for ref, post in posts.items() if "INTRUDER" in post.body]
+    hats = posts["2020/01/31/hats/index.html"]
     assert "<footer>Ann Other</footer></blockquote>" in hats.body  # of the quote, not of the page
     assert '<span class="comment"># a hat</span>' in hats.body  # of the code, not of a reader
-    assert found["2021/coats.html"].tags == ("Clothes",)
+    assert posts["2021/coats.html"].tags == ("Clothes",)
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_in_a_small_folder_nothing_is_taken_for_a_footer(tmp_path: Path) -> None
         (tmp_path / f"{name}.html").write_text(
             f"<main><h1>{name}</h1><p>The same line.</p></main>", encoding="utf-8"
         )
-    assert all("The same line." in each.body for each in documents(tmp_path).values())
+    assert all("The same line." in post.body for post in documents(tmp_path).values())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_in_a_small_folder_nothing_is_taken_for_a_footer(tmp_path: Path) -> None
 def test_where_the_article_is(tmp_path: Path, around: str) -> None:
     text = "<p>Some words of an article, and then some more of them to be sure.</p>"
     page = f"<html><body>{around.format(text)}<script>INTRUDER</script></body></html>"
-    body = one(tmp_path, page).body
+    body = read_one(tmp_path, page).body
     assert "Some words" in body
     assert "INTRUDER" not in body
 
@@ -89,7 +89,7 @@ def test_where_the_article_is(tmp_path: Path, around: str) -> None:
 )
 def test_the_title(tmp_path: Path, head: str, inner: str, title: str) -> None:
     page = f"<html><head>{head}</head><body>{inner}<p>Text.</p></body></html>"
-    assert one(tmp_path, page, "2020-01-31-my-page.html").title == title
+    assert read_one(tmp_path, page, "2020-01-31-my-page.html").title == title
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_title(tmp_path: Path, head: str, inner: str, title: str) -> None:
     ],
 )
 def test_the_date(tmp_path: Path, head: str) -> None:
-    date = one(tmp_path, f"<html><head>{head}</head><body><p>Text.</p></body></html>").date
+    date = read_one(tmp_path, f"<html><head>{head}</head><body><p>Text.</p></body></html>").date
     assert date is not None
     assert date.date().isoformat() == "2020-01-31"
 
@@ -122,7 +122,7 @@ def test_the_date(tmp_path: Path, head: str) -> None:
     ],
 )
 def test_the_encoding(tmp_path: Path, data: bytes, text: str) -> None:
-    assert text in one(tmp_path, data).body
+    assert text in read_one(tmp_path, data).body
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_comments_are_counted_one_by_one() -> None:
 
 def test_a_hostile_page_is_read_in_time(tmp_path: Path) -> None:
     page = "<article><div>" * 20_000 + "deep"
-    assert "deep" in one(tmp_path, page).body
+    assert "deep" in read_one(tmp_path, page).body
 
 
 def test_a_circle_of_links_ends(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_a_circle_of_links_ends(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "about.html").chmod(0)
-    found = [i for i in html.read(root) if isinstance(i, SkippedItem) and i.ref == "about.html"]
-    assert "cannot be read" in found[0].reason
+    skipped = [i for i in html.read(root) if isinstance(i, SkippedItem) and i.ref == "about.html"]
+    assert "cannot be read" in skipped[0].reason
 
 
 def test_an_empty_folder_and_a_missing_file_are_one_sentence(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_an_empty_folder_and_a_missing_file_are_one_sentence(tmp_path: Path) -> 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.integers(0, 900))
 def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut: int) -> None:
-    whole = export.FILES["2020/01/31/hats/index.html"].encode()
+    content = export.FILES["2020/01/31/hats/index.html"].encode()
     path = tmp_path / "page.html"
-    path.write_bytes(whole[:cut] + data + whole[cut:])
+    path.write_bytes(content[:cut] + data + content[cut:])
     html.detect(path)
     try:
         assert list(html.read(path))
@@ -210,12 +210,12 @@ def test_titles_keep_words_together() -> None:
     "address", ["http://[", "https://", "/hats/", "javascript:x", "http://a b/"]
 )
 def test_what_is_no_whole_address_is_not_given_as_one(tmp_path: Path, address: str) -> None:
-    assert one(tmp_path, f'<link rel=canonical href="{address}"><p>Text.</p>').url == ""
+    assert read_one(tmp_path, f'<link rel=canonical href="{address}"><p>Text.</p>').url == ""
 
 
 def test_signs_beside_headings_are_no_part_of_them(tmp_path: Path) -> None:
     heading = '{}<a class="headerlink" href="#x" title="Permanent link">&para;</a>'
-    document = one(
+    document = read_one(
         tmp_path,
         f"<!doctype html><title>Hats</title><main><h1>{heading.format('On hats')}</h1><p>Mine.</p>"
         f"<h2>{heading.format('More')}</h2><p>More of mine.</p></main>",
@@ -236,6 +236,6 @@ def test_links_beside_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> N
 
 def test_menus_known_by_their_names_alone_go(tmp_path: Path) -> None:
     page = '<html><body><div id="nav">CHROME</div><p>Mine.</p><div id="footer">CHROME</div></body>'
-    document = one(tmp_path, page)
+    document = read_one(tmp_path, page)
     assert "CHROME" not in document.body
     assert "Mine." in document.body

@@ -18,7 +18,7 @@ def documents(path: Path) -> dict[str, RawDocument]:
     return {item.ref: item for item in markdown.read(path) if isinstance(item, RawDocument)}
 
 
-def one(folder: Path, text: str, name: str = "note.md") -> RawDocument:
+def read_one(folder: Path, text: str, name: str = "note.md") -> RawDocument:
     path = folder / name
     path.write_bytes(text.encode())
     (document,) = documents(path).values()
@@ -46,10 +46,10 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
 
 def test_broken_front_matter_keeps_the_post_and_what_says_it_is_a_draft(tmp_path: Path) -> None:
     root = export.write(tmp_path)
-    found = documents(root)
-    broken = found["_posts/2022-03-04-broken.md"]
+    posts = documents(root)
+    broken = posts["_posts/2022-03-04-broken.md"]
     assert (broken.title, broken.body, broken.tags) == ("Broken: but kept", "Its text.", ("a", "b"))
-    assert found["_posts/2023-01-02-off.md"].status == "draft"
+    assert posts["_posts/2023-01-02-off.md"].status == "draft"
     notes = [item.text for item in markdown.read(root) if isinstance(item, SourceNote)]
     assert len(notes) == 1
     assert notes[0].startswith("The front matter of 2 files is broken")
@@ -59,31 +59,31 @@ def test_a_hugo_site(tmp_path: Path) -> None:
     root = export.write(tmp_path, export.HUGO)
     assert markdown.detect(root) == "a Hugo site"
     assert next(iter(markdown.read(root))) == SiteInfo("A Hugo blog", "https://hugo.example.org/")
-    found = documents(root)
-    assert set(found) == {
+    posts = documents(root)
+    assert set(posts) == {
         "content/posts/hats/index.md",
         "content/posts/coats.md",
         "content/posts/shoes.md",
         "content/about.md",
     }
-    hats = found["content/posts/hats/index.md"]
+    hats = posts["content/posts/hats/index.md"]
     assert hats.body == "See [coats](ref:coats) and [shoes](ref:/posts/shoes)."
     assert hats.date == datetime(2020, 1, 31, 10, tzinfo=UTC)
     assert {"/posts/hats", "/old-hats/", "hats"} <= set(hats.aliases)
-    assert "/posts/great-coats" in found["content/posts/coats.md"].aliases
-    assert found["content/posts/shoes.md"].status == "draft"
-    assert found["content/about.md"].kind == "page"
+    assert "/posts/great-coats" in posts["content/posts/coats.md"].aliases
+    assert posts["content/posts/shoes.md"].status == "draft"
+    assert posts["content/about.md"].kind == "page"
 
 
 def test_an_obsidian_vault(tmp_path: Path) -> None:
     root = export.write(tmp_path, export.VAULT)
     assert markdown.detect(root) == "an Obsidian vault"
-    found = documents(root)
-    assert found[".trash/Gone.md"].status == "trashed"
-    assert set(found) == {".trash/Gone.md", "Daily/2020-01-31.md", "Hats.md", "Coats.md"}
-    assert found["Hats.md"].aliases == ("Hats", "Caps", "Roofs one wears")
-    assert found["Coats.md"].body.startswith("---\n\nA rule, then text.")
-    daily = found["Daily/2020-01-31.md"]
+    posts = documents(root)
+    assert posts[".trash/Gone.md"].status == "trashed"
+    assert set(posts) == {".trash/Gone.md", "Daily/2020-01-31.md", "Hats.md", "Coats.md"}
+    assert posts["Hats.md"].aliases == ("Hats", "Caps", "Roofs one wears")
+    assert posts["Coats.md"].body.startswith("---\n\nA rule, then text.")
+    daily = posts["Daily/2020-01-31.md"]
     assert daily.title == "2020-01-31"
     assert daily.date == datetime(2020, 1, 31, tzinfo=UTC)
     assert daily.body == (
@@ -146,8 +146,8 @@ def test_links_of_notes(text: str, link: str) -> None:
     ],
 )
 def test_title_and_body(tmp_path: Path, text: str, title: str, body: str) -> None:
-    found = one(tmp_path, text, "2020-01-31-my-note.md")
-    assert (found.title, found.body) == (title, body)
+    post = read_one(tmp_path, text, "2020-01-31-my-note.md")
+    assert (post.title, post.body) == (title, body)
 
 
 @pytest.mark.parametrize(
@@ -168,18 +168,18 @@ def test_title_and_body(tmp_path: Path, text: str, title: str, body: str) -> Non
     ],
 )
 def test_statuses(tmp_path: Path, head: str, status: str) -> None:
-    assert one(tmp_path, f"---\n{head}\n---\nText").status == status
+    assert read_one(tmp_path, f"---\n{head}\n---\nText").status == status
 
 
 @pytest.mark.parametrize("head", ["[" * 50_000, "a: &a [x]\nb: &b [*a, *a]\n" * 3, "- a\n- b"])
 def test_hostile_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
-    assert one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
+    assert read_one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
 
 
 def test_front_matter_runs_nothing(tmp_path: Path) -> None:
     target = tmp_path / "made"
     head = f"title: !!python/object/apply:os.mkdir ['{target}']"
-    assert one(tmp_path, f"---\n{head}\n---\nText").body == "Text"
+    assert read_one(tmp_path, f"---\n{head}\n---\nText").body == "Text"
     assert not target.exists()
 
 
@@ -215,8 +215,8 @@ def test_words_in_every_form() -> None:
     ],
 )
 def test_dates(value: object, day: str | None) -> None:
-    found = dates.parse_date(value)
-    assert found == (datetime.fromisoformat(day).replace(tzinfo=UTC) if day else None)
+    parsed = dates.parse_date(value)
+    assert parsed == (datetime.fromisoformat(day).replace(tzinfo=UTC) if day else None)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_dates(value: object, day: str | None) -> None:
     ],
 )
 def test_names(name: str, day: str | None, title: str) -> None:
-    found = dates.date_in_name(name)
-    assert (found.date().isoformat() if found else None) == day
+    parsed = dates.date_in_name(name)
+    assert (parsed.date().isoformat() if parsed else None) == day
     assert dates.title_from_filename(name) == title
 
 
@@ -247,9 +247,9 @@ def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> 
     (root / "circle").symlink_to(root)
     (root / "dangling.md").symlink_to(root / "nowhere.md")
     (root / "picture.md").write_bytes(b"\x89PNG\0\0")
-    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem) and i.ref}
-    assert found["picture.md"] == "is a binary file, not text"
-    assert found["dangling.md"].startswith("cannot be read")
+    skipped = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem) and i.ref}
+    assert skipped["picture.md"] == "is a binary file, not text"
+    assert skipped["dangling.md"].startswith("cannot be read")
     assert documents(root).keys() >= export.PUBLISHED.keys()
 
 
@@ -257,8 +257,8 @@ def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> 
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "about.md").chmod(0)
-    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem)}
-    assert "cannot be read" in found["about.md"]
+    skipped = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem)}
+    assert "cannot be read" in skipped["about.md"]
 
 
 def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
@@ -301,14 +301,14 @@ def site(folder: Path, files: dict[str, str]) -> Path:
 
 def targets(path: Path, *links: str) -> list[str]:
     """The states of links, as they would stand in a text of the site."""
-    found = documents(path)
+    posts = documents(path)
     homes = [item.url for item in markdown.read(path) if isinstance(item, SiteInfo)]
     names = LinkResolver()
-    for id_, document in found.items():
+    for id_, document in posts.items():
         names.add(id_, document)
     for home in homes:
         names.add_home(home)
-    return [names.resolve(link, next(iter(found)))[1] for link in links]
+    return [names.resolve(link, next(iter(posts)))[1] for link in links]
 
 
 def test_hugos_own_patterns_and_full_addresses_reach_a_post(tmp_path: Path) -> None:
@@ -368,4 +368,4 @@ def test_a_vaults_marks_go_where_they_are_marks(tmp_path: Path) -> None:
     root = site(tmp_path, {".obsidian/app.json": "{}", "note.md": text})
     (note,) = documents(root).values()
     assert note.body == ("A marked word.\n\n`a ==b== c` ^x\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3")
-    assert one(tmp_path, text, "alone.md").body == text.strip()
+    assert read_one(tmp_path, text, "alone.md").body == text.strip()

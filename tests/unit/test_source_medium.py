@@ -111,8 +111,8 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, name: str) -> None:
 def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut: int) -> None:
     path = tmp_path / "posts" / "2020-01-01_a-aaaaaaaaaaaa.html"
     path.parent.mkdir(exist_ok=True)
-    whole = export.story("On hats", "", export.HATS, "aaaaaaaaaaaa", "2020-01-31").encode()
-    path.write_bytes(whole[:cut] + data + whole[cut:])
+    content = export.story("On hats", "", export.HATS, "aaaaaaaaaaaa", "2020-01-31").encode()
+    path.write_bytes(content[:cut] + data + content[cut:])
     medium.detect(tmp_path)
     assert list(medium.read(tmp_path))
     path.with_name("b.zip").write_bytes(b"PK" + data)

@@ -43,27 +43,27 @@ def change(database: Path, *statements: str) -> None:
 def test_everything_is_handed_over_with_its_status(site: Path) -> None:
     items = list(publii.read(site))
     assert items[0] == SiteInfo("Hats and Backups", "https://hats.example.org")
-    found = {each.ref: each for each in items if isinstance(each, RawDocument)}
-    published = {ref: each for ref, each in found.items() if each.status == "published"}
-    assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
+    posts = {item.ref: item for item in items if isinstance(item, RawDocument)}
+    published = {ref: post for ref, post in posts.items() if post.status == "published"}
+    assert {ref: post.title for ref, post in published.items()} == export.PUBLISHED
     dates = {ref: each.date.date().isoformat() for ref, each in published.items() if each.date}
     assert dates == export.DATES
-    assert Counter(each.status for each in found.values() if each.status != "published") == (
+    assert Counter(each.status for each in posts.values() if each.status != "published") == (
         export.LEFT_OUT
     )
     assert not [each for each in items if isinstance(each, SourceNote | SkippedItem)]
-    assert export.NON_ASCII in found["post/1"].body
+    assert export.NON_ASCII in posts["post/1"].body
 
 
 def test_each_editor_is_told_apart(site: Path) -> None:
-    found = documents_of(site)
-    assert [found[f"post/{n}"].markup for n in (1, 2, 3, 4)] == [
+    posts = documents_of(site)
+    assert [posts[f"post/{n}"].markup for n in (1, 2, 3, 4)] == [
         "html",
         "markdown",
         "blocks",
         "html",
     ]
-    assert isinstance(json.loads(found["post/3"].body), list)
+    assert isinstance(json.loads(posts["post/3"].body), list)
 
 
 def test_blocks_tell_by_themselves_where_the_editor_is_not_noted(database: Path) -> None:
@@ -75,7 +75,7 @@ def test_blocks_tell_by_themselves_where_the_editor_is_not_noted(database: Path)
 
 def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
     change(database, 'UPDATE posts SET text = \'[{"type": "publii-par\' WHERE id = 3')
-    (skipped,) = [each for each in publii.read(database) if isinstance(each, SkippedItem)]
+    (skipped,) = [item for item in publii.read(database) if isinstance(item, SkippedItem)]
     assert skipped.ref == "post/3"
     assert skipped.title == "On <blocks> & other things"
     change(database, "UPDATE posts SET text = '' WHERE id = 3")
@@ -83,14 +83,14 @@ def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
 
 
 def test_addresses(site: Path) -> None:
-    found = documents_of(site)
-    assert found["post/1"].url == "https://hats.example.org/blog/on-hats/"
-    assert found["page/9"].url == "https://hats.example.org/about/"
-    assert found["page/10"].url == "https://hats.example.org/about/tools/"
-    assert found["post/4"].url == "https://elsewhere.example.com/zazolc"
-    assert found["post/4"].base == "https://hats.example.org/blog/zazolc/"
-    assert found["post/1"].aliases == ("post/1", "https://hats.example.org/blog/on-hats/")
-    assert found["page/9"].aliases[:2] == ("post/9", "page/9")
+    posts = documents_of(site)
+    assert posts["post/1"].url == "https://hats.example.org/blog/on-hats/"
+    assert posts["page/9"].url == "https://hats.example.org/about/"
+    assert posts["page/10"].url == "https://hats.example.org/about/tools/"
+    assert posts["post/4"].url == "https://elsewhere.example.com/zazolc"
+    assert posts["post/4"].base == "https://hats.example.org/blog/zazolc/"
+    assert posts["post/1"].aliases == ("post/1", "https://hats.example.org/blog/on-hats/")
+    assert posts["page/9"].aliases[:2] == ("post/9", "page/9")
 
 
 def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
@@ -98,9 +98,9 @@ def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
     config["domain"] = "hats.example.org"
     config["advanced"]["urls"]["cleanUrls"] = False
     (site / "input/config/site.config.json").write_text(json.dumps(config), encoding="utf-8")
-    found = documents_of(site)
-    assert found["post/1"].url == "https://hats.example.org/blog/on-hats.html"
-    assert found["page/10"].url == "https://hats.example.org/tools.html"
+    posts = documents_of(site)
+    assert posts["post/1"].url == "https://hats.example.org/blog/on-hats.html"
+    assert posts["page/10"].url == "https://hats.example.org/tools.html"
 
 
 def test_a_circle_of_pages_ends(site: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_circle_of_pages_ends(site: Path) -> None:
 
 
 def test_placeholders_become_addresses(site: Path) -> None:
-    found = documents_of(site)
-    html = found["post/1"].body
+    posts = documents_of(site)
+    html = posts["post/1"].body
     for expected in (
         'src="https://hats.example.org/media/posts/1/hat.jpg"',
         'href="ref:post/2"',
@@ -123,17 +123,17 @@ def test_placeholders_become_addresses(site: Path) -> None:
         'href="ref:post/99"',
     ):
         assert expected in html
-    assert "(ref:post/3)" in found["post/2"].body
-    assert "(https://hats.example.org/media/posts/2/disk.png =640x480" in found["post/2"].body
-    assert 'href=\\"ref:page/9\\"' in found["post/3"].body
+    assert "(ref:post/3)" in posts["post/2"].body
+    assert "(https://hats.example.org/media/posts/2/disk.png =640x480" in posts["post/2"].body
+    assert 'href=\\"ref:page/9\\"' in posts["post/3"].body
 
 
 def test_tags_authors_and_summary(site: Path) -> None:
-    found = documents_of(site)
-    assert found["post/1"].tags == ("Hats", "Zażółć")
-    assert found["post/1"].author == "Ann Author"
-    assert found["post/2"].author == "Ann Author, Bob Brother"
-    assert found["post/2"].summary == "Of copies."
+    posts = documents_of(site)
+    assert posts["post/1"].tags == ("Hats", "Zażółć")
+    assert posts["post/1"].author == "Ann Author"
+    assert posts["post/2"].author == "Ann Author, Bob Brother"
+    assert posts["post/2"].summary == "Of copies."
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_tags_authors_and_summary(site: Path) -> None:
 )
 def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status: str) -> None:
     change(database, f"UPDATE posts SET status = '{flags}' WHERE id = 1")
-    found = documents_of(database)[f"{kind}/1"]
-    assert (found.kind, found.status) == (kind, status)
+    post = documents_of(database)[f"{kind}/1"]
+    assert (post.kind, post.status) == (kind, status)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status
 )
 def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) -> None:
     change(database, f"UPDATE posts SET created_at = {stored} WHERE id = 1")
-    found = documents_of(database)["post/1"].date
-    assert (found and found.isoformat()) == expected
+    date = documents_of(database)["post/1"].date
+    assert (date and date.isoformat()) == expected
 
 
 @pytest.mark.parametrize("core", ["", "{}", "[]", "null", "{broken", "[" * 5000])
@@ -193,8 +193,8 @@ def test_values_of_the_wrong_type_do_no_harm(database: Path) -> None:
         "UPDATE posts SET title = 7, slug = NULL, authors = x'00ff', text = 3.5, status = NULL"
         " WHERE id = 1",
     )
-    found = documents_of(database)["post/1"]
-    assert (found.title, found.body, found.status, found.url) == ("7", "3.5", "draft", "")
+    post = documents_of(database)["post/1"]
+    assert (post.title, post.body, post.status, post.url) == ("7", "3.5", "draft", "")
 
 
 def test_text_that_is_not_utf8_is_read(database: Path) -> None:
@@ -204,7 +204,7 @@ def test_text_that_is_not_utf8_is_read(database: Path) -> None:
 
 def test_a_site_without_posts_is_no_error(database: Path) -> None:
     change(database, "DELETE FROM posts")
-    assert [each for each in publii.read(database) if not isinstance(each, SourceNote)] == [
+    assert [item for item in publii.read(database) if not isinstance(item, SourceNote)] == [
         SiteInfo("Hats and Backups", "https://hats.example.org"),
         ExpectedCount(0),
     ]
@@ -216,7 +216,7 @@ def test_a_site_without_settings_is_read_and_said_so(site: Path) -> None:
         file.unlink() if content is None else file.write_text(content, encoding="utf-8")
         items = list(publii.read(site))
         assert items[0] == SiteInfo("hats", "")
-        assert any(isinstance(each, SourceNote) and "addresses" in each.text for each in items)
+        assert any(isinstance(item, SourceNote) and "addresses" in item.text for item in items)
         assert documents_of(site)["post/1"].url == ""
         assert 'src="/media/posts/1/hat.jpg"' in documents_of(site)["post/1"].body
 
@@ -245,9 +245,9 @@ def test_a_zip_of_a_site(site: Path, tmp_path: Path) -> None:
 
 def test_broken_and_foreign_backups(site: Path, tmp_path: Path) -> None:
     backup = packed(site, tmp_path / "backup.tar", "hats")
-    whole = backup.read_bytes()
-    for length in (0, 100, 600, len(whole) // 2):
-        backup.write_bytes(whole[:length])
+    data = backup.read_bytes()
+    for length in (0, 100, 600, len(data) // 2):
+        backup.write_bytes(data[:length])
         assert publii.detect(backup)
         with pytest.raises(SourceError, match=r"backup\.tar"):
             list(publii.read(backup))
@@ -286,18 +286,18 @@ def test_detect(site: Path, tmp_path: Path) -> None:
 def test_the_columnist() -> None:
     truth = json.loads((SHARED / "truth.json").read_text(encoding="utf-8"))
     items = list(publii.read(SHARED))
-    found = [each for each in items if isinstance(each, RawDocument)]
-    assert len(found) == len(truth) == 46
-    for each in found:
-        known = truth[each.ref.partition("/")[2]]
-        assert each.title == known["title"]
-        flags = set(known["status"].split(","))
+    posts = [item for item in items if isinstance(item, RawDocument)]
+    assert len(posts) == len(truth) == 46
+    for each in posts:
+        expected = truth[each.ref.partition("/")[2]]
+        assert each.title == expected["title"]
+        flags = set(expected["status"].split(","))
         assert (each.status == "trashed") == ("trashed" in flags)
         assert (each.status in ("published", "hidden")) == (
             "published" in flags and "trashed" not in flags
         )
         assert (each.kind == "page") == ("is-page" in flags)
-        editor = known["editor"].split()[0]
+        editor = expected["editor"].split()[0]
         assert each.markup == {"blockeditor": "blocks", "markdown": "markdown"}.get(editor, "html")
 
 

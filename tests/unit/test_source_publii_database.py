@@ -54,7 +54,7 @@ def packed(site: Path, path: Path, prefix: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"SQLite", "is cut off"),
@@ -63,11 +63,11 @@ def packed(site: Path, path: Path, prefix: str) -> Path:
         (b"SQLite format 3\0" + bytes(2000), "database"),
     ],
 )
-def test_files_that_are_no_database(tmp_path: Path, content: bytes, said: str) -> None:
+def test_files_that_are_no_database(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "db.sqlite"
     path.write_bytes(content)
     assert publii.detect(path)
-    with pytest.raises(SourceError, match=said):
+    with pytest.raises(SourceError, match=message):
         list(publii.read(path))
 
 
@@ -92,36 +92,36 @@ def test_a_view_is_not_taken_for_a_table(database: Path) -> None:
 
 
 def test_a_file_cut_off_anywhere_is_refused(database: Path) -> None:
-    whole = database.read_bytes()
+    data = database.read_bytes()
     dice = random.Random(7)
-    for length in [*(dice.randrange(len(whole)) for _ in range(50)), len(whole) - 1]:
-        database.write_bytes(whole[:length])
+    for length in [*(dice.randrange(len(data)) for _ in range(50)), len(data) - 1]:
+        database.write_bytes(data[:length])
         with pytest.raises(SourceError, match=r"cut off|is empty"):
             list(publii.read(database))
 
 
 def test_a_file_cut_off_is_refused_though_its_page_count_is_unknown(database: Path) -> None:
-    whole = database.read_bytes()
-    for length in range(4096, len(whole), 4096):
+    data = database.read_bytes()
+    for length in range(4096, len(data), 4096):
         # A header last written by a program that kept no page count.
-        database.write_bytes(whole[:92] + bytes(4) + whole[96:length])
+        database.write_bytes(data[:92] + bytes(4) + data[96:length])
         with pytest.raises(SourceError):
             list(publii.read(database))
 
 
 def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
-    whole, posts = database.read_bytes(), len(documents_of(database))
+    data, posts = database.read_bytes(), len(documents_of(database))
     dice = random.Random(7)
     for _ in range(60):
-        damaged = bytearray(whole)
-        start = dice.randrange(len(whole) - 64)
+        damaged = bytearray(data)
+        start = dice.randrange(len(data) - 64)
         damaged[start : start + 64] = dice.randbytes(64)
         database.write_bytes(damaged)
         try:
             items = list(publii.read(database))
         except SourceError:
             continue
-        handed = [each for each in items if isinstance(each, RawDocument | SkippedItem)]
+        handed = [item for item in items if isinstance(item, RawDocument | SkippedItem)]
         assert len(handed) == posts
 
 
@@ -136,22 +136,22 @@ def test_a_garbled_schema(database: Path) -> None:
 
 
 def test_a_locked_database(database: Path) -> None:
-    with closing(sqlite3.connect(database, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
         with pytest.raises(SourceError, match="is locked") as caught:
             list(publii.read(database))
     assert "close Publii" in caught.value.hint
 
 
 def test_an_unfinished_writer_is_not_seen_and_not_stopped(database: Path) -> None:
-    with closing(sqlite3.connect(database, isolation_level=None, timeout=0)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        other.execute("DELETE FROM posts WHERE id < 5")
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=0)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DELETE FROM posts WHERE id < 5")
         reading = publii.read(database)
         next(reading)
-        other.execute("COMMIT")
-        left = [each for each in reading if isinstance(each, RawDocument)]
-    assert len(left) == 11
+        connection.execute("COMMIT")
+        remaining = [item for item in reading if isinstance(item, RawDocument)]
+    assert len(remaining) == 11
     assert len(documents_of(database)) == 7
 
 
@@ -180,9 +180,9 @@ def test_a_hot_journal(database: Path, tmp_path: Path) -> None:
 
 
 def test_a_write_ahead_log_is_read_along(database: Path) -> None:
-    with closing(sqlite3.connect(database, isolation_level=None)) as other:
-        other.execute("PRAGMA journal_mode = WAL")
-        other.execute("UPDATE posts SET title = 'Newest' WHERE id = 1")
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("UPDATE posts SET title = 'Newest' WHERE id = 1")
         before = sorted(file.name for file in database.parent.iterdir())
         assert documents_of(database)["post/1"].title == "Newest"
         assert sorted(file.name for file in database.parent.iterdir()) == before
@@ -192,8 +192,8 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
 def test_the_lock_folder_of_a_crash(database: Path) -> None:
     (database.parent / "db.sqlite.lock").mkdir()
     items = list(publii.read(database))
-    assert any(isinstance(each, SourceNote) and "db.sqlite.lock" in each.text for each in items)
-    assert sum(isinstance(each, RawDocument) for each in items) == 11
+    assert any(isinstance(item, SourceNote) and "db.sqlite.lock" in item.text for item in items)
+    assert sum(isinstance(item, RawDocument) for item in items) == 11
 
 
 def test_a_file_that_keeps_changing(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:

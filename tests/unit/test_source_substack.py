@@ -48,10 +48,10 @@ def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
 def test_the_lists_of_readers_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     substack.detect(path)
-    found = skipped(path)
+    skipped_items = skipped(path)
     assert opened_members
     assert not [name for name in opened_members if name.endswith(".csv") and name != "posts.csv"]
-    assert any("never read" in item.reason and item.count == 3 for item in found)
+    assert any("never read" in item.reason and item.count == 3 for item in skipped_items)
 
 
 def test_the_lists_of_readers_may_be_unreadable(tmp_path: Path) -> None:
@@ -64,15 +64,15 @@ def test_the_lists_of_readers_may_be_unreadable(tmp_path: Path) -> None:
 
 def test_a_post_without_its_text_and_a_text_without_its_row_are_told(tmp_path: Path) -> None:
     members: dict[str, str | bytes] = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
-    found = skipped(pack(tmp_path / "export.zip", members))
-    assert [item.title for item in found if "missing" in item.reason] == ["Lost"]
-    assert any(item.what == "post" and "does not name it" in item.reason for item in found)
+    skipped_items = skipped(pack(tmp_path / "export.zip", members))
+    assert [item.title for item in skipped_items if "missing" in item.reason] == ["Lost"]
+    assert any(item.what == "post" and "does not name it" in item.reason for item in skipped_items)
 
 
 def test_the_address_of_the_newsletter_comes_from_links_among_its_posts(tmp_path: Path) -> None:
-    found = documents_of(export.write(tmp_path))
-    assert found["post/103"].url == "https://hats.substack.com/p/paid"
-    assert found["post/105"].url == ""
+    posts = documents_of(export.write(tmp_path))
+    assert posts["post/103"].url == "https://hats.substack.com/p/paid"
+    assert posts["post/105"].url == ""
 
 
 def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None:
@@ -121,19 +121,21 @@ def test_a_truncated_zip_is_one_sentence(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(table=st.binary(max_size=300), whole=st.binary(max_size=300))
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, table: bytes, whole: bytes) -> None:
+@given(table=st.binary(max_size=300), content=st.binary(max_size=300))
+def test_any_bytes_give_items_or_a_source_error(
+    tmp_path: Path, table: bytes, content: bytes
+) -> None:
     packed = pack(tmp_path / "a.zip", {"posts.csv": b"post_id,is_published\n" + table})
     plain = tmp_path / "b.zip"
-    plain.write_bytes(b"PK\x03\x04" + whole)
+    plain.write_bytes(b"PK\x03\x04" + content)
     for path in (packed, plain):
         substack.detect(path)
         try:
-            found: list[SourceItem] = list(substack.read(path))
+            items: list[SourceItem] = list(substack.read(path))
         except SourceError as error:
             assert "\n" not in error.message
         else:
-            assert isinstance(found, list)
+            assert isinstance(items, list)
 
 
 def test_what_others_wrote_and_buttons_in_embeds_go(tmp_path: Path) -> None:
@@ -147,13 +149,13 @@ def test_what_others_wrote_and_buttons_in_embeds_go(tmp_path: Path) -> None:
     )
     members: dict[str, str | bytes] = dict(export.files())
     name = next(name for name in members if name.endswith("101.on-hats.html"))
-    found = documents_of(pack(tmp_path / "export.zip", members | {name: body}))["post/101"]
-    assert "INTRUDER" not in found.body
-    assert "CHROME" not in found.body
-    for kept in ("Mine.", "A poem", "My file", "Noted."):
-        assert kept in found.body
+    post = documents_of(pack(tmp_path / "export.zip", members | {name: body}))["post/101"]
+    assert "INTRUDER" not in post.body
+    assert "CHROME" not in post.body
+    for phrase in ("Mine.", "A poem", "My file", "Noted."):
+        assert phrase in post.body
 
 
 def test_a_link_to_the_comments_of_a_post_leads_to_it(tmp_path: Path) -> None:
-    found = documents_of(export.write(tmp_path))["post/101"]
-    assert f"{found.url}/comments" in found.aliases
+    post = documents_of(export.write(tmp_path))["post/101"]
+    assert f"{post.url}/comments" in post.aliases

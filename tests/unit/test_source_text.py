@@ -20,11 +20,11 @@ def documents(path: Path) -> list[RawDocument]:
 def titled(folder: Path, data: str | bytes, name: str = "note.txt") -> list[tuple[str, str]]:
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return [(each.title, each.body) for each in documents(path)]
+    return [(document.title, document.body) for document in documents(path)]
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "expected"),
     [
         ("A title\n\nText", [("A title", "Text")]),
         ("A title\nText", [("note", "A title\nText")]),
@@ -41,8 +41,8 @@ def titled(folder: Path, data: str | bytes, name: str = "note.txt") -> list[tupl
         ("a\x0bb\x85c\u2028d", [("note", "a\x0bb\x85c\u2028d")]),
     ],
 )
-def test_documents_of_a_file(tmp_path: Path, data: str, found: list[tuple[str, str]]) -> None:
-    assert titled(tmp_path, data) == found
+def test_documents_of_a_file(tmp_path: Path, data: str, expected: list[tuple[str, str]]) -> None:
+    assert titled(tmp_path, data) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_encodings(tmp_path: Path, data: bytes) -> None:
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="aż🙂\n ", max_size=50), st.binary(max_size=8), st.sampled_from([0, 65530]))
 def test_a_stream_is_decoded_as_a_whole_would_be(
-    tmp_path: Path, before: str, odd: bytes, padding: int
+    tmp_path: Path, before: str, tail: bytes, padding: int
 ) -> None:
-    data = b"x" * padding + before.encode() + odd.replace(b"\0", b"") + "ż".encode() * 9
+    data = b"x" * padding + before.encode() + tail.replace(b"\0", b"") + "ż".encode() * 9
     path = tmp_path / "note.txt"
     path.write_bytes(data)
-    whole = (
+    decoded = (
         untrusted_files.decode_text(data)
         .replace("\r\n", "\n")
         .replace("\r", "\n")
         .removeprefix("\ufeff")
     )
-    assert "".join(text._chunks(path)) == whole
+    assert "".join(text._chunks(path)) == decoded
 
 
 def test_a_file_full_of_damage_stays_utf8_and_another_encoding_is_seen_late(tmp_path: Path) -> None:
@@ -88,18 +88,18 @@ def test_a_large_file_comes_in_parts_cut_at_blank_lines(tmp_path: Path) -> None:
     paragraph = "A sentence that stands for many others. " * 20
     path = tmp_path / "large.txt"
     path.write_text("\n\n".join([paragraph] * 4000), encoding="utf-8")
-    found = documents(path)
-    assert [each.title for each in found] == [f"large, part {n}" for n in (1, 2, 3, 4)]
-    assert [each.ref for each in found] == [f"large.txt#{n}" for n in (1, 2, 3, 4)]
-    assert all(each.body.startswith("A sentence") for each in found)
-    assert all(each.body.rstrip().endswith("others.") for each in found)
-    assert sum(each.body.count("sentence") for each in found) == 80_000
+    parts = documents(path)
+    assert [part.title for part in parts] == [f"large, part {n}" for n in (1, 2, 3, 4)]
+    assert [part.ref for part in parts] == [f"large.txt#{n}" for n in (1, 2, 3, 4)]
+    assert all(part.body.startswith("A sentence") for part in parts)
+    assert all(part.body.rstrip().endswith("others.") for part in parts)
+    assert sum(part.body.count("sentence") for part in parts) == 80_000
 
 
 def test_a_file_without_a_line_break_comes_in_parts(tmp_path: Path) -> None:
     path = tmp_path / "wall.txt"
     path.write_text("x" * 2_500_000, encoding="utf-8")
-    assert [len(each.body) for each in documents(path)] == [1_000_000, 1_000_000, 500_000]
+    assert [len(part.body) for part in documents(path)] == [1_000_000, 1_000_000, 500_000]
 
 
 @pytest.mark.slow
@@ -129,15 +129,15 @@ def test_a_folder(tmp_path: Path) -> None:
 def test_a_circle_of_links_ends(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "circle").symlink_to(root)
-    assert {each.ref for each in documents(root)} == export.PUBLISHED.keys()
+    assert {document.ref for document in documents(root)} == export.PUBLISHED.keys()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "coats.txt").chmod(0)
-    found = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
-    assert "cannot be read" in found["coats.txt"]
+    skipped = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
+    assert "cannot be read" in skipped["coats.txt"]
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
@@ -165,15 +165,15 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes) -> 
 def test_a_folder_names_what_it_leaves_out_as_texts_of_other_kinds(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.md", "d.html", "e.pdf", "f.jpeg"):
         (tmp_path / name).write_text("Some words of mine.", encoding="utf-8")
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    (tmp_path / "link").symlink_to(other, target_is_directory=True)
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (tmp_path / "link").symlink_to(outside, target_is_directory=True)
     assert text.detect(tmp_path) == "a folder of text files"
-    left = {
-        each.reason: each.count for each in text.read(tmp_path) if isinstance(each, SkippedItem)
+    skipped = {
+        item.reason: item.count for item in text.read(tmp_path) if isinstance(item, SkippedItem)
     }
     apart = "; to take it in, give its path, too"
-    assert left == {
+    assert skipped == {
         f"not plain text (.md){apart}": 1,
         f"not plain text (.html){apart}": 1,
         "not plain text (.pdf)": 1,
@@ -183,15 +183,15 @@ def test_a_folder_names_what_it_leaves_out_as_texts_of_other_kinds(tmp_path: Pat
 
 def test_a_workspace_inside_a_folder_does_not_change_what_the_folder_is(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Some words of mine.", encoding="utf-8")
-    made = tmp_path / "blog.ownwords"
-    made.mkdir()
+    workspace = tmp_path / "blog.ownwords"
+    workspace.mkdir()
     for name in ("report.html", "scorecard.html", "card.md"):
-        (made / name).write_text("<p>ours</p>", encoding="utf-8")
+        (workspace / name).write_text("<p>ours</p>", encoding="utf-8")
     assert detect_source(tmp_path) == ("text", "a folder of text files")
 
 
 def test_a_file_in_parts_is_expected_to_give_them(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("word " * 500_000, encoding="utf-8")
     items = list(text.read(tmp_path))
-    expected = sum(each.documents for each in items if isinstance(each, ExpectedCount))
-    assert expected == sum(isinstance(each, RawDocument) for each in items) > 1
+    expected = sum(item.documents for item in items if isinstance(item, ExpectedCount))
+    assert expected == sum(isinstance(item, RawDocument) for item in items) > 1

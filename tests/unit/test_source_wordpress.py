@@ -41,7 +41,7 @@ def test_what_others_wrote_and_what_is_no_text_is_counted(tmp_path: Path) -> Non
         ("nav menu item", "entries of the site's menu"): 1,
         ("entry", 'of the type "product", neither a post nor a page'): 1,
     }
-    assert sum(n for (what, _), n in counts.items() if what == "comment") == export.OTHERS
+    assert sum(n for (kind, _), n in counts.items() if kind == "comment") == export.OTHERS
     assert "INTRUDER" not in repr(items)
 
 
@@ -57,12 +57,12 @@ def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
 
 def test_split_files_overlap(tmp_path: Path) -> None:
     folder = export.write_split(tmp_path / "split")
-    whole = documents(wordpress.read(export.write(tmp_path)))
+    complete = documents(wordpress.read(export.write(tmp_path)))
     items = list(wordpress.read(folder))
     assert wordpress.detect(folder) == "a WordPress export in 3 files"
-    assert documents(items) == whole
-    assert sum(isinstance(each, RawDocument) for each in items) == len(whole)
-    assert sum(isinstance(each, SiteInfo) for each in items) == 1
+    assert documents(items) == complete
+    assert sum(isinstance(item, RawDocument) for item in items) == len(complete)
+    assert sum(isinstance(item, SiteInfo) for item in items) == 1
     comments = [e.count for e in items if isinstance(e, SkippedItem) and e.what == "comment"]
     assert sum(comments) == export.OTHERS
     packed = tmp_path / "hats.zip"
@@ -81,15 +81,15 @@ def test_older_versions_of_the_format(tmp_path: Path) -> None:
 
 def test_names_whose_namespaces_are_not_declared(tmp_path: Path) -> None:
     head = export.HEAD.replace("xmlns:wp=", "xmlns:other=")
-    found = documents(of(tmp_path, *export.ITEMS, head=head))
-    assert found["post/11"].author == "Ann Author"
-    assert len(found) == 10
+    posts = documents(of(tmp_path, *export.ITEMS, head=head))
+    assert posts["post/11"].author == "Ann Author"
+    assert len(posts) == 10
 
 
 def test_dates(tmp_path: Path) -> None:
     zeros = "0000-00-00 00:00:00"
     rss = "<pubDate>{}</pubDate>"
-    found = documents(
+    posts = documents(
         of(
             tmp_path,
             export.item(1, "a", "", gmt=zeros, more=rss.format("Sun, 04 Mar 2012 01:02:03 +0200")),
@@ -97,7 +97,7 @@ def test_dates(tmp_path: Path) -> None:
             export.item(3, "c", "", gmt="", day="0000-00-00"),
         )
     )
-    dates = [found[f"post/{n}"].date for n in (1, 2, 3)]
+    dates = [posts[f"post/{n}"].date for n in (1, 2, 3)]
     assert [date and date.isoformat() for date in dates] == [
         "2012-03-03T23:02:03+00:00",
         "2012-03-04T10:11:12+00:00",
@@ -141,7 +141,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
 def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> None:
     path = export.write(tmp_path)
     content = path.read_bytes()
-    whole = documents(wordpress.read(path))
+    complete = documents(wordpress.read(path))
     beginning = content.index(b"<channel>")
     for length in range(beginning, len(content) - 20, 97):
         path.write_bytes(content[:length])
@@ -152,13 +152,13 @@ def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> No
             assert "breaks off" in str(error)
             continue
         assert "breaks off" in notes(items)
-        found = documents(items)
-        assert found.items() <= whole.items()
+        posts = documents(items)
+        assert posts.items() <= complete.items()
         ended = content[:length].count(b"</item>")
-        handed = len(found) + sum(
-            each.count
-            for each in items
-            if isinstance(each, SkippedItem) and each.what not in ("comment",)
+        handed = len(posts) + sum(
+            item.count
+            for item in items
+            if isinstance(item, SkippedItem) and item.what not in ("comment",)
         )
         assert handed == ended
 
@@ -177,7 +177,7 @@ def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
 
 def test_a_post_without_its_text_is_skipped(tmp_path: Path) -> None:
     bare = export.item(1, "Bare", "x").replace("content:encoded", "content:lost")
-    (skipped,) = [each for each in of(tmp_path, bare) if isinstance(each, SkippedItem)]
+    (skipped,) = [item for item in of(tmp_path, bare) if isinstance(item, SkippedItem)]
     assert (skipped.ref, skipped.title) == ("post/1", "Bare")
 
 
@@ -230,7 +230,7 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
         items = list(wordpress.read(path))
     except SourceError:
         return
-    assert all(isinstance(each, SourceItem) for each in items)
+    assert all(isinstance(item, SourceItem) for item in items)
 
 
 def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(
@@ -261,7 +261,7 @@ https://video.example/5
 </pre>"""
     (post,) = documents(of(tmp_path, export.item(1, "Films", body))).values()
     reading = parse_body(post.body, "html")
-    assert [(each.kind, each.text) for each in reading.segments] == [
+    assert [(segment.kind, segment.text) for segment in reading.segments] == [
         ("prose", "Mine."),
         ("caption", "Watch it"),
         ("prose", "As at https://video.example/4 I said [sic], the [gist of it]."),

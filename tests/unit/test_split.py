@@ -27,7 +27,7 @@ def parts(n: int) -> list[SplitInput]:
 
 
 def side(division: PostSplit, name: str) -> set[str]:
-    return {id_ for id_, where in division.sides.items() if where == name}
+    return {id_ for id_, side_name in division.sides.items() if side_name == name}
 
 
 def test_a_tenth_is_held_out_on_either_side() -> None:
@@ -38,10 +38,10 @@ def test_a_tenth_is_held_out_on_either_side() -> None:
 
 @pytest.mark.parametrize("n", range(MIN_GROUPS))
 def test_with_hardly_a_post_everything_is_for_training_and_that_is_said(n: int) -> None:
-    found = split_posts(parts(n), [], CONFIG)
-    assert set(found.sides.values()) <= {"train"}
-    assert len(found.sides) == n
-    assert found.note
+    division = split_posts(parts(n), [], CONFIG)
+    assert set(division.sides.values()) <= {"train"}
+    assert len(division.sides) == n
+    assert division.note
 
 
 def test_copies_do_not_make_an_archive_large() -> None:
@@ -50,23 +50,23 @@ def test_copies_do_not_make_an_archive_large() -> None:
 
 
 def test_five_posts_give_one_each() -> None:
-    found = split_posts(parts(5), [], CONFIG)
-    assert (len(side(found, "test")), len(side(found, "validation"))) == (1, 1)
-    assert found.note == ""
+    division = split_posts(parts(5), [], CONFIG)
+    assert (len(side(division, "test")), len(side(division, "validation"))) == (1, 1)
+    assert division.note == ""
 
 
 def test_what_could_not_be_held_out_is_named() -> None:
     these = [part(0, 10), *(part(i, 1_000, train_only=True) for i in range(1, 5))]
-    found = split_posts(these, [], CONFIG)
-    assert side(found, "test") == {"000"}
-    assert "validation" in found.note
+    division = split_posts(these, [], CONFIG)
+    assert side(division, "test") == {"000"}
+    assert "validation" in division.note
 
 
 def test_a_capped_post_is_for_training() -> None:
     capped = [part(i, train_only=i % 2 == 1) for i in range(40)]
     held_out = split_posts(capped, [], CONFIG)
-    for one in capped:
-        assert not one.train_only or held_out.sides[one.id] == "train"
+    for post in capped:
+        assert not post.train_only or held_out.sides[post.id] == "train"
 
 
 def test_what_has_no_training_words_is_nowhere() -> None:
@@ -80,15 +80,15 @@ def test_one_more_post_moves_few_others() -> None:
 
 
 def test_other_content_is_drawn_anew() -> None:
-    other = [SplitInput(p.id, b"other", p.words) for p in parts(100)]
-    assert split_posts(parts(100), [], CONFIG) != split_posts(other, [], CONFIG)
+    changed = [SplitInput(p.id, b"other", p.words) for p in parts(100)]
+    assert split_posts(parts(100), [], CONFIG) != split_posts(changed, [], CONFIG)
 
 
 def test_nothing_held_out_if_nothing_is_asked() -> None:
-    found = split_posts(parts(50), [], SplitConfig(validation=0, test=0.2))
-    assert len(side(found, "test")) == 10
-    assert not side(found, "validation")
-    assert found.note == ""
+    division = split_posts(parts(50), [], SplitConfig(validation=0, test=0.2))
+    assert len(side(division, "test")) == 10
+    assert not side(division, "validation")
+    assert division.note == ""
 
 
 @pytest.mark.parametrize(("validation", "test"), [(-0.1, 0.1), (0.3, 0.2), (0.1, 2.0)])
@@ -104,25 +104,26 @@ def test_shares_that_leave_too_little_are_refused(validation: float, test: float
     st.randoms(use_true_random=False),
 )
 def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
-    made: list[tuple[int, bool]],
+    posts: list[tuple[int, bool]],
     copies: list[set[int]],
     shares: tuple[float, float],
     chance: random.Random,
 ) -> None:
     these = [
-        SplitInput(f"{i:03}", b"x", words, train_only) for i, (words, train_only) in enumerate(made)
+        SplitInput(f"{i:03}", b"x", words, train_only)
+        for i, (words, train_only) in enumerate(posts)
     ]
     apart: list[frozenset[str]] = []
     for numbers in copies:
         group = frozenset(f"{i:03}" for i in numbers)
-        if not any(group & other for other in apart):
+        if not any(group & links for links in apart):
             apart.append(group)
     config = SplitConfig(*shares)
-    found = split_posts(these, apart, config)
-    assert set(found.sides) == {one.id for one in these if one.words}
+    division = split_posts(these, apart, config)
+    assert set(division.sides) == {post.id for post in these if post.words}
     for group in apart:
-        assert len({found.sides[id_] for id_ in group if id_ in found.sides}) <= 1
-    words = found.counts(these).words
+        assert len({division.sides[id_] for id_ in group if id_ in division.sides}) <= 1
+    words = division.counts(these).words
     assert words["train"] >= MIN_TRAIN_SHARE * sum(words.values()) - 1e-6
     chance.shuffle(these)
-    assert split_posts(these, reversed(apart), config) == found
+    assert split_posts(these, reversed(apart), config) == division

@@ -11,9 +11,9 @@ from ownwords.inference.detokenizer import StopMatcher
 def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
     """Read on letter by letter until the text ends in a stop string; of several the longest."""
     for end in range(len(text) + 1):
-        done = [stop for stop in stops if text[:end].endswith(stop)]
-        if done:
-            longest = max(done, key=len)
+        stops_hit = [stop for stop in stops if text[:end].endswith(stop)]
+        if stops_hit:
+            longest = max(stops_hit, key=len)
             return text[: end - len(longest)], longest
     return text, None
 
@@ -27,25 +27,25 @@ def test_however_the_text_is_divided_it_ends_at_the_same_place(
     pieces: list[str], stops: list[str]
 ) -> None:
     stopping = StopMatcher(stops)
-    shown = "".join(map(stopping.feed, pieces)) + stopping.finish()
-    assert (shown, stopping.matched) == by_hand("".join(pieces), stops)
+    output = "".join(map(stopping.feed, pieces)) + stopping.finish()
+    assert (output, stopping.matched) == by_hand("".join(pieces), stops)
 
 
 @given(letters, some_stops)
 def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[str]) -> None:
     stopping = StopMatcher(stops)
-    shown = ""
+    output = ""
     for n, letter in enumerate(text, 1):
-        shown += stopping.feed(letter)
+        output += stopping.feed(letter)
         if stopping.matched is not None:
             break
-        held = text[len(shown) : n]
-        assert text.startswith(shown)
-        assert not held or any(stop.startswith(held) and stop != held for stop in stops)
+        pending = text[len(output) : n]
+        assert text.startswith(output)
+        assert not pending or any(stop.startswith(pending) and stop != pending for stop in stops)
 
 
 @pytest.mark.parametrize(
-    ("pieces", "stop", "shown"),
+    ("pieces", "stop", "outputs"),
     [
         (["one <e", "nd", ">"], "<end/>", ["one ", "", "<end>", ""]),
         (["aaab"], "aab", ["a", ""]),
@@ -54,9 +54,9 @@ def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[
         ([], "x", [""]),
     ],
 )
-def test_what_is_shown_when(pieces: list[str], stop: str, shown: list[str]) -> None:
+def test_what_is_shown_when(pieces: list[str], stop: str, outputs: list[str]) -> None:
     stopping = StopMatcher([stop])
-    assert [*map(stopping.feed, pieces), stopping.finish()] == shown
+    assert [*map(stopping.feed, pieces), stopping.finish()] == outputs
 
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])

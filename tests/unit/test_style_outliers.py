@@ -85,10 +85,13 @@ def test_the_evidence_is_worded_for_an_author() -> None:
     strange = {word: n for word, n in author(1).items() if word != "that"}
     posts["x"] = post(strange | {"upon": 0.5}, 900, 99)
     evidence = next(
-        one for one in find_style_outliers(posts, DISTANCE).outliers if one.id == "x"
+        outlier for outlier in find_style_outliers(posts, DISTANCE).outliers if outlier.id == "x"
     ).evidence
     assert 2 <= len(evidence) <= 5
-    assert any(one.startswith('"upon" ') and one.endswith(" times as often") for one in evidence)
+    assert any(
+        sentence.startswith('"upon" ') and sentence.endswith(" times as often")
+        for sentence in evidence
+    )
     assert '"that" never' in evidence
 
 
@@ -143,7 +146,7 @@ def test_the_columnist_s_essays_are_quiet_and_the_naturalist_stands_out() -> Non
     posts = {document.id: extract_features(document) for document in columnist_posts()}
     judgement = find_style_outliers(posts, DISTANCE)
     assert judgement.judged >= 34
-    assert [one.id for one in judgement.outliers] == ["35"]
+    assert [outlier.id for outlier in judgement.outliers] == ["35"]
     assert judgement.distances["35"] > 2 * max(
         distance for id_, distance in judgement.distances.items() if id_ != "35"
     )

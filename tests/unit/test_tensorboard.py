@@ -18,9 +18,9 @@ def read(folder: Path) -> Any:  # noqa: ANN401 - without types
     """What TensorBoard itself reads there."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder))
-    found.Reload()
-    return found
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return events
 
 
 def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
@@ -33,16 +33,16 @@ def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
                 stage.metric(step=step, bits_per_byte=800 / step, gradient_norm=float("inf"))
             stage.note("the rate was lowered")
             stage.metric(validation_bits_per_byte=4.5)
-    found = read(tmp_path / "curves")
-    assert set(found.Tags()["scalars"]) == {
+    events = read(tmp_path / "curves")
+    assert set(events.Tags()["scalars"]) == {
         "training/bits_per_byte",
         "training/validation_bits_per_byte",
     }
-    points = found.Scalars("training/bits_per_byte")
+    points = events.Scalars("training/bits_per_byte")
     assert [(point.step, point.value) for point in points] == [(100, 8.0), (200, 4.0)]
-    (point,) = found.Scalars("training/validation_bits_per_byte")
+    (point,) = events.Scalars("training/validation_bits_per_byte")
     assert (point.step, point.value) == (200, 4.5)
-    (note,) = found.Tensors("notes/text_summary")
+    (note,) = events.Tensors("notes/text_summary")
     assert note.step == 200
     assert note.tensor_proto.string_val == [b"the rate was lowered"]
 
@@ -67,5 +67,7 @@ def test_without_the_package_one_sentence_says_what_to_do(
 
 def test_the_package_is_not_imported_before_it_is_asked_for() -> None:
     code = "import sys, ownwords.training.tensorboard; print('tensorboard' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "False"

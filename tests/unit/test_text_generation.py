@@ -68,17 +68,17 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Have these ids drawn, whatever the model says, and see what was asked for."""
 
     def plan(*ids: int) -> list[GenerationRequest]:
-        asked: list[GenerationRequest] = []
+        requests: list[GenerationRequest] = []
 
         def drawn(_: object, request: GenerationRequest, **__: object) -> Iterator[GeneratedToken]:
-            asked.append(request)
+            requests.append(request)
             for i in ids:
                 if i in request.stop_ids:
                     return
                 yield GeneratedToken(i)
 
         monkeypatch.setattr("ownwords.inference.text_generation.generate", drawn)
-        return asked
+        return requests
 
     return plan
 
@@ -94,9 +94,9 @@ def test_the_same_seed_writes_the_same_and_another_something_else() -> None:
 
 
 def test_pieces_are_whole_characters_and_together_the_text(planned: Plan) -> None:
-    said = "für 日本 🦊!"
-    planned(*ByteTokenizer().encode(said))
-    assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(said)
+    text = "für 日本 🦊!"
+    planned(*ByteTokenizer().encode(text))
+    assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(text)
 
 
 def test_bytes_that_are_no_text_still_come_out(planned: Plan) -> None:
@@ -148,40 +148,40 @@ def test_it_is_told_why_a_text_ended(planned: Plan) -> None:
 def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> None:
     """Where a tokenizer drops the space before the first word of a text, this is not the first."""
     tokenizer = from_files(foreign.files_of("Llama 2"))
-    prompt, whole = "in the", "in the thing the"
+    prompt, full_text = "in the", "in the thing the"
     assert tokenizer.start is not None
     assert tokenizer.end is not None
     engine = CountingEngine(tokenizer.vocabulary_size)
-    engine.text = [tokenizer.start, *tokenizer.encode(whole), tokenizer.end]
+    engine.text = [tokenizer.start, *tokenizer.encode(full_text), tokenizer.end]
     assert "".join(write(engine, tokenizer, prompt, max_tokens=9, sampling=GREEDY)) == " thing the"
-    asked = build_request(tokenizer, prompt, max_tokens=9, sampling=GREEDY)
-    texts = generate_texts(engine, tokenizer, asked, seeds=[1, 2])
+    request = build_request(tokenizer, prompt, max_tokens=9, sampling=GREEDY)
+    texts = generate_texts(engine, tokenizer, request, seeds=[1, 2])
     assert texts == [" thing the"] * 2
-    assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == whole
+    assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == full_text
 
 
 def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
     tokenizer = ByteTokenizer()
-    asked = build_request(tokenizer, b"ab", max_tokens=4, extra_stop_ids=[33], logprobs=2)
-    assert (bytes(asked.ids), asked.logprobs) == (b"ab", 2)
-    assert asked.stop_ids == {tokenizer.start, tokenizer.end, 33}
+    request = build_request(tokenizer, b"ab", max_tokens=4, extra_stop_ids=[33], logprobs=2)
+    assert (bytes(request.ids), request.logprobs) == (b"ab", 2)
+    assert request.stop_ids == {tokenizer.start, tokenizer.end, 33}
     planned(*b"hi!ho")
-    assert "".join(stream_request(ENGINE, tokenizer, asked)) == "hi"
+    assert "".join(stream_request(ENGINE, tokenizer, request)) == "hi"
 
 
 @pytest.mark.parametrize(
-    ("said", "ids"),
+    ("settings", "ids"),
     [({}, []), ({"eos_token_id": 7}, [7]), ({"eos_token_id": [7, True, -1, "9", 8]}, [7, 8])],
 )
-def test_what_ends_a_text_by_a_models_own_file(said: dict[str, object], ids: list[int]) -> None:
-    assert eos_token_ids(said) == ids
+def test_what_ends_a_text_by_a_models_own_file(settings: dict[str, object], ids: list[int]) -> None:
+    assert eos_token_ids(settings) == ids
 
 
 def test_what_is_asked_of_the_model(planned: Plan) -> None:
     tokenizer = ByteTokenizer()
-    asked = planned(98)
+    first_request = planned(98)
     "".join(write(ENGINE, tokenizer, "ab", max_tokens=4, seed=9, sampling=WILD))
-    (request,) = asked
+    (request,) = first_request
     assert list(request.ids) == [tokenizer.start, *b"ab"]
     assert (request.max_tokens, request.seed, request.sampling) == (4, 9, WILD)
     assert request.stop_ids == {tokenizer.start, tokenizer.end}
@@ -197,9 +197,9 @@ def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
 
 def test_what_stands_in_the_guard_is_not_copied() -> None:
     network = bytes_model()
-    known = [*b"the cat sat on the mat and sang of it to nobody at all "] * 3
+    known_ids = [*b"the cat sat on the mat and sang of it to nobody at all "] * 3
     optimizer = torch.optim.AdamW(network.parameters(), lr=2e-2)
-    ids = torch.tensor([known[:60]])
+    ids = torch.tensor([known_ids[:60]])
     for _ in range(60):
         loss, tokens = network.loss(ids[:, :-1], ids[:, 1:])
         optimizer.zero_grad()
@@ -209,13 +209,13 @@ def test_what_stands_in_the_guard_is_not_copied() -> None:
     by_heart = "".join(
         write(engine, ByteTokenizer(), "the cat sat", max_tokens=30, sampling=GREEDY)
     )
-    assert by_heart.startswith(bytes(known[11:31]).decode())
+    assert by_heart.startswith(bytes(known_ids[11:31]).decode())
     guard = build_guard([ids[0].numpy()], ByteTokenizer(), longest=20)
     guarded = write(
         engine, ByteTokenizer(), "the cat sat", max_tokens=30, sampling=GREEDY, guard=guard
     )
     text = "the cat sat" + "".join(guarded)
-    assert not any(text[at : at + 20] in bytes(known).decode() for at in range(len(text) - 19))
+    assert not any(text[at : at + 20] in bytes(known_ids).decode() for at in range(len(text) - 19))
 
 
 def test_several_texts_are_each_as_if_alone() -> None:
@@ -228,11 +228,13 @@ def test_several_texts_are_each_as_if_alone() -> None:
         )
         for seed in seeds
     ]
-    asked = build_request(ByteTokenizer(), "ab", max_tokens=50, sampling=WILD)
-    assert generate_texts(ENGINE, ByteTokenizer(), asked, ["e"], seeds=seeds) == alone
+    request = build_request(ByteTokenizer(), "ab", max_tokens=50, sampling=WILD)
+    assert generate_texts(ENGINE, ByteTokenizer(), request, ["e"], seeds=seeds) == alone
     assert len(set(alone)) > 5
-    assert generate_texts(ENGINE, ByteTokenizer(), asked, seeds=[]) == []
-    assert generate_texts(ENGINE, ByteTokenizer(), replace(asked, max_tokens=0), seeds=[1]) == [""]
+    assert generate_texts(ENGINE, ByteTokenizer(), request, seeds=[]) == []
+    assert generate_texts(ENGINE, ByteTokenizer(), replace(request, max_tokens=0), seeds=[1]) == [
+        ""
+    ]
 
 
 def test_tokens_that_are_no_text_are_never_written() -> None:
@@ -251,16 +253,16 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
             "".join(write(engine, tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling))
             for seed in range(4)
         ]
-        asked = build_request(tokenizer, "a", max_tokens=40, sampling=sampling)
-        assert generate_texts(engine, tokenizer, asked, seeds=range(4)) == alone
+        request = build_request(tokenizer, "a", max_tokens=40, sampling=sampling)
+        assert generate_texts(engine, tokenizer, request, seeds=range(4)) == alone
     assert len(set(alone)) == 4
 
 
 def test_what_goes_wrong_with_one_of_several_is_said() -> None:
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
-    asked = build_request(ByteTokenizer(), "ab", max_tokens=5, sampling=never)
+    request = build_request(ByteTokenizer(), "ab", max_tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
-        generate_texts(ENGINE, ByteTokenizer(), asked, seeds=[1, 2])
+        generate_texts(ENGINE, ByteTokenizer(), request, seeds=[1, 2])
 
 
 def test_reading_leaves_training_and_the_reader_as_they_were() -> None:

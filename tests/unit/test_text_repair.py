@@ -105,8 +105,8 @@ def test_surrogates_are_joined_or_replaced() -> None:
 @given(st.text(alphabet=st.characters()))
 def test_nothing_unseen_is_left(text: str) -> None:
     repaired, counts = repair_text(text)
-    left = {c for c in repaired if unicodedata.category(c) in ("Cc", "Cs")}
-    assert left <= {"\n", "\t"}
+    unseen = {c for c in repaired if unicodedata.category(c) in ("Cc", "Cs")}
+    assert unseen <= {"\n", "\t"}
     assert not re.search("[\xad\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]", repaired)
     assert all(count > 0 for count in counts.values())
     assert unicodedata.is_normalized("NFC", repaired)

@@ -52,8 +52,8 @@ def test_samples_that_contradict_the_law_give_no_negative_part() -> None:
     )
     assert law.layer_s >= 0
     assert law.flops_per_s > 0
-    one = fit_step_time([StepTiming(4, 1e9, 0.1)], StepTimeModel(1e-3, 1e11))
-    assert 4 * one.layer_s + 1e9 / one.flops_per_s == pytest.approx(0.1)
+    fitted = fit_step_time([StepTiming(4, 1e9, 0.1)], StepTimeModel(1e-3, 1e11))
+    assert 4 * fitted.layer_s + 1e9 / fitted.flops_per_s == pytest.approx(0.1)
 
 
 def test_a_step_takes_its_layers_and_its_arithmetic() -> None:
@@ -75,14 +75,14 @@ def test_real_steps_are_timed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Counter[str]()
     real = throughput._steps
 
-    def counted(*said: Any) -> list[float]:  # noqa: ANN401
+    def counted(*arguments: Any) -> list[float]:  # noqa: ANN401
         steps["timed"] += 1
-        return real(*said)
+        return real(*arguments)
 
     monkeypatch.setattr(throughput, "_steps", counted)
-    again = measure_speeds(device, [SMALL, LARGER], rows=2, context=16, seconds=3600)
+    remeasured = measure_speeds(device, [SMALL, LARGER], rows=2, context=16, seconds=3600)
     assert steps["timed"] == 1  # one, to see how busy the machine is
-    assert again.step_times["bf16"].origin == CACHED
+    assert remeasured.step_times["bf16"].origin == CACHED
 
 
 def test_a_busy_machine_slows_down_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_with_no_time_nothing_is_timed() -> None:
 
 
 def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*said: object) -> list[float]:
-        if "bf16" in said:
+    def refuse(*arguments: object) -> list[float]:
+        if "bf16" in arguments:
             raise RuntimeError("no such type here")
         return [0.01]
 

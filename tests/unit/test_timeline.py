@@ -26,7 +26,7 @@ class Played:
         self.timeline(Event(0, stage, "advance", remaining_s=remaining_s))
 
     @property
-    def left(self) -> float:
+    def remaining_s(self) -> float:
         return self.timeline.remaining_s()
 
 
@@ -34,11 +34,11 @@ def test_the_parts_that_follow_count_from_the_beginning() -> None:
     job = Played()
     job.expect(read=10.0, train=60.0, score=30.0)
     job.begin("read")
-    assert job.left == 100.0
+    assert job.remaining_s == 100.0
     job.advance(5.0)
-    assert job.left == 95.0
+    assert job.remaining_s == 95.0
     job.begin("train")  # reading was quicker than expected
-    assert job.left == 90.0
+    assert job.remaining_s == 90.0
     assert job.told[-1].values == {"share": round(5 / 95, 4), "remaining_s": 90.0}
 
 
@@ -47,7 +47,7 @@ def test_after_its_last_step_a_training_still_has_the_time_that_saving_takes() -
     job.expect(train=60.0, score=30.0)
     job.begin("train")
     job.advance(50.0, remaining_s=0.0, stage="train")
-    assert job.left == 40.0
+    assert job.remaining_s == 40.0
 
 
 def test_a_part_whose_work_is_counted_takes_as_long_as_its_work() -> None:
@@ -55,9 +55,9 @@ def test_a_part_whose_work_is_counted_takes_as_long_as_its_work() -> None:
     job.expect(score=30.0)
     job.begin("score")
     job.advance(10.0, remaining_s=200.0, stage="Scoring")
-    assert job.left == 200.0
+    assert job.remaining_s == 200.0
     job.now += 20.0  # nothing is reported, and the time goes on
-    assert job.left == 180.0
+    assert job.remaining_s == 180.0
 
 
 def test_one_that_is_overdue_never_says_that_nothing_is_left() -> None:
@@ -65,7 +65,7 @@ def test_one_that_is_overdue_never_says_that_nothing_is_left() -> None:
     job.expect(read=None, write=4.0)
     job.begin("read")
     job.advance(100.0)
-    assert job.left == pytest.approx(14.0)
+    assert job.remaining_s == pytest.approx(14.0)
 
 
 def test_parts_that_were_skipped_do_not_count() -> None:
@@ -73,7 +73,7 @@ def test_parts_that_were_skipped_do_not_count() -> None:
     job.expect(read=1.0, train=60.0, write=4.0)
     job.begin("read")
     job.begin("write")
-    assert job.left == 4.0
+    assert job.remaining_s == 4.0
 
 
 def test_the_share_never_goes_back_and_begins_with_what_was_spent() -> None:

@@ -83,9 +83,9 @@ def test_an_imported_one_gives_the_text_back(kind: str) -> None:
     assert isinstance(tokenizer, HFTokenizer)
     for text in (TEXT, " the", "  the thing\n", "\n", "", "e\u0301\U000e0041"):
         ids = tokenizer.encode(text)
-        kept = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
-        assert tokenizer.decode(ids) == kept
-        assert "".join(tokenizer.stream(ids)) == kept
+        expected = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
+        assert tokenizer.decode(ids) == expected
+        assert "".join(tokenizer.stream(ids)) == expected
         assert tokenizer.encode_batch([text])[0].tolist() == ids
     assert len(tokenizer.encode(" the the")) < 5
     with pytest.raises(TokenizerError, match="surrogate"):
@@ -110,10 +110,10 @@ def test_an_imported_one_is_saved_as_it_was_read(kind: str) -> None:
     tokenizer = from_files(files)
     assert tokenizer.files() == files
     tokenizer.template = "{{ messages }}"
-    again = from_files(tokenizer.files())
-    assert again.template == "{{ messages }}"
-    assert again.fingerprint() == tokenizer.fingerprint()
-    assert (again.start, again.end) == (tokenizer.start, tokenizer.end)
+    reloaded = from_files(tokenizer.files())
+    assert reloaded.template == "{{ messages }}"
+    assert reloaded.fingerprint() == tokenizer.fingerprint()
+    assert (reloaded.start, reloaded.end) == (tokenizer.start, tokenizer.end)
 
 
 def test_the_fingerprint_is_of_the_mapping_not_of_the_file() -> None:
@@ -132,15 +132,15 @@ def test_the_fingerprint_is_of_the_mapping_not_of_the_file() -> None:
 def changed(kind: str, path: str, value: object) -> dict[str, bytes]:
     document = deepcopy(DOCUMENTS[kind])
     *steps, last = path.split(".")
-    place: dict[str, object] = document
+    node: dict[str, object] = document
     for step in steps:
-        place = place[step]  # type: ignore[assignment]
-    place[last] = value
+        node = node[step]  # type: ignore[assignment]
+    node[last] = value
     return {tokenizer_json.TOKENIZER: json.dumps(document).encode()}
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "value", "said"),
+    ("kind", "path", "value", "message"),
     [
         ("GPT-2", "normalizer", {"type": "Lowercase"}, "normalizer of kind 'Lowercase'"),
         ("GPT-2", "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}, "NFKC"),
@@ -171,8 +171,10 @@ def changed(kind: str, path: str, value: object) -> dict[str, bytes]:
         ("Gemma", "normalizer.content", "▁" * 1000, "content"),
     ],
 )
-def test_an_unknown_part_is_refused_by_name(kind: str, path: str, value: object, said: str) -> None:
-    with pytest.raises(TokenizerError, match=said):
+def test_an_unknown_part_is_refused_by_name(
+    kind: str, path: str, value: object, message: str
+) -> None:
+    with pytest.raises(TokenizerError, match=message):
         from_files(changed(kind, path, value))
 
 
@@ -239,10 +241,10 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     if kind == 0:
         return data[: rng.randrange(len(data))]
     if kind == 1:
-        found = bytearray(data)
+        flipped = bytearray(data)
         for _ in range(rng.randint(1, 8)):
-            found[rng.randrange(len(found))] = rng.randrange(256)
-        return bytes(found)
+            flipped[rng.randrange(len(flipped))] = rng.randrange(256)
+        return bytes(flipped)
     if kind == 2:
         a, b = sorted(rng.sample(range(len(data)), 2))
         return data[:b] + data[a : min(b, a + 200)] + data[b:]
@@ -263,18 +265,18 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         [[]],
         "Sequence",
     ]
-    place = document
+    node = document
     for _ in range(rng.randint(1, 4)):
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
         if not keys:
             break
         key = rng.choice(keys)
-        if isinstance(place[key], dict | list) and rng.random() < 0.8:
-            place = place[key]
-        elif kind == 3 or isinstance(place, list):
-            place[key] = rng.choice(values)
+        if isinstance(node[key], dict | list) and rng.random() < 0.8:
+            node = node[key]
+        elif kind == 3 or isinstance(node, list):
+            node[key] = rng.choice(values)
         else:
-            del place[key]
+            del node[key]
     return json.dumps(document).encode()
 
 

@@ -26,9 +26,9 @@ def at_once(network: CausalLM, ids: list[int]) -> np.ndarray:
     return scores.float().numpy()
 
 
-def close(made: np.ndarray, expected: np.ndarray) -> None:
-    assert made.dtype == np.float32
-    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
+def close(logits: np.ndarray, expected: np.ndarray) -> None:
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [False, True])
@@ -44,20 +44,20 @@ def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, st
         match random.choice(["read", "read", "read", "cut", "copy"]):
             case "read":
                 inputs = []
-                for each in random.sample(range(4), random.randint(1, 4)):
-                    most = min(50 - len(texts[each]), random.choice([1, 3, 25]))
+                for cache_row in random.sample(range(4), random.randint(1, 4)):
+                    most = min(50 - len(texts[cache_row]), random.choice([1, 3, 25]))
                     if most:
                         ids = [random.randrange(97) for _ in range(random.randint(1, most))]
-                        inputs.append(ForwardInput(each, ids))
-                        texts[each] = texts[each] + ids
+                        inputs.append(ForwardInput(cache_row, ids))
+                        texts[cache_row] = texts[cache_row] + ids
                 if inputs:
                     every = random.random() < 0.5
-                    made = cache.forward(inputs, all_positions=every)
+                    logits = cache.forward(inputs, all_positions=every)
                     parts = [
-                        at_once(network, texts[each.row])[-len(each.ids) if every else -1 :]
-                        for each in inputs
+                        at_once(network, texts[item.row])[-len(item.ids) if every else -1 :]
+                        for item in inputs
                     ]
-                    close(made, np.concatenate(parts))
+                    close(logits, np.concatenate(parts))
             case "cut":
                 texts[row] = texts[row][: random.randint(0, len(texts[row]))]
                 cache.truncate(row, len(texts[row]))
@@ -87,11 +87,11 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
     network, ids = copy.deepcopy(MODELS[name]).to("cuda"), some_ids(1, 50)[0].tolist()
     cache = TorchEngine(network, frozen=True).cache(3, 50)
     for first, end in ((0, 20), (20, 21), (21, 24), (24, 25), (25, 50)):
-        made = cache.forward(
+        logits = cache.forward(
             [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])],
             all_positions=True,
         )
-        close(made[:-1], at_once(MODELS[name], ids)[first:end])
+        close(logits[:-1], at_once(MODELS[name], ids)[first:end])
         cache.truncate(2, 0)
     assert cache._graphs is not None
     assert all(step._graph for step in cache._graphs._graphs.values())
@@ -121,7 +121,7 @@ def test_a_network_in_training_is_left_as_it_was() -> None:
     before = torch.random.get_rng_state()
     weights = copy.deepcopy(network.state_dict())
     cache = TorchEngine(network).cache(1, 20)
-    made = cache.forward([ForwardInput(0, [1, 2, 3])], all_positions=True)
+    logits = cache.forward([ForwardInput(0, [1, 2, 3])], all_positions=True)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert [module.training for module in network.modules()] == modes
     assert not torch.is_inference_mode_enabled()
@@ -129,7 +129,7 @@ def test_a_network_in_training_is_left_as_it_was() -> None:
     torch.autograd.backward(loss)
     for name, weight in network.state_dict().items():
         assert torch.equal(weight, weights[name])
-    close(made, at_once(copy.deepcopy(network).eval(), [1, 2, 3]))
+    close(logits, at_once(copy.deepcopy(network).eval(), [1, 2, 3]))
 
 
 def test_it_says_what_it_is() -> None:
@@ -155,13 +155,13 @@ def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
     network.init_weights(1)
     bundle.save(tmp_path / "m", network, tokenizer)
     ids = [7, 8, 9, 7, 8]
-    whole = at_once(network.eval(), ids)
+    expected = at_once(network.eval(), ids)
     errors = {}
     for weights in ("stored", "f32", "bf16", "int8", "int4"):
         engine = TorchEngine.load(tmp_path / "m", weights=weights)
         assert engine.weights == ("f32" if weights == "stored" else weights)
-        made = engine.cache(1, 8).forward([ForwardInput(0, ids)], all_positions=True)
-        errors[weights] = float(np.abs(made - whole).max() / np.abs(whole).max())
+        logits = engine.cache(1, 8).forward([ForwardInput(0, ids)], all_positions=True)
+        errors[weights] = float(np.abs(logits - expected).max() / np.abs(expected).max())
     assert errors["stored"] == errors["f32"] < 1e-6
     assert 0 < errors["bf16"] < 0.05
     assert 0 < errors["int8"] < 0.05

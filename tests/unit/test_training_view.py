@@ -13,12 +13,12 @@ from ownwords.core.progress import Event, Progress
 from ownwords.training.run_history import EvalPoint, RunHistory
 
 
-def metric(step: int, done: int | None = None, total: int = 100, **values: float) -> Event:
+def metric(step: int, steps_done: int | None = None, total: int = 100, **values: float) -> Event:
     return Event(
         time=0.0,
         stage="train",
         kind="metric",
-        done=step if done is None else done,
+        done=step if steps_done is None else steps_done,
         total=total,
         unit="steps",
         values={"step": step, **values},
@@ -151,12 +151,12 @@ def events_of_a_run(progress: Progress) -> None:
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
-    told = io.StringIO()
-    bars = ProgressBars(told, after_s=0.0)
-    view = TrainingView(bars, told, every_s=0.0)
+    output = io.StringIO()
+    bars = ProgressBars(output, after_s=0.0)
+    view = TrainingView(bars, output, every_s=0.0)
     events_of_a_run(Progress(view))
     view.close()
-    lines = told.getvalue().splitlines()
+    lines = output.getvalue().splitlines()
     assert lines[0].startswith("Reading: 2 posts, done in")
     assert "training: step 25: 2.250 bits per byte on held-out posts" in lines
     assert "training: step 50: 2.500 bits per byte on held-out posts" in lines
@@ -171,10 +171,10 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 
 def test_plain_lines_are_few() -> None:
-    told = io.StringIO()
-    view = TrainingView(ProgressBars(told), told)
+    output = io.StringIO()
+    view = TrainingView(ProgressBars(output), output)
     events_of_a_run(Progress(view))
-    assert len(told.getvalue().splitlines()) <= 6
+    assert len(output.getvalue().splitlines()) <= 6
 
 
 class Terminal(io.StringIO):
@@ -190,10 +190,10 @@ def test_on_a_terminal_the_picture_comes_and_goes(monkeypatch: pytest.MonkeyPatc
     view = TrainingView(ProgressBars(screen), screen)
     events_of_a_run(Progress(view))
     view.close()
-    shown = screen.getvalue()
-    assert "Training" in shown
-    assert "The rate was halved." in shown
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0  # the cursor is given back
+    output = screen.getvalue()
+    assert "Training" in output
+    assert "The rate was halved." in output
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") > 0  # the cursor is given back
 
 
 def test_the_cursor_is_given_back_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,9 +208,9 @@ def test_the_cursor_is_given_back_whatever_goes_wrong(monkeypatch: pytest.Monkey
 
 
 def test_a_view_that_shows_nothing_still_learns() -> None:
-    told = Terminal()
-    view = TrainingView(None, told)
+    terminal = Terminal()
+    view = TrainingView(None, terminal)
     events_of_a_run(Progress(view))
     view.close()
-    assert told.getvalue() == ""
+    assert terminal.getvalue() == ""
     assert view.run.history.best == EvalPoint(25, 2.25, None, None)

@@ -22,11 +22,11 @@ from ownwords.tokenizers import trimming as token_trimming
 @given(
     seed=st.integers(0, 50),
     own=st.lists(st.text(large_vocabulary.ALPHABET, max_size=40), max_size=4),
-    other=st.text(large_vocabulary.ALPHABET, max_size=60),
+    extra=st.text(large_vocabulary.ALPHABET, max_size=60),
     wild=st.text(max_size=20),
 )
 def test_texts_of_kept_tokens_are_split_as_before_and_all_come_back(
-    kind: str, seed: int, own: list[str], other: str, wild: str
+    kind: str, seed: int, own: list[str], extra: str, wild: str
 ) -> None:
     document = large_vocabulary.trained(kind, seed)
     full = large_vocabulary.opened(document)
@@ -34,13 +34,13 @@ def test_texts_of_kept_tokens_are_split_as_before_and_all_come_back(
         document, {number for text in own for number in full.encode(text)}
     )
     small = large_vocabulary.opened(small_document)
-    kept = set(old_ids)
+    kept_ids = set(old_ids)
     assert small.vocabulary_size == len(old_ids)
-    for text in [*own, other]:
+    for text in [*own, extra]:
         ids = full.encode(text)
-        if text in own or kept.issuperset(ids):
+        if text in own or kept_ids.issuperset(ids):
             assert [old_ids[number] for number in small.encode(text)] == ids
-    for text in (other, wild, wild + other):
+    for text in (extra, wild, wild + extra):
         if "▁" not in text:
             assert small.decode(small.encode(text)) == text
     assert {old_ids[number] for number in small.special.values()} == set(full.special.values())
@@ -82,9 +82,9 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
 ) -> None:
     monkeypatch.setattr(trimming, "common_words", lambda: [" the", "in", "ra"])
     folder = large_vocabulary.write(tmp_path / "b", tied=tied)
-    made = trim(folder, TEXTS, tmp_path / "out" / "b")
-    assert made.folder == tmp_path / "out" / "b" and made.tokens < made.tokens_before
-    full, small = Model.load(folder), Model.load(made.folder)
+    trimmed = trim(folder, TEXTS, tmp_path / "out" / "b")
+    assert trimmed.folder == tmp_path / "out" / "b" and trimmed.tokens < trimmed.tokens_before
+    full, small = Model.load(folder), Model.load(trimmed.folder)
     old = token_trimming.trim(
         json.loads((folder / "tokenizer.json").read_bytes()),
         trimming.kept_ids(full.tokenizer, TEXTS),
@@ -95,17 +95,17 @@ def test_a_trimmed_model_gives_kept_tokens_the_same_logits(
         np.testing.assert_allclose(
             small.logits(ids), full.logits(theirs)[:, old], rtol=1e-5, atol=1e-5
         )
-    read = directory.read(made.folder)
+    read = directory.read(trimmed.folder)
     assert read.generation["eos_token_id"] == old.index(2)
-    assert (made.folder / "LICENSE").read_text() == "All rights to those who share."
-    assert read.provenance["trimmed"]["tokens"] == made.tokens  # type: ignore[index]
+    assert (trimmed.folder / "LICENSE").read_text() == "All rights to those who share."
+    assert read.provenance["trimmed"]["tokens"] == trimmed.tokens  # type: ignore[index]
 
 
 def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
-    made = trim(folder, TEXTS, tmp_path / "out")
+    trimmed = trim(folder, TEXTS, tmp_path / "out")
     stamp = (tmp_path / "out" / "model.safetensors").stat().st_ino
-    assert trim(folder, TEXTS, tmp_path / "out") == made
+    assert trim(folder, TEXTS, tmp_path / "out") == trimmed
     assert (tmp_path / "out" / "model.safetensors").stat().st_ino == stamp
     trim(folder, [*TEXTS, "tress"], tmp_path / "out")
     assert (tmp_path / "out" / "model.safetensors").stat().st_ino != stamp
@@ -115,8 +115,8 @@ def test_a_vocabulary_that_is_needed_stays_as_it_is(tmp_path: Path) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
     document = json.loads((folder / "tokenizer.json").read_bytes())
     words = [token.replace("▁", " ") for token in document["model"]["vocab"]]
-    made = trim(folder, words, tmp_path / "out")
-    assert made.folder == folder and not (tmp_path / "out").exists()
+    trimmed = trim(folder, words, tmp_path / "out")
+    assert trimmed.folder == folder and not (tmp_path / "out").exists()
 
 
 def test_a_damaged_base_leaves_nothing(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
         vocabulary[word] = after + n
     full = large_vocabulary.opened(document)
     polish = ["żółw i wał, żółwie, król, rów. Owal wala się po szosie i woła."] * 3
-    kept = trimming.kept_ids(full, polish)
-    assert {vocabulary["żółw"], vocabulary["wal"]} <= kept
-    assert not {vocabulary["при"], vocabulary["世界"], vocabulary["▁hello"]} & kept
-    kept = trimming.kept_ids(full, ["я и ты, да"])
-    assert vocabulary["при"] in kept and vocabulary["世界"] not in kept
+    kept_ids = trimming.kept_ids(full, polish)
+    assert {vocabulary["żółw"], vocabulary["wal"]} <= kept_ids
+    assert not {vocabulary["при"], vocabulary["世界"], vocabulary["▁hello"]} & kept_ids
+    kept_ids = trimming.kept_ids(full, ["я и ты, да"])
+    assert vocabulary["при"] in kept_ids and vocabulary["世界"] not in kept_ids
 
 
 def test_the_words_of_common_english_are_pieces_and_no_text() -> None:

@@ -30,7 +30,7 @@ class Outer:
     kind: Literal["a", "b", 3] = "a"
     limit: Annotated[int, Meta(gt=0)] | None = None
     title: Annotated[str, Meta(max_length=5)] = ""
-    where: Path | None = None
+    path: Path | None = None
     pair: tuple[int, float] = (1, 2.0)
     rows: tuple[Inner, ...] = ()
     table: Mapping[str, Inner] = field(default_factory=dict)
@@ -46,7 +46,7 @@ outers = st.builds(
     kind=st.sampled_from(["a", "b", 3]),
     limit=st.none() | st.integers(1, 2**40),
     title=st.text(max_size=5),
-    where=st.none(),
+    path=st.none(),
     pair=st.tuples(st.integers(-(2**60), 2**60), numbers),
     rows=st.lists(inners, max_size=2).map(tuple),
     table=st.dictionaries(st.text(max_size=2), inners, max_size=2),
@@ -92,8 +92,8 @@ def test_what_was_encoded_is_decoded_equal(outer: Outer) -> None:
         ({"table": {"k": {"rate": -1}}}, "table.k.rate must be a number", "below"),
         ({"pair": [1]}, "pair must be a list of 2: a whole number, a number, not [1]", "type"),
         ({"pair": [1, None]}, "pair[1] must be a number, not null", "type"),
-        ({"where": ""}, "where must be a path or none", "type"),
-        ({"where": "~nobody-of-this-name/x"}, "where must be a path", "type"),
+        ({"path": ""}, "path must be a path or none", "type"),
+        ({"path": "~nobody-of-this-name/x"}, "path must be a path", "type"),
         ({"length": 3}, 'there is no field "length"', "unknown"),
         ({"zzzzzz": 3}, "one of count, inner", "unknown"),
     ],

@@ -12,33 +12,36 @@ POST = "We walked to the old harbour in the rain, and nobody spoke of the boat t
 OTHER = "The boat had been sold in March. We walked on, and nobody spoke of the rain at all, ever."
 
 
-def brute(written: str, documents: list[tuple[str, str]], words: int, least: int) -> set[str]:
-    """Every passage of whole words of `written` that stands, as whole words, in a document."""
-    spans = [match.span() for match in re.finditer(r"\w+", written)]
-    found = set()
+def brute(sample: str, documents: list[tuple[str, str]], words: int, least: int) -> set[str]:
+    """Every passage of whole words of `sample` that stands, as whole words, in a document."""
+    spans = [match.span() for match in re.finditer(r"\w+", sample)]
+    passages = set()
     for i, (begin, _) in enumerate(spans):
         for _, end in spans[i:]:
-            passage = written[begin:end]
+            passage = sample[begin:end]
             pattern = rf"(?<!\w){re.escape(passage)}(?!\w)"
             if len(passage) < least or len(passage.split()) < words:
                 continue
             if any(re.search(pattern, text) for _, text in documents):
-                found.add(passage)
-    return found
+                passages.add(passage)
+    return passages
 
 
 def test_each_passage_is_found_whole_and_where_it_stands() -> None:
-    written = f"Nothing. {POST[:41]}, said he, and nobody spoke of the rain at all, today."
+    sample = f"Nothing. {POST[:41]}, said he, and nobody spoke of the rain at all, today."
     documents = [("a", POST), ("b", OTHER)]
-    found = shared_passages(written, documents, words=4)
+    passages = shared_passages(sample, documents, words=4)
     texts = {"a": POST, "b": OTHER}
-    assert [(written[one.start : one.end], one.document) for one in found] == [
+    assert [(sample[passage.start : passage.end], passage.document) for passage in passages] == [
         ("We walked to the old harbour in the rain,", "a"),
         ("and nobody spoke of the rain at all,", "b"),
     ]
-    for one in found:
-        length = one.end - one.start
-        assert texts[one.document][one.at : one.at + length] == written[one.start : one.end]
+    for passage in passages:
+        length = passage.end - passage.start
+        assert (
+            texts[passage.document][passage.at : passage.at + length]
+            == sample[passage.start : passage.end]
+        )
 
 
 def test_no_part_of_a_word_counts() -> None:
@@ -54,8 +57,8 @@ def test_nothing_is_shared_with_nothing() -> None:
 
 
 def test_a_text_of_one_letter_takes_no_time() -> None:
-    found = shared_passages("a " * 1000, [("a", "a " * 100_000)], 3)
-    assert [(one.start, one.end) for one in found] == [(0, 1999)]
+    passages = shared_passages("a " * 1000, [("a", "a " * 100_000)], 3)
+    assert [(passage.start, passage.end) for passage in passages] == [(0, 1999)]
 
 
 WORDS = st.lists(st.sampled_from(["rain", "the", "boat", "sold", "é", "\U0001f30a"]), max_size=14)
@@ -66,17 +69,20 @@ WORDS = st.lists(st.sampled_from(["rain", "the", "boat", "sold", "é", "\U0001f3
 def test_the_longest_is_that_of_a_search_letter_by_letter(
     ours: list[str], theirs: list[list[str]], words: int
 ) -> None:
-    written = " ".join(ours)
-    documents = [(str(n), " ".join(each)) for n, each in enumerate(theirs)]
-    found = shared_passages(written, documents, words, least=3)
-    passages = [written[one.start : one.end] for one in found]
+    sample = " ".join(ours)
+    documents = [(str(n), " ".join(words_of_text)) for n, words_of_text in enumerate(theirs)]
+    found_passages = shared_passages(sample, documents, words, least=3)
+    passages = [sample[passage.start : passage.end] for passage in found_passages]
     texts = dict(documents)
-    for one, passage in zip(found, passages, strict=True):
-        assert texts[one.document][one.at : one.at + len(passage)] == passage
+    for found_passage, passage in zip(found_passages, passages, strict=True):
+        assert (
+            texts[found_passage.document][found_passage.at : found_passage.at + len(passage)]
+            == passage
+        )
         assert len(passage.split()) >= words
-    for one, other in pairwise(found):
-        assert one.end <= other.start
-    expected = brute(written, documents, words, 3)
+    for found_passage, following in pairwise(found_passages):
+        assert found_passage.end <= following.start
+    expected = brute(sample, documents, words, 3)
     # What begins or ends with a sign that is no word is told with it.
     assert max(map(len, passages), default=0) >= max(map(len, expected), default=0)
     assert bool(passages) >= bool(expected)

@@ -32,16 +32,16 @@ def judged(**changes: object) -> Scorecard:
 
 
 def about(card: Scorecard, topic: Topic) -> Conclusion:
-    (found,) = (one for one in card.verdicts if one.about == topic)
-    return found
+    (conclusion,) = (verdict for verdict in card.verdicts if verdict.about == topic)
+    return conclusion
 
 
 def base_row(card: Scorecard, gain: float, spread: float = 0.02) -> Scorecard:
     rows = tuple(
-        replace(one, gain=gain, gain_low=gain - spread, gain_high=gain + spread)
-        if one.name == BASE
-        else one
-        for one in card.bits
+        replace(row, gain=gain, gain_low=gain - spread, gain_high=gain + spread)
+        if row.name == BASE
+        else row
+        for row in card.bits
     )
     return with_conclusions(replace(card, bits=rows))
 
@@ -49,18 +49,18 @@ def base_row(card: Scorecard, gain: float, spread: float = 0.02) -> Scorecard:
 def test_good_figures_write_like_you_and_say_why() -> None:
     card = sample_card.good()
     assert card.verdict.kind == WRITES_LIKE_YOU
-    assert [one.about for one in card.verdicts] == [
+    assert [verdict.about for verdict in card.verdicts] == [
         "all",
         "foresight",
         "voice",
         "fluency",
         "copying",
     ]
-    kinds = [one.kind for one in card.verdicts[1:]]
+    kinds = [verdict.kind for verdict in card.verdicts[1:]]
     assert kinds == [BETTER, YOURS, CLEAN, OWN_WORDS]
-    said = " ".join(card.verdict.because)
+    reasons = " ".join(card.verdict.because)
     for figure in ("85%", "92%", "1.1%", "0.6%", "6.9%", "9 words"):
-        assert figure in said, figure
+        assert figure in reasons, figure
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_model_that_copies_is_called_so_whatever_else_is_good(change: dict[str
 
 def test_where_the_long_passage_stands_is_told() -> None:
     run = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
-    said = judged(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
-    assert "80 words in a row that are in “On Idling”, 4 May 2009" in said
+    reasons = judged(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
+    assert "80 words in a row that are in “On Idling”, 4 May 2009" in reasons
 
 
 def test_what_the_author_repeats_himself_is_no_copying() -> None:
@@ -148,8 +148,8 @@ def test_stumbling_is_told_apart_from_gibberish() -> None:
 
 def test_one_held_out_post_is_enough_to_see_gibberish_and_too_little_for_praise() -> None:
     def alone(ours: float) -> Scorecard:
-        one = replace(beside(ours, 0.002), excess=None, held_out=estimate(0.002, None, 1))
-        return judged(fluency=fluency(non_words=one))
+        single = replace(beside(ours, 0.002), excess=None, held_out=estimate(0.002, None, 1))
+        return judged(fluency=fluency(non_words=single))
 
     assert alone(0.12).verdict.kind == GIBBERISH
     assert about(alone(0.002), "fluency").kind == TOO_FEW
@@ -205,7 +205,7 @@ def test_whoever_is_farther_away_than_other_people_is_not_you() -> None:
 
 
 def test_from_nothing_it_must_beat_counting_letters() -> None:
-    rows = tuple(one for one in sample_card.bits() if one.name != BASE)
+    rows = tuple(row for row in sample_card.bits() if row.name != BASE)
     card = judged(bits=rows)
     assert about(card, "foresight").kind == BETTER
     assert "an n-gram model" in about(card, "foresight").sentence
@@ -227,16 +227,16 @@ def test_the_verdict_only_depends_on_what_is_sure(
     wide = judged(fluency=fluency(**{measure: beside(ours, real, spread)}))  # type: ignore[arg-type]
     narrow = judged(fluency=fluency(**{measure: beside(ours, real, spread / 3)}))  # type: ignore[arg-type]
     order = [CLEAN, STUMBLES, GIBBERISH]
-    seen, sure = about(wide, "fluency").kind, about(narrow, "fluency").kind
-    if seen == CLEAN:
+    unsure, sure = about(wide, "fluency").kind, about(narrow, "fluency").kind
+    if unsure == CLEAN:
         assert sure == CLEAN
-    elif seen in order and sure in order:
-        assert order.index(sure) >= order.index(seen)
+    elif unsure in order and sure in order:
+        assert order.index(sure) >= order.index(unsure)
 
 
 def test_no_sentence_lacks_its_figures_or_holds_a_placeholder() -> None:
     for _, card in sample_card.every():
-        for one in card.verdicts:
-            for sentence in (one.sentence, *one.because):
+        for verdict in card.verdicts:
+            for sentence in (verdict.sentence, *verdict.because):
                 assert re.match(r"[A-Z\d<>]", sentence) and sentence.endswith("."), sentence
                 assert not re.search(r"[{}]|None|nan|\binf\b", sentence), sentence

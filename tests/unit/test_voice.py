@@ -43,11 +43,11 @@ class Writer:
         self.subject = SUBJECTS[subject]
 
     def writes(self, words: int) -> str:
-        said: list[str] = []
-        while len(said) < words:
-            said += self.rng.choices(COMMON, self.weights, k=3)
-            said.append(self.rng.choice(self.subject))
-        return " ".join(said[:words])
+        words_written: list[str] = []
+        while len(words_written) < words:
+            words_written += self.rng.choices(COMMON, self.weights, k=3)
+            words_written.append(self.rng.choice(self.subject))
+        return " ".join(words_written[:words])
 
     def posts(self, count: int, words: int = 60) -> list[str]:
         return [self.writes(words) for _ in range(count)]
@@ -63,7 +63,7 @@ def others_of(writers: Sequence[Writer]) -> ReferenceAuthors:
 
 
 @pytest.fixture(scope="module")
-def others() -> ReferenceAuthors:
+def authors() -> ReferenceAuthors:
     return others_of([Writer(100 + n, "boats") for n in range(12)])
 
 
@@ -73,99 +73,104 @@ def author() -> Writer:
 
 
 def test_the_authors_own_posts_are_told_from_others_and_so_are_another_writers(
-    others: ReferenceAuthors, author: Writer
+    authors: ReferenceAuthors, author: Writer
 ) -> None:
-    found = voice(author.posts(40), author.posts(15), Writer(2, "boats").posts(15), others)
-    assert found.letters
-    assert found.delta
-    assert found.letters.held_out_auc.value > 0.95
-    assert found.letters.held_out_taken.value > 0.8
-    assert found.letters.samples_taken.value < 0.2
-    assert found.letters.real_auc.value > 0.95
-    assert found.delta.held_out.median.value < found.delta.samples.median.value
-    assert (found.passage_words, found.authors, found.reason) == (50, 12, "")
+    result = voice(author.posts(40), author.posts(15), Writer(2, "boats").posts(15), authors)
+    assert result.letters
+    assert result.delta
+    assert result.letters.held_out_auc.value > 0.95
+    assert result.letters.held_out_taken.value > 0.8
+    assert result.letters.samples_taken.value < 0.2
+    assert result.letters.real_auc.value > 0.95
+    assert result.delta.held_out.median.value < result.delta.samples.median.value
+    assert (result.passage_words, result.authors, result.reason) == (50, 12, "")
 
 
 def test_what_the_author_writes_next_cannot_be_told_from_held_out_posts(
-    others: ReferenceAuthors, author: Writer
+    authors: ReferenceAuthors, author: Writer
 ) -> None:
-    found = voice(author.posts(40), author.posts(20), author.posts(20), others)
-    assert found.letters
-    assert found.letters.real_auc.interval
-    assert found.letters.real_auc.interval.low < 0.5 < found.letters.real_auc.interval.high
-    assert found.letters.samples_auc.value > 0.95
+    result = voice(author.posts(40), author.posts(20), author.posts(20), authors)
+    assert result.letters
+    assert result.letters.real_auc.interval
+    assert result.letters.real_auc.interval.low < 0.5 < result.letters.real_auc.interval.high
+    assert result.letters.samples_auc.value > 0.95
 
 
-def test_a_subject_alone_does_not_make_an_author(others: ReferenceAuthors) -> None:
+def test_a_subject_alone_does_not_make_an_author(authors: ReferenceAuthors) -> None:
     """Among boatmen, one writes of cakes; a boatman who takes up cakes is not him."""
     baker, turned = Writer(3, "cakes"), Writer(104, "cakes")
-    found = voice(baker.posts(40), baker.posts(15), turned.posts(15), others)
-    assert found.letters
-    assert found.masked
-    assert found.letters.samples_taken.value > 0.8  # deceived: nobody else has flour and butter
-    assert found.masked.samples_taken.value < 0.2
-    assert found.masked.held_out_taken.value > 0.8
+    result = voice(baker.posts(40), baker.posts(15), turned.posts(15), authors)
+    assert result.letters
+    assert result.masked
+    assert result.letters.samples_taken.value > 0.8  # deceived: nobody else has flour and butter
+    assert result.masked.samples_taken.value < 0.2
+    assert result.masked.held_out_taken.value > 0.8
 
 
-def test_delta_is_burrows_delta(others: ReferenceAuthors, author: Writer) -> None:
+def test_delta_is_burrows_delta(authors: ReferenceAuthors, author: Writer) -> None:
     training, held_out = author.posts(20, 50), author.posts(9, 50)
-    found = voice(training, held_out, author.posts(9, 50), others).delta
-    assert found
-    assert found.passage_words == 50
+    result = voice(training, held_out, author.posts(9, 50), authors).delta
+    assert result
+    assert result.passage_words == 50
 
     def rates(text: str) -> list[float]:
-        said = re.findall(r"\w+", text.casefold())
-        return [said.count(word) / len(said) for word in COMMON]
+        words_found = re.findall(r"\w+", text.casefold())
+        return [words_found.count(word) / len(words_found) for word in COMMON]
 
     own, real = np.array([*map(rates, training)]), np.array([*map(rates, held_out)])
     others_posts = [post for n in range(12) for post in Writer(100 + n, "boats").posts(5, 100)]
     halves = [" ".join(w) for post in others_posts for w in np.array_split(post.split(), 2)]
     spread = np.concatenate([own, np.array([*map(rates, halves)])]).std(axis=0)
     distances = np.abs((real - own.mean(axis=0)) / spread).mean(axis=1)
-    assert found.held_out.median.value == pytest.approx(np.median(distances))
-    assert found.words == len(COMMON)
-    assert found.held_out.low <= found.held_out.median.value <= found.held_out.high
+    assert result.held_out.median.value == pytest.approx(np.median(distances))
+    assert result.words == len(COMMON)
+    assert result.held_out.low <= result.held_out.median.value <= result.held_out.high
 
 
 def test_longer_passages_are_taken_where_there_are_enough(
-    others: ReferenceAuthors, author: Writer
+    authors: ReferenceAuthors, author: Writer
 ) -> None:
-    found = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 100), others)
-    assert (found.passage_words, found.training, found.held_out, found.others) == (100, 20, 12, 60)
+    result = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 100), authors)
+    assert (result.passage_words, result.training, result.held_out, result.others) == (
+        100,
+        20,
+        12,
+        60,
+    )
     # Of short samples the Delta takes several together, the classifier does not.
-    found = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 50), others)
-    assert found.delta
-    assert (found.passage_words, found.delta.passage_words) == (50, 100)
-    assert found.delta.samples.median.of == 6
+    result = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 50), authors)
+    assert result.delta
+    assert (result.passage_words, result.delta.passage_words) == (50, 100)
+    assert result.delta.samples.median.of == 6
 
 
 def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(
-    others: ReferenceAuthors,
+    authors: ReferenceAuthors,
 ) -> None:
     words = "der die das und ich nicht mit auf ein eine haus baum wasser weg"
     rng = random.Random(1)
     texts = [" ".join(rng.choices(words.split(), k=260)) for _ in range(30)]
-    found = voice(texts[:15], texts[15:20], texts[20:], others)
-    assert found.letters is None
-    assert found.masked is None
-    assert "English" in found.reason
-    assert found.delta
-    assert found.delta.others is None
-    assert found.delta.held_out.median.value > 0
+    result = voice(texts[:15], texts[15:20], texts[20:], authors)
+    assert result.letters is None
+    assert result.masked is None
+    assert "English" in result.reason
+    assert result.delta
+    assert result.delta.others is None
+    assert result.delta.held_out.median.value > 0
     alone = voice(texts[:15], texts[15:20], texts[20:], None)
-    assert alone.delta == found.delta
-    assert alone.reason != found.reason
+    assert alone.delta == result.delta
+    assert alone.reason != result.reason
 
 
 @pytest.mark.parametrize("short", ["training", "held_out", "samples"])
 def test_too_little_text_is_said_and_nothing_made_of_it(
-    others: ReferenceAuthors, author: Writer, short: str
+    authors: ReferenceAuthors, author: Writer, short: str
 ) -> None:
     texts = {"training": author.posts(20), "held_out": author.posts(5), "samples": author.posts(5)}
     texts[short] = ["the of and"]
-    found = voice(texts["training"], texts["held_out"], texts["samples"], others)
-    assert (found.delta, found.letters) == (None, None)
-    assert short.partition("_")[0] in found.reason
+    result = voice(texts["training"], texts["held_out"], texts["samples"], authors)
+    assert (result.delta, result.letters) == (None, None)
+    assert short.partition("_")[0] in result.reason
 
 
 def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
@@ -207,8 +212,8 @@ def test_noise_is_told_apart_by_luck_only() -> None:
     unseen = scores[np.arange(200), fold]
     auc = (unseen[is_author][:, None] > unseen[~is_author]).mean()
     assert 0.38 < auc < 0.62
-    seen = scores[np.arange(200), (fold + 1) % classifier.FOLDS]
-    assert (seen[is_author][:, None] > seen[~is_author]).mean() > 0.99
+    own_scores = scores[np.arange(200), (fold + 1) % classifier.FOLDS]
+    assert (own_scores[is_author][:, None] > own_scores[~is_author]).mean() > 0.99
 
 
 def test_no_source_is_in_two_folds() -> None:
@@ -236,14 +241,14 @@ def test_groups_of_letters_are_counted_once_each() -> None:
     counts = letter_groups(text, 1 << 16)
     groups = [padded[i : i + n] for n in (3, 4, 5) for i in range(len(padded) - n + 1)]
     assert counts.sum() == len(groups)
-    assert sorted(counts[counts > 0]) == sorted(groups.count(one) for one in set(groups))
+    assert sorted(counts[counts > 0]) == sorted(groups.count(group) for group in set(groups))
     assert (letter_groups(text + ".", 64) != letter_groups(text, 64)).any()
     assert letter_groups("", 64).sum() == 0
 
 
 def test_words_are_counted_by_name() -> None:
-    (one,) = passages(["The cat and the dog and the the"], 8)
-    counts = word_counts(one.hashes, hashes_of(["and", "bird", "the"]))
+    (passage,) = passages(["The cat and the dog and the the"], 8)
+    counts = word_counts(passage.hashes, hashes_of(["and", "bird", "the"]))
     assert counts.tolist() == [2, 0, 4]
     with pytest.raises(ValueError, match="one word each"):
         hashes_of(["two words"])
@@ -251,10 +256,10 @@ def test_words_are_counted_by_name() -> None:
 
 def test_passages_are_equally_long_and_of_one_text_where_they_can_be() -> None:
     texts = ["a b c d e f g", "h i", "j k l m", "n o"]
-    found = [(one.text.split(), one.source) for one in passages(texts, 3)]
-    assert found[:3] == [(["a", "b", "c"], 0), (["d", "e", "f"], 0), (["j", "k", "l"], 2)]
-    assert found[3][0] == ["h", "i", "n"]
-    assert found[3][1] not in range(4)
+    found_passages = [(passage.text.split(), passage.source) for passage in passages(texts, 3)]
+    assert found_passages[:3] == [(["a", "b", "c"], 0), (["d", "e", "f"], 0), (["j", "k", "l"], 2)]
+    assert found_passages[3][0] == ["h", "i", "n"]
+    assert found_passages[3][1] not in range(4)
 
 
 def test_openings_begin_where_lines_and_sentences_do() -> None:
@@ -267,10 +272,10 @@ def test_openings_begin_where_lines_and_sentences_do() -> None:
 def test_areas_and_ratios_are_what_they_are_by_hand() -> None:
     ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.5])
     wins = (ours[:, None] > theirs).astype(float)
-    found = over_pairs(wins, ClusterBootstrap([0, 1, 1]), ClusterBootstrap([0, 1]))
-    assert found.value == pytest.approx(4 / 6)
-    assert found.interval
-    assert 0 <= found.interval.low <= found.value <= found.interval.high <= 1
+    areas = over_pairs(wins, ClusterBootstrap([0, 1, 1]), ClusterBootstrap([0, 1]))
+    assert areas.value == pytest.approx(4 / 6)
+    assert areas.interval
+    assert 0 <= areas.interval.low <= areas.value <= areas.interval.high <= 1
     assert ratio([1, 2], [4, 4], ClusterBootstrap([0, 1])).value == pytest.approx(3 / 8)
     assert ratio([0], [0], ClusterBootstrap([0])).interval is None
     assert (
@@ -283,27 +288,27 @@ def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
     """Of a mean of 40 independent sources about 1.96 standard errors to each side."""
     rng = np.random.default_rng(1)
     values = rng.normal(size=40)
-    found = mean(values, ClusterBootstrap(range(40))).interval
-    assert found
+    interval = mean(values, ClusterBootstrap(range(40))).interval
+    assert interval
     expected = 2 * 1.96 * values.std() / np.sqrt(40)
-    assert found.high - found.low == pytest.approx(expected, rel=0.15)
+    assert interval.high - interval.low == pytest.approx(expected, rel=0.15)
     # Told ten times each, the same sources are no more than they were.
-    again = mean(
+    repeated = mean(
         np.repeat(values, 10), ClusterBootstrap(np.repeat(range(40), 10).tolist())
     ).interval
-    assert again
-    assert again.high - again.low == pytest.approx(found.high - found.low, rel=0.01)
+    assert repeated
+    assert repeated.high - repeated.low == pytest.approx(interval.high - interval.low, rel=0.01)
 
 
 def test_the_same_texts_on_both_sides_leave_no_excess() -> None:
     parts, wholes = [1.0, 0.0, 2.0, 1.0], [10.0, 8.0, 9.0, 12.0]
-    found = beside(
+    excess = beside(
         (parts, wholes, ClusterBootstrap(range(4))),
         (parts, wholes, ClusterBootstrap(range(4), seed=2)),
     )
-    assert found.samples.value == found.held_out.value
-    assert found.excess
-    assert found.excess.low < 0 < found.excess.high
+    assert excess.samples.value == excess.held_out.value
+    assert excess.excess
+    assert excess.excess.low < 0 < excess.excess.high
 
 
 def test_medians_of_resamples_are_medians() -> None:
@@ -314,31 +319,31 @@ def test_medians_of_resamples_are_medians() -> None:
     assert abs(np.median(drawn) - np.median(values)) < 0.05
 
 
-def test_others_come_back_as_they_were_saved(others: ReferenceAuthors, tmp_path: Path) -> None:
-    others.save(tmp_path)
-    again = ReferenceAuthors.load(tmp_path)
-    assert (again.vocabulary, again.authors, again.lengths) == (
-        others.vocabulary,
-        others.authors,
-        others.lengths,
+def test_others_come_back_as_they_were_saved(authors: ReferenceAuthors, tmp_path: Path) -> None:
+    authors.save(tmp_path)
+    loaded = ReferenceAuthors.load(tmp_path)
+    assert (loaded.vocabulary, loaded.authors, loaded.lengths) == (
+        authors.vocabulary,
+        authors.authors,
+        authors.lengths,
     )
-    for words in others.lengths:
-        was, now = others.passages(words), again.passages(words)
-        assert was.sources == now.sources
-        assert (was.letters == now.letters).all()
-        assert (was.words.sum(), was.masked.sum()) == (now.words.sum(), now.masked.sum())
+    for words in authors.lengths:
+        before, now = authors.passages(words), loaded.passages(words)
+        assert before.sources == now.sources
+        assert (before.letters == now.letters).all()
+        assert (before.words.sum(), before.masked.sum()) == (now.words.sum(), now.masked.sum())
     with pytest.raises(ValueError, match="none of 70"):
-        others.passages(70)
+        authors.passages(70)
 
 
 def test_others_that_are_missing_or_damaged_are_one_sentence(
-    others: ReferenceAuthors, tmp_path: Path
+    authors: ReferenceAuthors, tmp_path: Path
 ) -> None:
     with pytest.raises(OwnwordsError, match="cannot be read"):
         ReferenceAuthors.load(tmp_path)
-    path = others.save(tmp_path)
-    whole = path.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"PK" + whole, json.dumps([]).encode()):
+    path = authors.save(tmp_path)
+    data = path.read_bytes()
+    for damaged in (data[: len(data) // 2], b"", b"PK" + data, json.dumps([]).encode()):
         (tmp_path / FILE).write_bytes(damaged)
         with pytest.raises(OwnwordsError, match="cannot be read"):
             ReferenceAuthors.load(tmp_path)
@@ -350,7 +355,7 @@ def test_the_others_in_the_package() -> None:
     assert shipped.lengths == (250, 500, 1000)
     assert len(shipped.vocabulary.words) >= DELTA_WORDS
     left_out = ("Chesterton", "Thoreau", "Emerson", "Bierce", "Jerome", "Lamb", "Hazlitt")
-    assert not [name for name in shipped.authors for one in left_out if one in name]
+    assert not [name for name in shipped.authors for author in left_out if author in name]
     counted = shipped.passages(1000)
     assert len(counted) == 5 * len(shipped.authors)
     # The commonest words are about half of any English text.
@@ -368,16 +373,16 @@ def test_the_columnists_held_out_columns_are_his(columnist: Path, tmp_path: Path
                 (document,) = archive.documents([id_])
                 sides[side].append(document.text(OWN_KINDS))
     held_out = sides["validation"] + sides["test"]
-    other = [one.text for one in passages(sides["train"][20:], 250)][:20]
-    found = voice(sides["train"][:20], held_out, other, ReferenceAuthors.load(REFERENCE))
-    assert found.letters
-    assert found.masked
-    assert found.delta
-    assert found.letters.held_out_auc.value > 0.95
-    assert found.masked.held_out_auc.value > 0.9
-    assert found.letters.held_out_taken.value > 0.8
-    assert found.letters.others_taken.value < 0.15
-    assert found.delta.nearer_than_held_out is not None
-    assert found.delta.nearer_than_held_out < 0.05
+    later_posts = [passage.text for passage in passages(sides["train"][20:], 250)][:20]
+    result = voice(sides["train"][:20], held_out, later_posts, ReferenceAuthors.load(REFERENCE))
+    assert result.letters
+    assert result.masked
+    assert result.delta
+    assert result.letters.held_out_auc.value > 0.95
+    assert result.masked.held_out_auc.value > 0.9
+    assert result.letters.held_out_taken.value > 0.8
+    assert result.letters.others_taken.value < 0.15
+    assert result.delta.nearer_than_held_out is not None
+    assert result.delta.nearer_than_held_out < 0.05
     # Other columns of his in place of samples: nobody can tell which are which.
-    assert 0.2 < found.letters.real_auc.value < 0.8
+    assert 0.2 < result.letters.real_auc.value < 0.8

@@ -26,17 +26,17 @@ def stored(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     header = json.loads(data[8:begin])
     header.pop("__metadata__", None)
     return {
-        name: (said["dtype"], tuple(said["shape"]), data[begin + start : begin + end])
-        for name, said in header.items()
-        for start, end in [said["data_offsets"]]
+        name: (entry["dtype"], tuple(entry["shape"]), data[begin + start : begin + end])
+        for name, entry in header.items()
+        for start, end in [entry["data_offsets"]]
     }
 
 
 def all_stored(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    found: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
+    tensors_stored: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
     for path in folder.glob("*.safetensors"):
-        found |= stored(path)
-    return found
+        tensors_stored |= stored(path)
+    return tensors_stored
 
 
 def put(path: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -67,42 +67,42 @@ def test_what_is_read_is_written_back_bit_for_bit(
     first.mkdir()
     second.mkdir()
     weights.write(first, model, dtype)
-    again = weights.load(first, model.config, "cpu", None)
-    assert {p.dtype for p in again.parameters()} == {dtype}
-    weights.write(second, again, None)
+    reloaded = weights.load(first, model.config, "cpu", None)
+    assert {p.dtype for p in reloaded.parameters()} == {dtype}
+    weights.write(second, reloaded, None)
     assert {p.name: p.read_bytes() for p in first.iterdir()} == {
         p.name: p.read_bytes() for p in second.iterdir()
     }
-    found = all_stored(first)
-    assert ("lm_head.weight" in found) is not tied
-    assert set(found) == {theirs for _, theirs, _ in hf_names(model.config)}
+    stored_tensors = all_stored(first)
+    assert ("lm_head.weight" in stored_tensors) is not tied
+    assert set(stored_tensors) == {theirs for _, theirs, _ in hf_names(model.config)}
     parameters = dict(model.named_parameters())
     for ours, theirs, transposed in hf_names(model.config):
         tensor = parameters[ours].detach().to(dtype)
         tensor = tensor.t().contiguous() if transposed else tensor
-        assert found[theirs][1] == tuple(tensor.shape)
-        assert found[theirs][2] == tensor.view(-1).view(torch.uint8).numpy().tobytes()
+        assert stored_tensors[theirs][1] == tuple(tensor.shape)
+        assert stored_tensors[theirs][2] == tensor.view(-1).view(torch.uint8).numpy().tobytes()
     models.shard(first, 6000)
     assert len(list(first.glob("model-*-of-*.safetensors"))) > 2
     sharded = weights.load(first, model.config, "cpu", None)
-    for name, parameter in again.named_parameters():
+    for name, parameter in reloaded.named_parameters():
         assert torch.equal(parameter, sharded.get_parameter(name))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_any_bits_survive_also_what_is_no_number(dtype: torch.dtype, tmp_path: Path) -> None:
     config = models.model("llama").config
-    made = build(config, dtype=dtype)
+    model = build(config, dtype=dtype)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             size = parameter.numel() * dtype.itemsize
             noise = torch.randint(0, 256, (size,), generator=generator, dtype=torch.uint8)
             parameter.copy_(noise.view(dtype).view(parameter.shape))
-    weights.write(tmp_path, made, None)
-    again = weights.load(tmp_path, config, "cpu", None)
-    for one, other in zip(made.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+    weights.write(tmp_path, model, None)
+    reloaded = weights.load(tmp_path, config, "cpu", None)
+    for original, reloaded_parameter in zip(model.parameters(), reloaded.parameters(), strict=True):
+        assert torch.equal(original.view(torch.uint8), reloaded_parameter.view(torch.uint8))
 
 
 def test_blocks_smaller_than_a_tensor_make_no_difference(
@@ -110,15 +110,15 @@ def test_blocks_smaller_than_a_tensor_make_no_difference(
 ) -> None:
     model = models.model("gpt2")
     weights.write(tmp_path, model, None)
-    whole = (tmp_path / weight_mapping.SINGLE).read_bytes()
+    data = (tmp_path / weight_mapping.SINGLE).read_bytes()
     monkeypatch.setattr(weights, "BLOCK_BYTES", 100)
     (tmp_path / weight_mapping.SINGLE).unlink()
     weights.write(tmp_path, model, None)
-    assert (tmp_path / weight_mapping.SINGLE).read_bytes() == whole
-    for each in read_header(tmp_path / weight_mapping.SINGLE).values():
-        with each.path.open("rb") as file:
-            rows = [block.clone() for block in read_blocks(each, file, 100)]
-        assert torch.equal(torch.cat(rows), tensors(each.path)[each.name])
+    assert (tmp_path / weight_mapping.SINGLE).read_bytes() == data
+    for entry in read_header(tmp_path / weight_mapping.SINGLE).values():
+        with entry.path.open("rb") as file:
+            rows = [block.clone() for block in read_blocks(entry, file, 100)]
+        assert torch.equal(torch.cat(rows), tensors(entry.path)[entry.name])
 
 
 def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
     path = tmp_path / weight_mapping.SINGLE
     chosen = weights.load(tmp_path, model.config, "cpu", torch.float32)
     assert {p.dtype for p in chosen.parameters()} == {torch.float32}
-    found = tensors(path)
-    put(path, {n: t.float() if t.dim() == 1 else t for n, t in found.items()})
+    tensors_read = tensors(path)
+    put(path, {n: t.float() if t.dim() == 1 else t for n, t in tensors_read.items()})
     mixed = weights.load(tmp_path, model.config, "cpu", None)
-    for one, other in zip(chosen.parameters(), mixed.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, reloaded_parameter in zip(chosen.parameters(), mixed.parameters(), strict=True):
+        assert torch.equal(parameter, reloaded_parameter)
 
 
 def test_a_number_beyond_float16_is_told_and_not_made_infinite(tmp_path: Path) -> None:
@@ -146,14 +146,14 @@ def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> N
     model = models.model("qwen3")
     weights.write(tmp_path, model, None)
     path = tmp_path / weight_mapping.SINGLE
-    found = tensors(path)
-    embedding = found["model.embed_tokens.weight"]
-    put(path, found | {"lm_head.weight": embedding})
-    again = weights.load(tmp_path, model.config, "cpu", None)
-    assert torch.equal(again.get_parameter("embedding.weight"), embedding)
-    other = embedding.clone()
-    other[-1, -1] += 1
-    put(path, found | {"lm_head.weight": other})
+    tensors_read = tensors(path)
+    embedding = tensors_read["model.embed_tokens.weight"]
+    put(path, tensors_read | {"lm_head.weight": embedding})
+    reloaded = weights.load(tmp_path, model.config, "cpu", None)
+    assert torch.equal(reloaded.get_parameter("embedding.weight"), embedding)
+    head = embedding.clone()
+    head[-1, -1] += 1
+    put(path, tensors_read | {"lm_head.weight": head})
     with pytest.raises(ModelError, match=r"tied.*'lm_head.weight' differs from 'model.embed_tok"):
         weights.load(tmp_path, model.config, "cpu", None)
 
@@ -163,12 +163,14 @@ def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
     model = models.model("gpt2")
     weights.write(tmp_path, model, None)
     path = tmp_path / weight_mapping.SINGLE
-    found = {name.removeprefix("transformer."): t for name, t in tensors(path).items()}
+    tensors_read = {name.removeprefix("transformer."): t for name, t in tensors(path).items()}
     masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8) for i in range(2)}
-    put(path, found | masks | {"h.0.attn.masked_bias": torch.tensor(-1e4)})
-    again = weights.load(tmp_path, model.config, "cpu", None)
-    for one, other in zip(model.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
+    put(path, tensors_read | masks | {"h.0.attn.masked_bias": torch.tensor(-1e4)})
+    reloaded = weights.load(tmp_path, model.config, "cpu", None)
+    for parameter, reloaded_parameter in zip(
+        model.parameters(), reloaded.parameters(), strict=True
+    ):
+        assert torch.equal(parameter, reloaded_parameter)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +189,10 @@ def test_unknown_and_missing_tensors_are_named(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None)
     path = tmp_path / weight_mapping.SINGLE
-    found = tensors(path)
-    for name in [name for name in found if "layers.1.self_attn" in name]:
-        del found[name]
-    put(path, found | {"model.surprise": torch.ones(1)})
+    tensors_read = tensors(path)
+    for name in [name for name in tensors_read if "layers.1.self_attn" in name]:
+        del tensors_read[name]
+    put(path, tensors_read | {"model.surprise": torch.ones(1)})
     with pytest.raises(ModelError) as caught:
         weights.load(tmp_path, model.config, "cpu", None)
     assert "do not match a llama with 2 layers" in caught.value.message
@@ -210,9 +212,9 @@ def test_a_wrong_shape_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
         "vocab_size": (99, r"has the shape \[97, 16\].*\[99, 16\] \(99 is vocab_size\)"),
         "head_dim": (6, r"24 is head_dim x num_attention_heads"),
     }
-    for field, (value, said) in expectations.items():
+    for field, (value, message) in expectations.items():
         config = models.model("llama", **{field: value}).config
-        with pytest.raises(ModelError, match=said):
+        with pytest.raises(ModelError, match=message):
             weights.load(tmp_path, config, "cpu", None)
 
 
@@ -238,11 +240,11 @@ def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "place",
+    "target",
     ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..\\x.safetensors", "", 7, None],
 )
-def test_an_index_cannot_point_elsewhere(place: object, tmp_path: Path) -> None:
-    index = {"weight_map": {"x": place}}
+def test_an_index_cannot_point_elsewhere(target: object, tmp_path: Path) -> None:
+    index = {"weight_map": {"x": target}}
     (tmp_path / weight_mapping.INDEX).write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ModelError, match="not a safetensors file beside it"):
         weight_mapping.find_tensors(tmp_path)
@@ -296,12 +298,12 @@ def test_a_pickle_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
         weight_mapping.find_tensors(tmp_path)
 
 
-def header_of(**said: object) -> dict[str, object]:
-    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | said}
+def header_of(**fields: object) -> dict[str, object]:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | fields}
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "message"),
     [
         (header_of(dtype="F31"), "unknown type 'F31'"),
         (header_of(dtype=["F32"]), "unknown type"),
@@ -327,16 +329,16 @@ def header_of(**said: object) -> dict[str, object]:
         ({}, "has 18 bytes, and its header describes 10"),
     ],
 )
-def test_a_false_header_is_refused(header: object, told: str, tmp_path: Path) -> None:
+def test_a_false_header_is_refused(header: object, message: str, tmp_path: Path) -> None:
     encoded = json.dumps(header).encode()
     path = tmp_path / "x.safetensors"
     path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + b"\0" * 8)
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         read_header(path)
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "cut short or not a safetensors file: it has 0 bytes"),
         (b"1234", "cut short"),
@@ -350,22 +352,22 @@ def test_a_false_header_is_refused(header: object, told: str, tmp_path: Path) ->
     ],
     ids=range(9),
 )
-def test_what_is_no_header_is_refused(data: bytes, told: str, tmp_path: Path) -> None:
+def test_what_is_no_header_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(data)
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         read_header(path)
 
 
 def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / weight_mapping.SINGLE
     put(path, {"a": torch.ones(3), "b": torch.ones(2, 2)})
-    whole = path.read_bytes()
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    data = path.read_bytes()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
         with pytest.raises(ModelError):
             read_header(path)
-    path.write_bytes(whole + b"\0")
+    path.write_bytes(data + b"\0")
     with pytest.raises(ModelError, match="describes"):
         read_header(path)
 
@@ -431,18 +433,18 @@ for family in ("gpt2", "qwen3"):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is counted in another way elsewhere")
 def test_loading_and_saving_need_the_model_and_little_more(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _MEASURED, str(tmp_path)],
         capture_output=True,
         check=False,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     file_mib = (tmp_path / "qwen3" / weight_mapping.SINGLE).stat().st_size >> 20
-    print(f"a file of {file_mib} MiB: KiB beyond the model\n{done.stdout}")  # noqa: T201
+    print(f"a file of {file_mib} MiB: KiB beyond the model\n{process.stdout}")  # noqa: T201
     assert file_mib > 90
-    beyond = {line: int(line.split()[-1]) for line in done.stdout.splitlines()}
+    beyond = {line: int(line.split()[-1]) for line in process.stdout.splitlines()}
     assert len(beyond) == 6
     one_tensor_kib = 40_000 * 512 * 2 >> 10
     assert all(-1024 < kib < one_tensor_kib for kib in beyond.values()), beyond

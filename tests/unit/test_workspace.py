@@ -9,19 +9,19 @@ from ownwords.core.errors import WorkspaceError
 from ownwords.core.workspace import Workspace, path_text, source_name, write_atomically
 
 
-def _hold(root: Path, held: "multiprocessing.synchronize.Event", go: object) -> None:
+def _hold(root: Path, is_held: "multiprocessing.synchronize.Event", go: object) -> None:
     with Workspace(root).opened():
-        held.set()
+        is_held.set()
         go.wait(20)  # type: ignore[attr-defined]
 
 
 def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    held, go = context.Event(), context.Event()
-    other = context.Process(target=_hold, args=(tmp_path / "w.ownwords", held, go))
-    other.start()
+    is_held, go = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path / "w.ownwords", is_held, go))
+    process.start()
     try:
-        assert held.wait(20)
+        assert is_held.wait(20)
         with (
             pytest.raises(WorkspaceError, match="another ownwords process is working in"),
             Workspace(tmp_path / "w.ownwords").opened(),
@@ -29,7 +29,7 @@ def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) ->
             pass
     finally:
         go.set()
-        other.join()
+        process.join()
     with Workspace(tmp_path / "w.ownwords").opened():
         pass
 
