@@ -183,7 +183,7 @@ def test_an_adapter_is_trained_on_a_quantised_model_and_not_merged_into_it() -> 
         adapter.merge()
 
 
-@pytest.mark.parametrize("settings", [QWEN, GPT2], ids=["qwen3", "gpt2"])
+@pytest.mark.parametrize("model_settings", [QWEN, GPT2], ids=["qwen3", "gpt2"])
 def test_a_saved_adapter_comes_back(model_settings: dict[str, object], tmp_path: Path) -> None:
     model = _model(model_settings)
     settings = AdapterConfig(4, 8.0, 0.1, ("*.attention.*",), rank_stabilised=True)
