@@ -53,7 +53,7 @@ PASSAGES = (
     passage(4, PLANTED, title="Funny Mail", date="2016-02-03"),
     passage(5, QUOTED, title="Trees", date="2018-04-05"),
 )
-EXCERPTS = tuple(Excerpt(number, one, one.text) for number, one in enumerate(PASSAGES, 1))
+EXCERPTS = tuple(Excerpt(number, item, item.text) for number, item in enumerate(PASSAGES, 1))
 
 
 @dataclass
@@ -65,6 +65,6 @@ class PlayedSearcher:
     embedder: None = None
     asked: list[tuple[str, int]] = field(default_factory=list)
 
-    def find(self, question: str, limit: int = 8, how: str = "") -> RetrievalResult:
+    def find(self, question: str, limit: int = 8, mode: str = "") -> RetrievalResult:
         self.asked.append((question, limit))
         return self.found

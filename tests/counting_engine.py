@@ -54,20 +54,20 @@ class CountingCache:
             raise error
         check_inputs(inputs, self, engine)
         scores = []
-        for each in inputs:
-            row = self._held[each.row]
+        for item in inputs:
+            row = self._held[item.row]
             before = len(row)
-            row.extend(each.ids)
+            row.extend(item.ids)
             for end in range(before + 1 if all_positions else len(row), len(row) + 1):
                 drawn = np.random.default_rng(row[max(0, end - 3) : end])
                 scores.append(drawn.normal(size=engine.vocabulary))
-        made = np.array(scores, np.float32)
-        made[:, list(engine.never)] = -1e9
+        array = np.array(scores, np.float32)
+        array[:, list(engine.never)] = -1e9
         if engine.text:
-            made[:] = -1e9
-            places = [self.cached_length(each.row) for each in inputs]
-            made[range(len(inputs)), [engine.text[place] for place in places]] = 0
-        return made
+            array[:] = -1e9
+            places = [self.cached_length(item.row) for item in inputs]
+            array[range(len(inputs)), [engine.text[position] for position in places]] = 0
+        return array
 
     def truncate(self, row: int, length: int) -> None:
         del self._held[row][length:]

@@ -38,35 +38,35 @@ def of_json(data: bytes, generator: random.Random) -> bytes:
     """A few values replaced by wild ones, taken away, renamed or moved; still valid JSON."""
     document: object = json.loads(data)
     for _ in range(generator.choice([1, 1, 1, 2, 4])):
-        place, key = document, None
+        node, key = document, None
         for _ in range(generator.choice([1, 1, 2, 3, 4])):
-            keys = _keys(place)
+            keys = _keys(node)
             if not keys:
                 break
             key = generator.choice(keys)
-            parent, place = place, place[key]  # type: ignore[index]
+            parent, node = node, node[key]  # type: ignore[index]
         if key is None:
             continue
         _change(parent, key, generator)
     return json.dumps(document).encode()
 
 
-def _keys(place: object) -> list[object]:
-    if isinstance(place, dict):
-        return list(place)
-    return list(range(len(place))) if isinstance(place, list) else []
+def _keys(node: object) -> list[object]:
+    if isinstance(node, dict):
+        return list(node)
+    return list(range(len(node))) if isinstance(node, list) else []
 
 
 def _change(parent: object, key: object, generator: random.Random) -> None:
     assert isinstance(parent, dict | list)
-    other = generator.choice(_keys(parent))
+    other_key = generator.choice(_keys(parent))
     match generator.randrange(6):
         case 0:
             del parent[key]  # type: ignore[arg-type]
         case 1 if isinstance(parent, dict):
             parent["x" + str(key)] = parent.pop(key)
         case 2:
-            parent[key], parent[other] = parent[other], parent[key]  # type: ignore[call-overload]
+            parent[key], parent[other_key] = parent[other_key], parent[key]  # type: ignore[call-overload]
         case 3 if type(parent[key]) is int:  # type: ignore[call-overload]
             parent[key] += generator.choice([-1, 1, 4, 1 << 16, 1 << 33])  # type: ignore[call-overload]
         case _:

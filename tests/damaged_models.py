@@ -31,11 +31,11 @@ def model(kind: str) -> CausalLM:
     """A tiny model of a family, or a quantised one."""
     if kind in models.CONFIGS:
         return models.model(kind, vocab_size=VOCABULARY)
-    made = models.model("qwen3", vocab_size=VOCABULARY)
+    network = models.model("qwen3", vocab_size=VOCABULARY)
     quantize.quantize(
-        made, quantization_scheme.INT8 if kind == "int8" else quantization_scheme.INT4
+        network, quantization_scheme.INT8 if kind == "int8" else quantization_scheme.INT4
     )
-    return made
+    return network
 
 
 def peak_bytes() -> int:
@@ -55,8 +55,8 @@ def load_network(folder: Path) -> None:
 
 def load_engine(folder: Path) -> None:
     """Load it into the native engine, and read some ids."""
-    said = directory.read(folder)
-    engine = native_engine.load(folder, said.config, threads=1)
+    opened = directory.read(folder)
+    engine = native_engine.load(folder, opened.config, threads=1)
     assert engine is not None
     length = min(30, engine.context)
     scores = engine.cache(2, length).forward([ForwardInput(1, [1] * length), ForwardInput(0, [2])])
@@ -78,15 +78,15 @@ def try_damaged(
     bundle.save(folder, model, ByteTokenizer())
     models.shard(folder, shard_bytes)
     files = sorted(folder.iterdir())
-    whole = {path: path.read_bytes() for path in files}
+    originals = {path: path.read_bytes() for path in files}
     began = time.process_time()
     load(folder)
     undamaged_s = max(time.process_time() - began, time.get_clock_info("process_time").resolution)
-    largest = LARGER * sum(map(len, whole.values()))
+    largest = LARGER * sum(map(len, originals.values()))
     before, tried, refused = peak_bytes(), 0, 0
     while goes_on(tried):
         path = generator.choice(files)
-        path.write_bytes(damage.of_file(path, whole[path], generator))
+        path.write_bytes(damage.of_file(path, originals[path], generator))
         began = time.process_time()
         try:
             load(folder)
@@ -98,7 +98,7 @@ def try_damaged(
             str(error).encode("utf-8")
         assert time.process_time() - began < SLOWER * undamaged_s, path.read_bytes()[:2000]
         assert peak_bytes() - before < largest, path.read_bytes()[:2000]
-        path.write_bytes(whole[path])
+        path.write_bytes(originals[path])
         tried += 1
     assert refused > tried // 4
     return tried

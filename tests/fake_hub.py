@@ -51,7 +51,7 @@ class FakeServer:
     def publish(self, folder: Path, commit: str = COMMIT) -> None:
         """Show a folder as the newest commit of the model, as huggingface.co does."""
         siblings, tree = [], []
-        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             data, name = path.read_bytes(), path.relative_to(folder).as_posix()
             git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
             entry: dict[str, object] = {"size": len(data)}

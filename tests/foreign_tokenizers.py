@@ -13,7 +13,7 @@ QWEN = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + END_OF_SPLIT
 Json = dict[str, object]
 
 
-def byte_level(pre_tokenizer: Json, specials: list[str], **others: object) -> Json:
+def byte_level(pre_tokenizer: Json, specials: list[str], **fields: object) -> Json:
     pairs = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("in", "g"), ("1", "2"), ("Ġ", "Ġ")]
     tokens = [*LETTER_OF.values(), *(a + b for a, b in pairs)]
     return {
@@ -36,11 +36,11 @@ def byte_level(pre_tokenizer: Json, specials: list[str], **others: object) -> Js
             "vocab": {token: i for i, token in enumerate(tokens)},
             "merges": [f"{a} {b}" for a, b in pairs],
         },
-        **others,
+        **fields,
     }
 
 
-def sentencepiece(normalizer: Json, decoder: Json, **others: object) -> Json:
+def sentencepiece(normalizer: Json, decoder: Json, **fields: object) -> Json:
     words = ["▁", "t", "h", "e", "i", "n", "g", "é", "日", "▁t", "he", "▁the", "in", "ing"]
     merges = [["▁", "t"], ["h", "e"], ["▁t", "he"], ["i", "n"], ["in", "g"]]
     names = ["<unk>", "<s>", "</s>"]
@@ -65,7 +65,7 @@ def sentencepiece(normalizer: Json, decoder: Json, **others: object) -> Json:
             "vocab": {token: i for i, token in enumerate(tokens)},
             "merges": merges,
         },
-        **others,
+        **fields,
     }
 
 

@@ -14,11 +14,11 @@ def is_far_from_quadratic(call: Callable[[str], object], text: str) -> bool:
     length it would take thousands of times as long.
     """
 
-    def fastest_s(given: str) -> float:
+    def fastest_s(text_of_length: str) -> float:
         times = []
         for _ in range(2):
             began = time.process_time()
-            call(given)
+            call(text_of_length)
             times.append(time.process_time() - began)
         return max(min(times), _LEAST_S)
 

@@ -79,14 +79,14 @@ class Series:
     failures: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
 
-    def add(self, what: str, result: Result) -> Result:
+    def add(self, kind: str, result: Result) -> Result:
         """Count a call, and print it if it failed."""
         self.slowest_s = max(self.slowest_s, result.seconds)
         self.ends[
             {0: "accepted", 2: "refused with a sentence"}.get(result.status or 0, "other")
         ] += 1
         if result.failure:
-            self.fail(f"{what}: {result.failure}")
+            self.fail(f"{kind}: {result.failure}")
         return result
 
     def expect_success(self, arguments: Sequence[str]) -> None:
@@ -156,20 +156,20 @@ def archives(count: int, generator: random.Random, folder: Path) -> Series:
     exported = folder / "texts.jsonl"
     names = {"site": str(site), "workspace": str(workspace), "export": str(exported)}
     calls = [[part.format(**names) for part in arguments] for arguments in ARCHIVE_CALLS]
-    look, *others = calls
+    look, *further = calls
     for arguments in calls[:3]:  # `score` has no model to score
         series.expect_success(arguments)
     archive = workspace / "archive.sqlite"
-    whole, texts = archive.read_bytes(), exported.read_bytes()
+    original, texts = archive.read_bytes(), exported.read_bytes()
     for number in range(count):
-        changed = bytearray(whole)
+        changed = bytearray(original)
         at = generator.randrange(len(changed))
         changed[at] ^= 1 << generator.randrange(8)
-        for order in (others, [look]):
+        for order in (further, [look]):
             for arguments in order:
                 archive.write_bytes(changed)
                 series.add(f"archive {number}, byte {at}, {arguments[0]}", call(arguments))
-        mended = call(others[0])
+        mended = call(further[0])
         if mended.status != 0 or exported.read_bytes() != texts:
             series.fail(
                 f"archive {number}, byte {at}: `look` did not mend it: {mended.output[-200:]}"
@@ -191,11 +191,11 @@ def models(count: int, generator: random.Random, folder: Path) -> Series:
         contents = directories[directory]
         file = generator.choice(sorted(contents))
         file.write_bytes(damage.of_file(file, contents[file], generator))
-        what = f"model {number}, {directory.name}, {file.name}"
-        series.add(what + ", write", call(_write(directory)))
+        label = f"model {number}, {directory.name}, {file.name}"
+        series.add(label + ", write", call(_write(directory)))
         into = folder / "exported.gguf"
         export = ["export", str(directory), "--to", "gguf", "--into", str(into)]
-        series.add(what + ", export", call(export))
+        series.add(label + ", export", call(export))
         into.unlink(missing_ok=True)
         file.write_bytes(contents[file])
     return series
@@ -263,11 +263,11 @@ def main() -> int:
         "inputs": inputs,
         "archives": archives,
         "models": models,
-        "kills": lambda *given: kills(*given, load=chosen.load),
+        "kills": lambda *arguments: kills(*arguments, load=chosen.load),
     }
     with tempfile.TemporaryDirectory() as folder:
         series = runs[chosen.series](chosen.count, random.Random(chosen.seed), Path(folder))
-    ends = ", ".join(f"{n} {what}" for what, n in series.ends.most_common())
+    ends = ", ".join(f"{n} {kind}" for kind, n in series.ends.most_common())
     print(f"{chosen.count} {chosen.series}: {ends}; slowest call {series.slowest_s:.1f} s")
     failed = len(series.failures)
     print(f"{max(0, chosen.count - failed)} passed, {failed} failed")

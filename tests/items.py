@@ -7,9 +7,9 @@ from ownwords.archive.document import RawDocument, SourceItem, SourceNote
 
 def documents(items: Iterable[SourceItem]) -> dict[str, RawDocument]:
     """By their refs."""
-    return {each.ref: each for each in items if isinstance(each, RawDocument)}
+    return {item.ref: item for item in items if isinstance(item, RawDocument)}
 
 
 def notes(items: Iterable[SourceItem]) -> str:
     """All sentences for the author, in a row."""
-    return " ".join(each.text for each in items if isinstance(each, SourceNote))
+    return " ".join(item.text for item in items if isinstance(item, SourceNote))

@@ -36,7 +36,7 @@ def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
     document = json.loads(json.dumps(document))
     model = document["model"]
     vocabulary: dict[str, int] = model["vocab"]
-    vocabulary.update((each["content"], each["id"]) for each in document["added_tokens"])
+    vocabulary.update((token["content"], token["id"]) for token in document["added_tokens"])
     after = 1 + max(vocabulary.values())
     letters = [space if letter == " " else letter for letter in ALPHABET]
     for letter in letters:
@@ -58,9 +58,9 @@ def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
 
 
 def opened(document: dict[str, Any]) -> HFTokenizer:
-    found = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
-    assert isinstance(found, HFTokenizer)
-    return found
+    loaded = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
+    assert isinstance(loaded, HFTokenizer)
+    return loaded
 
 
 def write(folder: Path, kind: str = "sentencepiece", tied: bool = True, spare: int = 7) -> Path:

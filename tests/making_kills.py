@@ -30,7 +30,7 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training import throughput
 
 
-def die(*_: object, **__: object) -> None:
+def kill_self(*_: object, **__: object) -> None:
     """As when the power goes."""
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -45,12 +45,12 @@ def dies(
     """From now on such a call of that function is the last thing the process does, or just did."""
     real = getattr(owner, name)
 
-    def deadly(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-        if not after and when(*given, **named):
-            die()
-        result = real(*given, **named)
-        if when(*given, **named):
-            die()
+    def deadly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        if not after and when(*arguments, **named):
+            kill_self()
+        result = real(*arguments, **named)
+        if when(*arguments, **named):
+            kill_self()
         return result
 
     setattr(owner, name, deadly)
@@ -59,13 +59,13 @@ def dies(
 def in_training(event: Event) -> None:
     """Dies in the middle of whichever training is under way."""
     if event.stage == "train" and event.values.get("step", 0) >= 9:
-        die()
+        kill_self()
 
 
 def stops_listening(_: str, pieces: Iterator[str]) -> None:
     """Dies after the first letters."""
     next(pieces)
-    die()
+    kill_self()
 
 
 def is_of(stage: str) -> Callable[..., bool]:
@@ -77,7 +77,7 @@ def is_of(stage: str) -> Callable[..., bool]:
 MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
     "while it reads": lambda *_: dies(ArchiveAnalysis, "fill"),
     "before the report is written": lambda *_: dies(looking, "render_report"),
-    "when it is planned": lambda _, doomed: setattr(doomed, "on_planned", die),
+    "when it is planned": lambda _, doomed: setattr(doomed, "on_planned", kill_self),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "before the model is saved": lambda *_: dies(bundle, "save"),
     "while the model is put in its place": lambda *_: dies(
@@ -100,16 +100,16 @@ class Doomed(MakeCallbacks):
     """Whoever looks on as it happens."""
 
 
-def made(folder: Path, workspace: str, moment: str = "") -> MakeResult:
+def make_run(folder: Path, workspace: str, moment: str = "") -> MakeResult:
     """Make, and die at that moment."""
     progress, callbacks = Progress(), Doomed()
     if moment:
         MOMENTS[moment](progress, callbacks)
-    asked = makings.order(folder, workspace=folder / workspace)
-    return pipeline.make(asked, progress=progress, callbacks=callbacks)
+    request = makings.order(folder, workspace=folder / workspace)
+    return pipeline.make(request, progress=progress, callbacks=callbacks)
 
 
-def told(result: MakeResult) -> dict[str, object]:
+def summary(result: MakeResult) -> dict[str, object]:
     """What must be the same whatever happened on the way: all that takes no time."""
     card = result.scorecard
     assert card
@@ -146,19 +146,19 @@ def make_inputs(folder: Path) -> None:
 
 def main(folder: Path) -> dict[str, Any]:
     make_inputs(folder)
-    calm = told(made(folder, "calm"))
-    statuses = {name: forked(partial(made, folder, "killed", name)) for name in MOMENTS}
-    return {"calm": calm, "statuses": statuses, "end": told(made(folder, "killed"))}
+    calm = summary(make_run(folder, "calm"))
+    statuses = {name: forked(partial(make_run, folder, "killed", name)) for name in MOMENTS}
+    return {"calm": calm, "statuses": statuses, "end": summary(make_run(folder, "killed"))}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     scoring.REFERENCE = Path("no such folder")  # voice and fluency have tests of their own
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
-    where = Path(sys.argv[1])
+    root = Path(sys.argv[1])
     if len(sys.argv) > 2:
-        make_inputs(where)
-        result = told(made(where, sys.argv[2]))
+        make_inputs(root)
+        result = summary(make_run(root, sys.argv[2]))
     else:
-        result = main(where)
+        result = main(root)
     sys.stdout.write(json.dumps(result) + "\n")

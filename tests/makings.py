@@ -56,13 +56,17 @@ def blog(folder: Path, posts: int = 24) -> Path:
 
 def write_post(folder: Path, number: int) -> None:
     """One of them."""
-    who, what = _WHO[number % 5], _WHAT[number // 5 % 5]
+    person, subject = _WHO[number % 5], _WHAT[number // 5 % 5]
     sentences = [
-        f"In the year {1900 + 7 * number + k} the {who} thought {number * k} times of {what}, and"
+        f"In the year {1900 + 7 * number + k} the {person} thought {number * k} times of"
+        f" {subject}, and"
         f" of the {_WHO[(number + k) % 5]} who owed him {k * k + number} eggs."
         for k in range(1, 9)
     ]
-    head = f"---\ntitle: The {who} and {what} {number}\ndate: 2020-01-{number % 28 + 1:02d}\n---\n"
+    head = (
+        f"---\ntitle: The {person} and {subject} {number}\ndate:"
+        f" 2020-01-{number % 28 + 1:02d}\n---\n"
+    )
     (folder / f"{number:02d}.md").write_text(head + "\n" + "\n\n".join(sentences) + "\n", "utf-8")
 
 
@@ -74,15 +78,15 @@ def base(folder: Path) -> Path:
     ]
     fixed = {**SMALL, "model.parameters": 40_000, "model.vocab_size": 0}
     request = TrainRequest(folder, 600, fixed, device="cpu")
-    made = plan_pretraining(texts, texts[:2], request).train().folder
+    folder_of_model = plan_pretraining(texts, texts[:2], request).train().folder
     rehearsed = replay_text.DIVIDER.join(text.text for text in texts)
-    (made / replay_text.SHIPPED).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
-    return made
+    (folder_of_model / replay_text.SHIPPED).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
+    return folder_of_model
 
 
 def order(folder: Path, **more: object) -> MakeRequest:
     """Of the blog and the base in the folder."""
-    asked: dict[str, object] = {
+    settings: dict[str, object] = {
         "workspace": folder / "w",
         "minutes": 10.0,
         "base": folder / "base" / "model",
@@ -90,4 +94,4 @@ def order(folder: Path, **more: object) -> MakeRequest:
         "scoring": LITTLE,
         "device": "cpu",
     }
-    return MakeRequest([folder / "blog"], **(asked | more))  # type: ignore[arg-type]
+    return MakeRequest([folder / "blog"], **(settings | more))  # type: ignore[arg-type]

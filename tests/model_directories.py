@@ -57,9 +57,9 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
 
 def model(family: str, seed: int = 1, **changed: object) -> CausalLM:
     """A model of a tiny config, its weights drawn from the seed."""
-    made = build(registry.config_from_json({**CONFIGS[family], **changed}))
-    made.init_weights(seed)
-    return made
+    model_made = build(registry.config_from_json({**CONFIGS[family], **changed}))
+    model_made.init_weights(seed)
+    return model_made
 
 
 class Letters:
@@ -91,9 +91,9 @@ class Letters:
 
 def write(folder: Path, family: str = "qwen3", seed: int = 1, **changed: object) -> CausalLM:
     """Save a tiny model there; `changed` are fields of its config.json."""
-    made = model(family, seed, **changed)
-    bundle.save(folder, made, Letters())
-    return made
+    model_made = model(family, seed, **changed)
+    bundle.save(folder, model_made, Letters())
+    return model_made
 
 
 def shard(folder: Path, shard_bytes: int | None) -> None:
@@ -103,17 +103,19 @@ def shard(folder: Path, shard_bytes: int | None) -> None:
         return
     shards: list[list[TensorInfo]] = [[]]
     for tensor in read_header(path).values():
-        if shards[-1] and sum(each.nbytes for each in shards[-1]) + tensor.nbytes > shard_bytes:
+        if shards[-1] and sum(tensor.nbytes for tensor in shards[-1]) + tensor.nbytes > shard_bytes:
             shards.append([])
         shards[-1].append(tensor)
     data = path.read_bytes()
     places: dict[str, str] = {}
     for number, tensors in enumerate(shards, 1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        header = encode_header([(each.name, each.dtype, each.shape) for each in tensors], {})
-        parts = [data[each.start : each.start + each.nbytes] for each in tensors]
+        header = encode_header(
+            [(tensor.name, tensor.dtype, tensor.shape) for tensor in tensors], {}
+        )
+        parts = [data[tensor.start : tensor.start + tensor.nbytes] for tensor in tensors]
         (folder / name).write_bytes(header + b"".join(parts))
-        places |= {each.name: name for each in tensors}
+        places |= {tensor.name: name for tensor in tensors}
     index = {"metadata": {"total_size": len(data)}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     path.unlink()
@@ -121,6 +123,6 @@ def shard(folder: Path, shard_bytes: int | None) -> None:
 
 def edit(path: Path, **changed: object) -> None:
     """Change fields of a JSON file; None takes one away."""
-    said = json.loads(path.read_bytes()) | changed
-    kept = {name: value for name, value in said.items() if value is not None}
-    path.write_text(json.dumps(kept), encoding="utf-8")
+    config = json.loads(path.read_bytes()) | changed
+    present = {name: value for name, value in config.items() if value is not None}
+    path.write_text(json.dumps(present), encoding="utf-8")

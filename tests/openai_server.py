@@ -37,9 +37,9 @@ TEMPLATE = (
 
 def workspace(folder: Path) -> Workspace:
     """A workspace whose own model is a tiny one of bytes, with a copy guard of `LEARNED`."""
-    place = Workspace(folder / f"{OWN}.ownwords")
-    save(place.root / "model", ByteTokenizer(), learned=LEARNED)
-    return place
+    workspace_made = Workspace(folder / f"{OWN}.ownwords")
+    save(workspace_made.root / "model", ByteTokenizer(), learned=LEARNED)
+    return workspace_made
 
 
 def chatty(folder: Path) -> Path:
@@ -102,8 +102,8 @@ def _weights(vocabulary: int, seed: int) -> bytes:
         header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
         parts.append(values)
         at = end
-    said = json.dumps(header).encode()
-    return len(said).to_bytes(8, "little") + said + b"".join(parts)
+    header_data = json.dumps(header).encode()
+    return len(header_data).to_bytes(8, "little") + header_data + b"".join(parts)
 
 
 def settings(**changed: Any) -> ServeSettings:  # noqa: ANN401
@@ -129,7 +129,7 @@ class Client:
         headers = {"Content-Type": "application/json"}
         return await self._http.post(path, content=data, headers=headers)
 
-    async def asked(self, path: str, /, **body: object) -> Any:  # noqa: ANN401
+    async def request(self, path: str, /, **body: object) -> Any:  # noqa: ANN401
         """The answer to a request that is one; the model is the own one unless another is named."""
         answer = await self.post(path, {"model": OWN, **body})
         assert answer.status_code == 200, answer.text
@@ -156,17 +156,17 @@ def events_of(text: str, *, ended: bool = True) -> list[Any]:
     assert text.endswith("\n\n")
     lines = text.removesuffix("\n\n").split("\n\n")
     assert all(line.startswith("data: ") and "\n" not in line for line in lines)
-    said = [line.removeprefix("data: ") for line in lines]
-    assert (said[-1] == "[DONE]") == ended
-    return [json.loads(one) for one in said if one != "[DONE]"]
+    events = [line.removeprefix("data: ") for line in lines]
+    assert (events[-1] == "[DONE]") == ended
+    return [json.loads(event) for event in events if event != "[DONE]"]
 
 
 @asynccontextmanager
 async def running_client(
-    place: Workspace, models: Mapping[str, Path] | None = None, **changed: object
+    workspace: Workspace, models: Mapping[str, Path] | None = None, **changed: object
 ) -> AsyncIterator[Client]:
     """A client of a server that runs within the block."""
-    state = AppState(place, settings(**changed), models=models or {})
+    state = AppState(workspace, settings(**changed), models=models or {})
     try:
         yield Client(state)
     finally:
@@ -174,7 +174,7 @@ async def running_client(
 
 
 def calling(
-    place: Workspace,
+    workspace: Workspace,
     work: Callable[[Client], Awaitable[T]],
     models: Mapping[str, Path] | None = None,
     **changed: object,
@@ -182,7 +182,7 @@ def calling(
     """The result of the work, with a server of its own."""
 
     async def run() -> T:
-        async with running_client(place, models, **changed) as client:
+        async with running_client(workspace, models, **changed) as client:
             return await work(client)
 
     return asyncio.run(run())

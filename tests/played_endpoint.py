@@ -40,7 +40,7 @@ class Played:
         return f"http://{HERE}:{self.port}/v1"
 
     def bodies(self, path: str = "/v1/chat/completions") -> list[dict[str, Any]]:
-        return [body for _, asked, body, _ in self.asked if asked == path]
+        return [body for _, requested, body, _ in self.asked if requested == path]
 
     def prompts(self) -> list[str]:
         """All that was sent to be answered."""
@@ -70,9 +70,9 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @contextmanager
-def playing(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Iterator[Played]:  # noqa: ANN401
+def playing(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator[Played]:  # noqa: ANN401
     """An endpoint that behaves so, while it lasts."""
-    played = Played(**how)
+    played = Played(**behaviour)
     httpd = ThreadingHTTPServer((HERE, 0), _Handler)
     httpd.daemon_threads = True  # one that plays a slow one need not be waited for
     httpd.block_on_close = False
@@ -145,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def played(self) -> Played:
-        known: Played = self.server.played  # type: ignore[attr-defined]
-        return known
+        endpoint: Played = self.server.played  # type: ignore[attr-defined]
+        return endpoint
 
     def do_GET(self) -> None:
         self.played.asked.append(("GET", self.path, {}, dict(self.headers)))
@@ -175,16 +175,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.stream(reply)
 
     def other(self, body: dict[str, Any] | None = None) -> None:
-        what = self.played.paths.get(self.path)
-        if callable(what):
-            self.give(200, what(body))
-        elif isinstance(what, bytes):
+        reply = self.played.paths.get(self.path)
+        if callable(reply):
+            self.give(200, reply(body))
+        elif isinstance(reply, bytes):
             self.begin("application/json")
-            self.wfile.write(what)
-        elif what is None:
+            self.wfile.write(reply)
+        elif reply is None:
             self.give(404, {"error": {"message": "no such thing"}})
         else:
-            self.give(200, what)
+            self.give(200, reply)
 
     def stream(self, text: str) -> None:
         played = self.played

@@ -18,37 +18,37 @@ PLAYED = Path(__file__).resolve().parent / "played_make.py"
 FLAGS = ("--set", "archive.drafts=true")
 
 
-def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: ANN401
+def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: ANN401
     """What is found in the end."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
-        if value := found():
+        if value := condition():
             return value
         time.sleep(0.01)
     raise AssertionError("that never came")
 
 
 @contextmanager
-def playing(place: Workspace) -> Iterator[Callable[[str], JobManager]]:
+def playing(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
     """Makes the jobs of a workspace that behave in a certain manner; none outlives the block."""
-    made: list[JobManager] = []
+    managers: list[JobManager] = []
 
-    def played(how: str) -> JobManager:
+    def played(manner: str) -> JobManager:
         jobs = JobManager(
-            place,
-            inputs_of=lambda _: JobInputs(place.root, (Path("blog"),), FLAGS),
-            program=(sys.executable, str(PLAYED), how),
+            workspace,
+            inputs_of=lambda _: JobInputs(workspace.root, (Path("blog"),), FLAGS),
+            program=(sys.executable, str(PLAYED), manner),
         )
-        made.append(jobs)
+        managers.append(jobs)
         return jobs
 
     try:
         yield played
     finally:
-        for record in (place.runs / "jobs").glob("*/job.json"):
+        for record in (workspace.runs / "jobs").glob("*/job.json"):
             with suppress(OSError, ValueError):
                 pid = json.loads(record.read_text())["pid"]
                 if pid and pid != os.getpid():  # which a test writes there
                     os.killpg(pid, signal.SIGKILL)
-        for jobs in made:
+        for jobs in managers:
             until(lambda jobs=jobs: not jobs.find_worker())  # type: ignore[misc]

@@ -37,8 +37,8 @@ held_out_bytes = 900
 
 
 def metric(step: int, total: int = 40, time_: float = 0.0, **values: float) -> Event:
-    said = {"step": float(step), **values}
-    return Event(time_ or time.time(), "train", "metric", step, total, "steps", values=said)
+    values_shown = {"step": float(step), **values}
+    return Event(time_ or time.time(), "train", "metric", step, total, "steps", values=values_shown)
 
 
 def lock(path: Path) -> int:
@@ -55,33 +55,35 @@ def say(text: str, *, aside: bool = False) -> None:
     stream.flush()
 
 
-def main(how: str, arguments: list[str]) -> int:
-    place = Path(arguments[arguments.index("--workspace") + 1])
-    if how == "as told":
-        how = (place / "manner").read_text()
-    (place / "given.json").write_text(json.dumps({"arguments": arguments, "env": dict(os.environ)}))
-    lock(place / "runs" / "make" / ".lock")
+def main(manner: str, arguments: list[str]) -> int:
+    workspace = Path(arguments[arguments.index("--workspace") + 1])
+    if manner == "as told":
+        manner = (workspace / "manner").read_text()
+    (workspace / "given.json").write_text(
+        json.dumps({"arguments": arguments, "env": dict(os.environ)})
+    )
+    lock(workspace / "runs" / "make" / ".lock")
     say("Measuring", aside=True)
-    if how == "fails":
+    if manner == "fails":
         say("ownwords: the blog holds no text", aside=True)
         say(json.dumps({"error": {"message": "the blog holds no text", "hint": "write some"}}))
         return 2
-    if how == "falls":
+    if manner == "falls":
         say("about to fall", aside=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    if how == "is deaf":
-        interrupts = (place / "interrupts").open("wb", buffering=0)
+    if manner == "is deaf":
+        interrupts = (workspace / "interrupts").open("wb", buffering=0)
         signal.signal(signal.SIGINT, lambda *_: interrupts.write(b"x"))
-    run = place / "runs" / "finetune-aaaa"
+    run = workspace / "runs" / "finetune-aaaa"
     run.mkdir(exist_ok=True)
     (run / "plan.toml").write_text(PLAN)
     lock(run / ".lock")
     log = JsonLines(run / "metrics.jsonl")
     log(Event(time.time(), "train", "start", total=40, unit="steps"))
     log(metric(10, loss=1.4, bits_per_byte=2.0, tokens_per_s=500.0, rate=0.1))
-    (place / "begun").touch()
+    (workspace / "begun").touch()
     try:
-        while how != "ends":
+        while manner != "ends":
             time.sleep(0.02)
     except KeyboardInterrupt:
         log(Event(time.time(), "train", "done", 10, 40, "steps", message="stopped"))
@@ -89,7 +91,7 @@ def main(how: str, arguments: list[str]) -> int:
         say(json.dumps({"error": {"message": message, "hint": ""}}))
         return 130
     log(Event(time.time(), "train", "done", 40, 40, "steps"))
-    say(json.dumps({"workspace": str(place)}))
+    say(json.dumps({"workspace": str(workspace)}))
     return 0
 
 

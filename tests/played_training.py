@@ -33,14 +33,16 @@ EXPECTED = Forecast(
 
 
 def planned(fixed: Mapping[str, object]) -> Plan:
-    said = {"optim.learning_rate": 0.005, "optim.muon_lr": 0.02, "train.steps": 100} | dict(fixed)
+    settings = {"optim.learning_rate": 0.005, "optim.muon_lr": 0.02, "train.steps": 100} | dict(
+        fixed
+    )
     reasons = tuple(
         PlannedValue(key, cast(float, value), "", "", "setting" if key in fixed else "plan")
-        for key, value in said.items()
+        for key, value in settings.items()
     )
     from ownwords.core.config import resolve
 
-    return Plan(resolve(Recipe, flags=said).settings, reasons, EXPECTED)
+    return Plan(resolve(Recipe, flags=settings).settings, reasons, EXPECTED)
 
 
 class Played:
@@ -96,8 +98,8 @@ class Played:
         score = 2.0 + abs(rate - self.best) * 10 + 0.0001 * (seed * 7 % 3)
         work.folder.mkdir(parents=True, exist_ok=True)
         (work.folder / CONFIG).write_text("{}")
-        said = {"corpus": work.corpus, "score": score}
-        (work.folder / PROVENANCE).write_text(json.dumps(said))
+        provenance = {"corpus": work.corpus, "score": score}
+        (work.folder / PROVENANCE).write_text(json.dumps(provenance))
         outcome = TrainOutcome(
             steps=plan.recipe.train.steps,
             stopped="done",

@@ -35,13 +35,13 @@ def weights_of(config: BertConfig = CONFIG, seed: int = 1) -> Weights:
 
 
 def write_weights(path: Path, tensors: Mapping[str, npt.NDArray[np.float32]]) -> None:
-    said = [(name, "F32", tensor.shape) for name, tensor in tensors.items()]
+    entries = [(name, "F32", tensor.shape) for name, tensor in tensors.items()]
     data = b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())
-    path.write_bytes(encode_header(said, {}) + data)
+    path.write_bytes(encode_header(entries, {}) + data)
 
 
 def folder_in(
-    place: Path,
+    folder: Path,
     *,
     config: BertConfig = CONFIG,
     weights: Weights | None = None,
@@ -50,16 +50,17 @@ def folder_in(
     unit: bool = True,
 ) -> Path:
     """Write the folder; `prefix` stands before the names of the weights, as in some files."""
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     weights = weights_of(config) if weights is None else weights
     named = {ours: theirs.removeprefix("bert.") for ours, theirs, _ in hf_names(config)}
     write_weights(
-        place / "model.safetensors", {prefix + named[name]: each for name, each in weights.items()}
+        folder / "model.safetensors",
+        {prefix + named[name]: tensor for name, tensor in weights.items()},
     )
     modules = ["Transformer", "Pooling", "Normalize"][: 3 if unit else 2]
     paths = ["", "1_Pooling", "2_Normalize"]
     put(
-        place / "modules.json",
+        folder / "modules.json",
         [
             {
                 "idx": at,
@@ -70,19 +71,19 @@ def folder_in(
             for at, kind in enumerate(modules)
         ],
     )
-    (place / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling").mkdir(exist_ok=True)
     modes = ("cls_token", "mean_tokens", "max_tokens")
     put(
-        place / "1_Pooling" / "config.json",
+        folder / "1_Pooling" / "config.json",
         {
             "word_embedding_dimension": config.width,
             **{f"pooling_mode_{mode}": mode == pooling for mode in modes},
         },
     )
-    put(place / "config.json", config.to_hf())
-    put(place / "sentence_bert_config.json", {"max_seq_length": LONGEST, "do_lower_case": False})
-    put(place / "tokenizer.json", tokenizer())
-    return place
+    put(folder / "config.json", config.to_hf())
+    put(folder / "sentence_bert_config.json", {"max_seq_length": LONGEST, "do_lower_case": False})
+    put(folder / "tokenizer.json", tokenizer())
+    return folder
 
 
 def tokenizer() -> dict[str, object]:

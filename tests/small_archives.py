@@ -35,13 +35,13 @@ class Entry:
         )
 
 
-def put(path: Path, entries: Mapping[str, Entry], gone: Iterable[str] = ()) -> None:
-    """Bring an archive to hold these posts, by id, beside what it holds but for what is `gone`."""
+def put(path: Path, entries: Mapping[str, Entry], removed: Iterable[str] = ()) -> None:
+    """Store these posts, by id, beside what the archive holds; delete those in `removed`."""
     with Archive(path) as archive, archive.transaction():
-        archive.remove(gone)
-        known = archive.keys()
+        archive.remove(removed)
+        present = archive.keys()
         for id_, entry in entries.items():
-            if known.get(id_) == entry.key:
+            if present.get(id_) == entry.key:
                 continue
             day = datetime.fromisoformat(entry.day).replace(tzinfo=UTC) if entry.day else None
             document = Document(

@@ -16,7 +16,7 @@ def write(
     folder: Path, family: str = "qwen3", seed: int = 1, shard_bytes: int | None = None
 ) -> CausalLM:
     """Save a tiny model there."""
-    made = model(family, seed)
-    bundle.save(folder, made, ByteTokenizer())
+    network = model(family, seed)
+    bundle.save(folder, network, ByteTokenizer())
     model_directories.shard(folder, shard_bytes)
-    return made
+    return network

@@ -50,16 +50,16 @@ def batches_of(
     )
 
 
-def same(one: Batch, other: Batch) -> bool:
-    if (one.documents_BT is None) != (other.documents_BT is None):
+def same(first: Batch, second: Batch) -> bool:
+    if (first.documents_BT is None) != (second.documents_BT is None):
         return False
     return (
-        torch.equal(one.ids_BT, other.ids_BT)
-        and torch.equal(one.targets_BT, other.targets_BT)
-        and (one.tokens, one.counts_B) == (other.tokens, other.counts_B)
+        torch.equal(first.ids_BT, second.ids_BT)
+        and torch.equal(first.targets_BT, second.targets_BT)
+        and (first.tokens, first.counts_B) == (second.tokens, second.counts_B)
         and (
-            one.documents_BT is None
-            or other.documents_BT is None
-            or torch.equal(one.documents_BT, other.documents_BT)
+            first.documents_BT is None
+            or second.documents_BT is None
+            or torch.equal(first.documents_BT, second.documents_BT)
         )
     )

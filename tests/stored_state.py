@@ -13,9 +13,9 @@ def through_a_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str,
     write_tensors(
         path, [TensorToWrite(name, t.dtype, tuple(t.shape), [t]) for name, t in tensors.items()]
     )
-    found = {}
+    restored = {}
     with path.open("rb") as file:
         for name, stored in read_header(path).items():
             rows = [block.clone() for block in read_blocks(stored, file)]
-            found[name] = torch.cat(rows).view(stored.shape)
-    return found
+            restored[name] = torch.cat(rows).view(stored.shape)
+    return restored

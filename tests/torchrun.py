@@ -12,7 +12,7 @@ def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts
     """Run `tests/<script>.py` on a folder; what it wrote on stderr."""
     several = ["-m", "torch.distributed.run", "--standalone"]
     several += ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
-    done = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             *(several if processes > 1 else []),
@@ -26,5 +26,5 @@ def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    assert process.returncode == 0, process.stderr
+    return process.stderr

@@ -39,7 +39,7 @@ class Toy:
     seconds: float = 10.0
     noise_seed: int = 0
     fails: Sequence[str] = ()  # axes along which the upper half cannot be tried
-    made: list[tuple[dict[str, float], int]] = field(default_factory=list)
+    trials_run: list[tuple[dict[str, float], int]] = field(default_factory=list)
 
     def true(self, settings: Mapping[str, float]) -> float:
         far = 0.0
@@ -51,14 +51,14 @@ class Toy:
         return 1.5 + self.steep * far
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
-        self.made.append((dict(settings), seed))
+        self.trials_run.append((dict(settings), seed))
         self.clock.now += min(self.seconds, seconds)
         for name in self.fails:
             if settings[name] > PLAN[name]:
                 raise TrialFailedError(f"{name} is too much")
         score = self.true(settings) + self.noise * normal(self.noise_seed, settings, seed)
         return TrialResult(
-            score, min(self.seconds, seconds), f"kept-{len(self.made)}", {"tokens": 1000}
+            score, min(self.seconds, seconds), f"kept-{len(self.trials_run)}", {"tokens": 1000}
         )
 
 
@@ -69,7 +69,7 @@ def normal(*parts: object) -> float:
     return statistics.NormalDist().inv_cdf(share)
 
 
-def far(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+def far(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     """The distance of two points, the whole of each axis being 1."""
-    steps = (axis.share(one[axis.name]) - axis.share(other[axis.name]) for axis in AXES)
+    steps = (axis.share(first[axis.name]) - axis.share(second[axis.name]) for axis in AXES)
     return math.sqrt(sum(step**2 for step in steps))

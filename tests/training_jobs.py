@@ -40,9 +40,9 @@ def shards(folder: Path, count: int = 12, seed: int = 1) -> Shards:
 
 
 def model(seed: int = 1, shape: ModelConfig = TINY["qwen3"]) -> CausalLM:
-    made = build(replace(shape, vocabulary=ByteTokenizer().vocabulary_size))
-    made.init_weights(seed)
-    return made
+    network = build(replace(shape, vocabulary=ByteTokenizer().vocabulary_size))
+    network.init_weights(seed)
+    return network
 
 
 LOOP = LoopConfig(steps=12, batch_size=4, sequence_length=24, evaluations=3, checkpoint_every_s=1e9)
@@ -55,10 +55,10 @@ def job(
     key: str = "run",
     held_out: bool = True,
     data: DataConfig | None = None,
-    **others: Any,  # noqa: ANN401 - any field of a Job
+    **options: Any,  # noqa: ANN401 - any field of a Job
 ) -> TrainJob:
     """A job whose run lies in `folder`; made from nothing by each call, as in a new process."""
-    given = {
+    settings = {
         "model": model(),
         "batches": Batches(
             shards(folder),
@@ -75,7 +75,7 @@ def job(
         "tokenizer": ByteTokenizer(),
         "validation": shards(folder, count=4, seed=2) if held_out else None,
     }
-    return TrainJob(**{**given, **others})
+    return TrainJob(**{**settings, **options})
 
 
 def with_adapter(job: TrainJob, dropout: float = 0.0) -> TrainJob:

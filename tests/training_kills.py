@@ -41,11 +41,11 @@ INTERRUPTED = 7
 def ended(folder: Path, key: str, loop: LoopConfig) -> str:
     """Train to the end; a checksum of the weights, and of all that a checkpoint holds of them."""
     shape = TINY["qwen3"] if loop.precision == "float32" else EVEN
-    one = job(folder, loop, key=key, model=model(shape=shape))
-    outcome = train(one)
-    saved = one.run.checkpoints.load(loop.steps)
+    run_job = job(folder, loop, key=key, model=model(shape=shape))
+    outcome = train(run_job)
+    saved = run_job.run.checkpoints.load(loop.steps)
     parts = [checksum(tensors) for tensors in saved.groups.values()]
-    chosen = checksum(dict(one.model.named_parameters()))
+    chosen = checksum(dict(run_job.model.named_parameters()))
     return " ".join([chosen, *parts, repr(outcome.evaluations)])
 
 
@@ -66,8 +66,8 @@ def forked(work: Callable[[], object]) -> int:
 
 def trained(folder: Path, key: str, loop: LoopConfig) -> Callable[[], object]:
     def work() -> None:
-        found = ended(folder, key, loop)
-        (folder / f"{key}.ended").write_text(found)
+        state = ended(folder, key, loop)
+        (folder / f"{key}.ended").write_text(state)
 
     return work
 
@@ -125,12 +125,12 @@ def while_writing(folder: Path) -> dict[str, Any]:
     def dying(owner: object, name: str, call: int, *, after: bool) -> None:
         real, calls = getattr(owner, name), 0
 
-        def deadly(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        def deadly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             nonlocal calls
             calls += 1
             if calls == call and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = real(*given, **named)
+            result = real(*arguments, **named)
             if calls == call:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
@@ -165,12 +165,12 @@ def while_writing(folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    where, what = Path(sys.argv[1]), sys.argv[2]
-    asked = replace(LOOP, precision=cast(Precision, sys.argv[4])) if len(sys.argv) > 4 else LOOP
+    root, mode = Path(sys.argv[1]), sys.argv[2]
+    loop = replace(LOOP, precision=cast(Precision, sys.argv[4])) if len(sys.argv) > 4 else LOOP
     # Whatever is imported or loaded on the way is then there: children are killed in their work.
-    ended(where, "warm", replace(asked, steps=1))
-    if what == "writing":
-        found = while_writing(where)
+    ended(root, "warm", replace(loop, steps=1))
+    if mode == "writing":
+        result = while_writing(root)
     else:
-        found = at_random(where, int(sys.argv[3]), getattr(signal, what), asked)
-    sys.stdout.write(json.dumps(found) + "\n")
+        result = at_random(root, int(sys.argv[3]), getattr(signal, mode), loop)
+    sys.stdout.write(json.dumps(result) + "\n")

@@ -46,18 +46,18 @@ TEXTS = [
 
 HEARD: list[float] = []  # every loss of the run that is in progress
 BLOCKS: list[bool] = []  # of each that was computed: whether the library did it
-_seen, _whole = DivergenceDetector.check, fused_block.forward
+_check, _block_forward = DivergenceDetector.check, fused_block.forward
 
 
-def seen(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
+def record_loss(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
     HEARD.append(loss)
-    return _seen(watch, loss, gradient_norm)
+    return _check(watch, loss, gradient_norm)
 
 
-def whole(*given: Any) -> Tensor | None:  # noqa: ANN401
-    made = _whole(*given)
-    BLOCKS.append(made is not None)
-    return made
+def record_block(*arguments: Any) -> Tensor | None:  # noqa: ANN401
+    output = _block_forward(*arguments)
+    BLOCKS.append(output is not None)
+    return output
 
 
 ODD = replace(EVEN, width=16, kv_heads=2, head_dim=8, hidden=24)
@@ -128,23 +128,25 @@ class Disturbed:
 def run(
     folder: Path, world: World, objective: Objective, bfloat16_seed: int | None
 ) -> tuple[TrainOutcome, dict[str, Tensor]]:
-    asked = job(folder, world, objective, bfloat16_seed=bfloat16_seed)
-    outcome = train(asked)
-    weights = {name: full_tensor(p.detach()).clone() for name, p in asked.model.named_parameters()}
+    run_job = job(folder, world, objective, bfloat16_seed=bfloat16_seed)
+    outcome = train(run_job)
+    weights = {
+        name: full_tensor(p.detach()).clone() for name, p in run_job.model.named_parameters()
+    }
     return outcome, weights
 
 
 def main(folder: Path, disturbance: str, at: str) -> None:
     torch.set_num_threads(1)
-    setattr(DivergenceDetector, "check", seen)  # noqa: B010
-    setattr(fused_block, "forward", whole)  # noqa: B010
+    setattr(DivergenceDetector, "check", record_loss)  # noqa: B010
+    setattr(fused_block, "forward", record_block)  # noqa: B010
     world = init_distributed(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     for number, mode in enumerate(("ddp", "fsdp") if world.size > 1 else ("ddp",)):
         here = replace(world, mode=mode)  # type: ignore[arg-type]
         HEARD.clear()
         BLOCKS.clear()
-        found: dict[str, object] = {"restarts": restarts}
+        result: dict[str, object] = {"restarts": restarts}
         objective: Objective = next_token
         seed = int(at) if disturbance == "BFLOAT16" else None
         if disturbance == "KILLED_AT" and world.rank == 1 and number == restarts:
@@ -154,15 +156,15 @@ def main(folder: Path, disturbance: str, at: str) -> None:
         try:
             outcome, weights = run(folder, here, objective, seed)
         except TrainingInterrupted as stopped:
-            found["stopped"] = str(stopped)
-            found["steps_before"] = len(HEARD)
+            result["stopped"] = str(stopped)
+            result["steps_before"] = len(HEARD)
             outcome, weights = run(folder, here, next_token, seed)
-        found["losses"] = HEARD
-        found["blocks"] = {"in all": len(BLOCKS), "by the library": sum(BLOCKS)}
-        found["bits_per_byte"] = outcome.bits_per_byte
-        found["weights"] = {name: each.flatten().tolist() for name, each in weights.items()}
+        result["losses"] = HEARD
+        result["blocks"] = {"in all": len(BLOCKS), "by the library": sum(BLOCKS)}
+        result["bits_per_byte"] = outcome.bits_per_byte
+        result["weights"] = {name: tensor.flatten().tolist() for name, tensor in weights.items()}
         name = f"{mode}-{world.size}-{world.rank}.json"
-        (folder / name).write_text(json.dumps(found), encoding="utf-8")
+        (folder / name).write_text(json.dumps(result), encoding="utf-8")
     world.close()
 
 

@@ -25,36 +25,44 @@ TRIAL_S = 0.04
 CHOICES = 10
 
 
-def found(record: str | Path, folder: Path, place: str, log: Path) -> SearchResult:
+def run_search(record: str | Path, folder: Path, worker: str, log: Path) -> SearchResult:
     def trial(settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         with log.open("a") as file:
-            file.write(json.dumps([place, os.getpid(), dict(settings), seed]) + "\n")
+            file.write(json.dumps([worker, os.getpid(), dict(settings), seed]) + "\n")
         time.sleep(TRIAL_S)
         toy = Toy(best={**PLAN, "rate": 2.8})
         result = toy(settings, seconds, seed)
         return TrialResult(result.score, TRIAL_S, "model")
 
     book = Study(open_storage(record), "toy", AXES)
-    terms = SearchBudget(600.0, 1.0, place, folder / place, place != "here", CHOICES, 0.4)
+    terms = SearchBudget(600.0, 1.0, worker, folder / worker, worker != "here", CHOICES, 0.4)
     return search(trial, book, terms)
 
 
-def forked(record: str | Path, folder: Path, place: str, log: Path) -> int:
+def forked(record: str | Path, folder: Path, worker: str, log: Path) -> int:
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        told(found(record, folder, place, log), folder / f"{place}.json")
+        write_result(run_search(record, folder, worker, log), folder / f"{worker}.json")
         status = 0
     finally:
         os._exit(status)
 
 
-def told(search: SearchResult, path: Path) -> None:
+def write_result(search: SearchResult, path: Path) -> None:
     rows = [
-        [one.number, one.state, one.kind, one.repeats, one.seed, dict(one.settings), one.score]
-        for one in search.trials
+        [
+            trial.number,
+            trial.state,
+            trial.kind,
+            trial.repeats,
+            trial.seed,
+            dict(trial.settings),
+            trial.score,
+        ]
+        for trial in search.trials
     ]
     path.write_text(json.dumps({"trials": rows, "verdict": repr(search.verdict)}))
 
@@ -82,26 +90,26 @@ def killed(folder: Path, record: str | Path, kills: int) -> dict[str, Any]:
 def shared(folder: Path, record: str | Path, one_place: bool) -> dict[str, Any]:
     """Two at the same time; of one place, or as if on two machines."""
     places = ("here", "here") if one_place else ("a", "b")
-    children = [forked(record, folder, place, folder / "log") for place in places]
+    children = [forked(record, folder, worker, folder / "log") for worker in places]
     statuses = [ended(child) for child in children]
     lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     return {
         "statuses": statuses,
         "made": lines,
-        "found": [read(folder, place) for place in places],
+        "found": [read(folder, worker) for worker in places],
     }
 
 
-def read(folder: Path, place: str) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads((folder / f"{place}.json").read_text())
-    return said
+def read(folder: Path, worker: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / f"{worker}.json").read_text())
+    return result
 
 
 if __name__ == "__main__":
-    where, what, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    record = where / "trials.db" if kind == "sqlite" else str(where / "trials.journal")
-    if what == "killed":
-        answer = killed(where, record, int(sys.argv[4]))
+    root, mode, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    record = root / "trials.db" if kind == "sqlite" else str(root / "trials.journal")
+    if mode == "killed":
+        answer = killed(root, record, int(sys.argv[4]))
     else:
-        answer = shared(where, record, one_place=what == "one-place")
+        answer = shared(root, record, one_place=mode == "one-place")
     sys.stdout.write(json.dumps(answer) + "\n")

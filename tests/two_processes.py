@@ -72,24 +72,24 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
     model.eval()
     held_out = [(some_ids(1, 13, seed=100 + n), some_ids(1, 12, seed=200 + n)) for n in range(5)]
     with torch.no_grad():
-        heard = [task(*rows) * counts for rows, counts in world.distribute(held_out)]
-    nats = world.sum(torch.stack(heard).double().sum())
+        losses_held_out = [task(*rows) * counts for rows, counts in world.distribute(held_out)]
+    nats = world.sum(torch.stack(losses_held_out).double().sum())
     weights = world.gather(learned)
-    found: dict[str, object] = {"losses": losses, "held_out": float(nats), "weights": weights}
+    result: dict[str, object] = {"losses": losses, "held_out": float(nats), "weights": weights}
     if world.size == 1:
-        return found
-    found["kinds"] = sorted({type(each).__name__ for each in model.parameters()})
-    found["writes_alone"] = bool(weights) == world.is_first
+        return result
+    result["kinds"] = sorted({type(parameter).__name__ for parameter in model.parameters()})
+    result["writes_alone"] = bool(weights) == world.is_first
     theirs = get_model_state_dict(
         model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )
-    found["as_state_dict"] = all(
-        torch.equal(as_tensor(theirs[name]), each) for name, each in weights.items()
+    result["as_state_dict"] = all(
+        torch.equal(as_tensor(theirs[name]), tensor) for name, tensor in weights.items()
     )
     # To a checkpoint and back: the first process alone has read it.
     stored = {**{f"momentum/{n}": 2 * w for n, w in weights.items()}, "steps": torch.tensor([7])}
     back = world.scatter(stored if world.is_first else {}, model)
-    found["scattered"] = int(back.pop("steps")) == 7 and all(
+    result["scattered"] = int(back.pop("steps")) == 7 and all(
         type(back[f"momentum/{name}"]) is type(like.data)
         and torch.equal(full_tensor(back[f"momentum/{name}"]), 2 * full_tensor(like.detach()))
         for name, like in learned.items()
@@ -99,8 +99,8 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
         if world.is_first:
             with torch.no_grad():
                 alone = sum(float(LossModule(plain)(*rows)) for rows in held_out)
-            found["plain"] = abs(alone - float(nats)) / abs(alone)
-    return found
+            result["plain"] = abs(alone - float(nats)) / abs(alone)
+    return result
 
 
 def as_tensor(value: object) -> Tensor:
@@ -115,11 +115,11 @@ def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 
 def compared(family: str, world: World, *, adapter: bool = False) -> dict[str, object]:
     together = train(family, world, adapter=adapter)
-    again = train(family, world, adapter=adapter)
+    second_run = train(family, world, adapter=adapter)
     if not world.is_first:
         return {"writes_alone": together["writes_alone"]}
     alone = train(family, SINGLE_PROCESS, adapter=adapter)
-    weights, repeated = together.pop("weights"), again.pop("weights")
+    weights, repeated = together.pop("weights"), second_run.pop("weights")
     assert isinstance(weights, dict)
     assert isinstance(repeated, dict)
     truth = alone.pop("weights")
@@ -139,7 +139,7 @@ def waited_for(world: World, folder: Path) -> Iterator[str]:
 def main(folder: Path) -> None:
     world = init_distributed(torch.device("cpu"), "fsdp")
     ddp = replace(world, mode="ddp")
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "mode": world.mode,
         "note": world.note,
         "rank": world.rank,
@@ -162,12 +162,12 @@ def main(folder: Path) -> None:
     try:
         train("qwen3", world, adapter=True)
     except OwnwordsError as error:
-        found["fsdp, adapter"] = str(error)
+        result["fsdp, adapter"] = str(error)
     try:
         world.rows_per_process(5)
     except OwnwordsError as error:
-        found["fsdp, 5 rows"] = str(error)
-    (folder / f"{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+        result["fsdp, 5 rows"] = str(error)
+    (folder / f"{world.rank}.json").write_text(json.dumps(result), encoding="utf-8")
     world.close()
 
 

@@ -229,7 +229,7 @@ def test_who_goes_away_leaves_no_row_taken(workspace: Workspace, stream: bool) -
             sent = await leave(client, body, after)
             assert b"[DONE]" not in b"".join(sent)
             assert loaded.worker.is_idle
-        answer = await client.asked(WRITE, prompt="x", max_tokens=3)
+        answer = await client.request(WRITE, prompt="x", max_tokens=3)
         assert answer["usage"]["prompt_tokens"] == 2
 
     openai_server.calling(workspace, work, rows=2, queue=4)
@@ -261,7 +261,7 @@ def test_many_at_once_get_each_their_own(workspace: Workspace) -> None:
             if seed % 2:
                 chunks = await client.streamed(WRITE, **settings)
                 return "".join(chunk["choices"][0]["text"] for chunk in chunks)
-            return str((await client.asked(WRITE, **settings))["choices"][0]["text"])
+            return str((await client.request(WRITE, **settings))["choices"][0]["text"])
 
         together = await asyncio.gather(*map(request, range(24)))
         alone = [await request(seed) for seed in range(24)]

@@ -25,12 +25,12 @@ def test_a_damaged_export_is_read_or_refused_with_a_sentence(name: str, tmp_path
     print(f"seed {seed}")  # noqa: T201 - shown by pytest when the test fails
     path = importlib.import_module(f"exports.{name}").write(tmp_path)
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
-    whole = {file: file.read_bytes() for file in files}
+    originals = {file: file.read_bytes() for file in files}
     ends = time.monotonic() + SECONDS_EACH
     tried = 0
     while time.monotonic() < ends:
         file = generator.choice(files)
-        file.write_bytes(damage.of_bytes(whole[file], generator))
+        file.write_bytes(damage.of_bytes(originals[file], generator))
         sources.load_source(name).detect(path)
         try:
             for item in sources.load_source(name).read(path):
@@ -40,6 +40,6 @@ def test_a_damaged_export_is_read_or_refused_with_a_sentence(name: str, tmp_path
         except SourceError as error:
             assert error.message
             assert "\n" not in error.message
-        file.write_bytes(whole[file])
+        file.write_bytes(originals[file])
         tried += 1
     assert tried > 20

@@ -47,8 +47,8 @@ def main() -> int:
     return int(failed)
 
 
-def _say(what: str) -> None:
-    sys.stdout.write(what + "\n")
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
@@ -63,9 +63,11 @@ def _works(compiler: str, sanitize: tuple[str, ...], folder: Path) -> bool:
 
 def _passes(compiler: str, flags: tuple[str, ...], folder: Path) -> bool:
     def compiled(source: Path) -> Path:
-        made = folder / f"{source.parent.name}-{source.stem}.o"
-        subprocess.run([compiler, *FLAGS, *flags, "-c", str(source), "-o", str(made)], check=True)
-        return made
+        object_file = folder / f"{source.parent.name}-{source.stem}.o"
+        subprocess.run(
+            [compiler, *FLAGS, *flags, "-c", str(source), "-o", str(object_file)], check=True
+        )
+        return object_file
 
     tests = sorted(HERE.glob("test_*.cpp"))
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:

@@ -205,7 +205,7 @@ def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: S
     stored = index.vectors("a")
     assert stored.passages.tolist() == ids
     assert np.allclose(stored.codes[0] * stored.scales[0], [7, 7])
-    put(path, {"kettle": KETTLE}, gone=["hats"])
+    put(path, {"kettle": KETTLE}, removed=["hats"])
     index.refresh()
     assert set(index.vectors("a").passages.tolist()) == set(index.chunks("kettle"))
 

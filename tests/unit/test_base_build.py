@@ -126,21 +126,21 @@ def test_texts_come_apart_into_files_and_chapters(folder: Path) -> None:
     read = [*texts.read(folder / "texts" / "books.txt")]
     read += texts.read(folder / "texts" / "test books.txt")
     # "Chapter 1" names nothing: each stands under the name of its book.
-    assert not any("Chapter" in one.text.partition("\n")[0] for one in read)
-    assert {one.id.rpartition("#")[2] for one in read} == {"0000", "0001", "0002"}
+    assert not any("Chapter" in text.text.partition("\n")[0] for text in read)
+    assert {text.id.rpartition("#")[2] for text in read} == {"0000", "0001", "0002"}
 
 
 def test_what_shares_passages_with_held_out_texts_is_not_read(folder: Path) -> None:
-    modern = {one.id for one in texts.read(folder / "texts" / "modern.txt")}
+    modern = {text.id for text in texts.read(folder / "texts" / "modern.txt")}
     assert "thief/0" not in modern  # has a paragraph of nobody/2
     assert "someone/1" not in modern  # is on the blog that is kept apart
     assert modern == {f"someone/{n}" for n in range(12)} - {"someone/1"}
     counts = mix.load(folder).counts
     assert counts["modern"]["share passages with held-out texts"] == 2
     hidden = texts.HeldOutCheck(
-        one.text
+        text.text
         for name in ("test books", "held-out books", "held-out modern")
-        for one in texts.read(folder / "texts" / f"{name}.txt")
+        for text in texts.read(folder / "texts" / f"{name}.txt")
     )
     for name in ("books", "modern"):
         shards = mix.load(folder).open(folder, name)
@@ -161,11 +161,11 @@ def test_what_no_reader_would_miss_goes() -> None:
         ("b/3", f"How\n\nFirst install it. Then start it like this:\n\n{prose(21)}\n\nSee also:"),
         ("b/4", f"Kept\n\nThere are three of them:\n\nOne\n\nTwo\n\n{prose(22)}"),
     ]
-    found = {one.id: one.text for one in cleaner.cleaned(documents)}
-    assert set(found) == {"a/0", "a/1", "a/2", "a/3", "b/3", "b/4"}
-    assert found["a/2"] == f"Title 2\n\n{prose(2)}"
-    assert found["b/3"] == f"How\n\nFirst install it.\n\n{prose(21)}"
-    assert "There are three of them:\n\nOne" in found["b/4"]
+    cleaned = {text.id: text.text for text in cleaner.cleaned(documents)}
+    assert set(cleaned) == {"a/0", "a/1", "a/2", "a/3", "b/3", "b/4"}
+    assert cleaned["a/2"] == f"Title 2\n\n{prose(2)}"
+    assert cleaned["b/3"] == f"How\n\nFirst install it.\n\n{prose(21)}"
+    assert "There are three of them:\n\nOne" in cleaned["b/4"]
     assert set(cleaner.counts) == {
         "kept",
         "boilerplate",
@@ -192,13 +192,13 @@ def test_a_cut_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PowerCutError):
         run.train()
     run_in(folder, broken).train()
-    one, other = (
-        pretraining.Run.new(place / "runs", "flat").checkpoints.load(STEPS)
-        for place in (through, broken)
+    uninterrupted, resumed = (
+        pretraining.Run.new(folder_of_run / "runs", "flat").checkpoints.load(STEPS)
+        for folder_of_run in (through, broken)
     )
-    for group, tensors in one.groups.items():
+    for group, tensors in uninterrupted.groups.items():
         for name, tensor in tensors.items():
-            assert torch.equal(tensor, other.groups[group][name])
+            assert torch.equal(tensor, resumed.groups[group][name])
     with pytest.raises(ConfigError, match="rows = 4, not 8"):
         pretraining.settings(broken, {"rows": 8})
 
@@ -247,10 +247,10 @@ def test_what_is_published_is_whole_and_says_what_is_so(finished: Path, tmp_path
     size = publishing.publish(finished, into, Progress(), table)
     assert size == sum(path.stat().st_size for path in into.iterdir())
     assert checks.verify(into) == []
-    kinds = {name: each.dtype for name, each in read_header(into / "model.safetensors").items()}
+    kinds = {name: tensor.dtype for name, tensor in read_header(into / "model.safetensors").items()}
     assert kinds["embedding.packed"] == "I8"
-    said = json.loads((into / "ownwords.json").read_text(encoding="utf-8"))
-    assert said["recipe"]["optim"]["muon_lr"] == 0.02  # what tuning takes its rates from
+    provenance = json.loads((into / "ownwords.json").read_text(encoding="utf-8"))
+    assert provenance["recipe"]["optim"]["muon_lr"] == 0.02  # what tuning takes its rates from
 
     # By hand: each chapter in one piece, its end included, under the rounded weights.
     model = bundle.load(into, dequantize=True).model.float()
@@ -258,20 +258,20 @@ def test_what_is_published_is_whole_and_says_what_is_so(finished: Path, tmp_path
     nats, count = 0.0, 0
     chapters = list(texts.read(finished / "texts" / "test books.txt"))
     with torch.no_grad():
-        for one in chapters:
-            ids = torch.tensor([tokenizer.start, *tokenizer.encode(one.text), tokenizer.end])
+        for chapter in chapters:
+            ids = torch.tensor([tokenizer.start, *tokenizer.encode(chapter.text), tokenizer.end])
             for begin in range(0, len(ids) - 1, 32):  # windows of 64 that slide by half
                 window = ids[max(0, begin - 32) : begin + 33]
                 logits = model.logits(model(window[None, :-1]))[0].double()
                 scored = min(32, len(ids) - 1 - begin)
-                found = torch.log_softmax(logits, -1)
-                nats -= float(found[torch.arange(len(window) - 1), window[1:]][-scored:].sum())
-            count += len(one.text.encode())
+                log_probs = torch.log_softmax(logits, -1)
+                nats -= float(log_probs[torch.arange(len(window) - 1), window[1:]][-scored:].sum())
+            count += len(chapter.text.encode())
     figure = nats / math.log(2) / count
-    books = said["held_out"]["test books"]
+    books = provenance["held_out"]["test books"]
     assert books["bits_per_byte"] == pytest.approx(figure, rel=0.02)
     assert books["bytes"] == count
-    assert books["texts"] == len({one.id.rpartition("#")[0] for one in chapters}) > 1
+    assert books["texts"] == len({chapter.id.rpartition("#")[0] for chapter in chapters}) > 1
     assert books["low"] <= books["bits_per_byte"] <= books["high"]
 
     card = (into / "README.md").read_text(encoding="utf-8")
@@ -313,7 +313,7 @@ def test_the_chapters_of_a_book_are_one_witness() -> None:
     parts = [("a#0000", 1.0, 10), ("a#0001", 2.0, 20), ("b#1#0000", 4.0, 40)]
     score = Score(tuple(DocumentScore(name, nats, size, 3) for name, nats, size in parts))
     books = publishing.by_document(score)
-    assert [(one.name, one.nats, one.bytes, one.tokens) for one in books.documents] == [
+    assert [(book.name, book.nats, book.bytes, book.tokens) for book in books.documents] == [
         ("a", 3.0, 30, 6),
         ("b#1", 4.0, 40, 3),
     ]
@@ -322,8 +322,8 @@ def test_the_chapters_of_a_book_are_one_witness() -> None:
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     marks = [(n, float(n)) for n in range(100)]
-    found = publishing.thinned(marks)
-    assert (found[0], found[-1], len(found)) == (marks[0], marks[-1], publishing.CURVE_ROWS)
+    thinned = publishing.thinned(marks)
+    assert (thinned[0], thinned[-1], len(thinned)) == (marks[0], marks[-1], publishing.CURVE_ROWS)
     assert publishing.thinned(marks[:5]) == marks[:5]
 
 
@@ -331,12 +331,15 @@ def test_what_the_advice_quotes_comes_from_a_scorecard(tmp_path: Path) -> None:
     path = tmp_path / "scorecard.json"
     card = sample_card.good()
     path.write_text(json.dumps(card.to_dict()), encoding="utf-8")
-    found = json.loads(publishing.measured(path, tmp_path, 10_000_000))
+    quoted = json.loads(publishing.measured(path, tmp_path, 10_000_000))
     rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
-    assert (found["base"], found["from_nothing"]) == (rows[scorecard.BASE], rows[scorecard.SCRATCH])
-    assert found["tuned"] in rows.values()
-    assert found["training_words"] == card.about.training_words
-    assert msgspec.convert(found, MeasuredBase)
+    assert (quoted["base"], quoted["from_nothing"]) == (
+        rows[scorecard.BASE],
+        rows[scorecard.SCRATCH],
+    )
+    assert quoted["tuned"] in rows.values()
+    assert quoted["training_words"] == card.about.training_words
+    assert msgspec.convert(quoted, MeasuredBase)
     # Without a new one the figures stay those that were measured.
     assert json.loads(publishing.measured(None, tmp_path, 1)) == msgspec.to_builtins(
         measured_base()

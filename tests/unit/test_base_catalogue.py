@@ -56,21 +56,21 @@ def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> Non
     assert catalogue.entries(home) == []
     assert not catalogue.has_shipped()
     for name in ("", "shipped"):
-        with pytest.raises(OwnwordsError, match="no shipped base") as told:
+        with pytest.raises(OwnwordsError, match="no shipped base") as raised:
             catalogue.find(name, home)
-        assert "reinstall ownwords" in told.value.hint
+        assert "reinstall ownwords" in raised.value.hint
 
 
 def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) -> None:
-    made = small_bases.write(box)
+    box_model = small_bases.write(box)
     install.add(str(model), "another", home)
     assert catalogue.find("", home) == catalogue.find("shipped", home) == box
     entries = catalogue.entries(home)
-    assert [one.name for one in entries] == ["shipped", "another"]
+    assert [entry.name for entry in entries] == ["shipped", "another"]
     shipped = entries[0]
     assert (shipped.origin, shipped.source, shipped.family) == ("shipped", "shipped", "qwen3")
     # Counted by PyTorch, of the model in memory.
-    assert shipped.parameters == sum(parameter.numel() for parameter in made.parameters())
+    assert shipped.parameters == sum(parameter.numel() for parameter in box_model.parameters())
     assert shipped.bytes == sum(path.stat().st_size for path in box.iterdir())
     assert shipped.bits_per_byte is None
 
@@ -79,19 +79,19 @@ def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) ->
 def test_parameters_are_counted_without_the_weights(
     box: Path, home: Path, tmp_path: Path, family: str
 ) -> None:
-    made = small_bases.write(tmp_path / "m", family)
+    model = small_bases.write(tmp_path / "m", family)
     install.add(str(tmp_path / "m"), family, home)
-    (found,) = catalogue.entries(home)
-    assert found.parameters == sum(parameter.numel() for parameter in made.parameters())
-    assert checks.verify(found.folder) == []
+    (entry,) = catalogue.entries(home)
+    assert entry.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert checks.verify(entry.folder) == []
 
 
 def test_bits_a_byte_are_those_of_whole_books_where_they_are_known(box: Path, home: Path) -> None:
     small_bases.write(box)
-    said = box / "ownwords.json"
-    model_directories.edit(said, outcome={"validation_bits_per_byte": 1.5})
+    provenance = box / "ownwords.json"
+    model_directories.edit(provenance, outcome={"validation_bits_per_byte": 1.5})
     assert catalogue.entries(home)[0].bits_per_byte == 1.5
-    model_directories.edit(said, held_out={"bits_per_byte": 1.25})
+    model_directories.edit(provenance, held_out={"bits_per_byte": 1.25})
     assert catalogue.entries(home)[0].bits_per_byte == 1.25
 
 
@@ -124,9 +124,9 @@ def test_what_is_no_base_is_told_with_what_to_do(
     box: Path, home: Path, model: Path, name: str, hint: str
 ) -> None:
     install.add(str(model), "small", home)
-    with pytest.raises(OwnwordsError, match="there is no base called") as told:
+    with pytest.raises(OwnwordsError, match="there is no base called") as raised:
         catalogue.find(name, home)
-    assert hint in told.value.hint
+    assert hint in raised.value.hint
 
 
 def test_a_folder_without_a_model_is_told(box: Path, home: Path, tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_an_added_model_stays_when_the_original_goes(box: Path, home: Path, mode
     assert there.keys() - files.keys() == {"base.json"}
     assert {name: there[name] for name in files} == files
     assert checks.verify(folder) == []
-    (found,) = catalogue.entries(home)
-    assert (found.name, found.origin, found.source) == ("small", "added", str(model))
+    (entry,) = catalogue.entries(home)
+    assert (entry.name, entry.origin, entry.source) == ("small", "added", str(model))
 
 
 def test_weights_in_several_files_are_copied_with_their_index(
@@ -176,17 +176,17 @@ def test_some_names_cannot_be_given(box: Path, home: Path, model: Path, name: st
 
 def test_nothing_is_added_over_another(box: Path, home: Path, model: Path) -> None:
     install.add(str(model), "mine", home)
-    with pytest.raises(OwnwordsError, match="already") as told:
+    with pytest.raises(OwnwordsError, match="already") as raised:
         install.add(str(model), "mine", home)
-    assert "ownwords base remove mine" in told.value.hint
+    assert "ownwords base remove mine" in raised.value.hint
 
 
 def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> None:
     folder = install.add(str(model), "mine", home)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    with pytest.raises(OwnwordsError, match="no added base called other") as told:
+    with pytest.raises(OwnwordsError, match="no added base called other") as raised:
         install.remove("other", home)
-    assert "mine" in told.value.hint
+    assert "mine" in raised.value.hint
     assert install.remove("mine", home) == size
     assert catalogue.entries(home) == []
     assert not folder.exists()
@@ -197,12 +197,12 @@ def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> No
 def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, model: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    for source, said in (
+    for source, message in (
         (tmp_path / "empty", "has no config.json"),
         (tmp_path / "m.gguf", "ends in the middle of its header"),
         (tmp_path / "nowhere", "no folder, no GGUF file, no known base"),
     ):
-        with pytest.raises(OwnwordsError, match=said):
+        with pytest.raises(OwnwordsError, match=message):
             install.add(str(source), "x", home)
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickle"):
@@ -227,9 +227,9 @@ def test_a_model_in_8_bits_is_added_and_one_in_4_is_not(
     box: Path, home: Path, tmp_path: Path
 ) -> None:
     for name, body in (("eight", INT8), ("four", INT4)):
-        made = small_bases.model()
-        quantize.quantize(made, body)
-        bundle.save(tmp_path / name, made, ByteTokenizer())
+        model = small_bases.model()
+        quantize.quantize(model, body)
+        bundle.save(tmp_path / name, model, ByteTokenizer())
     assert checks.verify(install.add(str(tmp_path / "eight"), "eight", home)) == []
     with pytest.raises(ModelError, match="fewer than 8 bits"):
         install.add(str(tmp_path / "four"), "four", home)
@@ -246,7 +246,7 @@ def test_damage_is_found(box: Path, home: Path, model: Path) -> None:
     (folder / "generation_config.json").unlink()
     problems = checks.verify(folder)
     assert len(problems) == 2
-    assert any("generation_config.json is missing" in each for each in problems)
+    assert any("generation_config.json is missing" in problem for problem in problems)
 
 
 def test_weights_that_are_no_numbers_are_found(model: Path) -> None:
@@ -262,9 +262,9 @@ def test_weights_that_are_no_numbers_are_found(model: Path) -> None:
 def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) -> None:
     folder = install.add(str(model), "mine", home)
     (folder / "config.json").write_text("{")
-    (found,) = catalogue.entries(home)
-    assert "not JSON" in found.problem
-    assert (found.parameters, found.family) == (0, "")
+    (entry,) = catalogue.entries(home)
+    assert "not JSON" in entry.problem
+    assert (entry.parameters, entry.family) == (0, "")
     assert checks.verify(folder) != []
 
 
@@ -290,7 +290,7 @@ def test_what_is_left_of_a_killed_copy_is_no_base(box: Path, home: Path, model: 
     install.add(str(model), "mine", home)
     (home / "bases" / ".other.abc.writing").mkdir()
     (home / "bases" / ".big.0123456789ab.fetching").mkdir()
-    assert [one.name for one in catalogue.entries(home)] == ["mine"]
+    assert [entry.name for entry in catalogue.entries(home)] == ["mine"]
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def test_a_base_is_added_listed_verified_and_removed(
     assert main(["base", "add", "mine", "--quiet"]) == 0
     assert "ownwords make PATH --base mine" in capsys.readouterr().out
     assert main(["base"]) == 0
-    said = capsys.readouterr().out
-    lines = [line.split() for line in said.splitlines() if line.strip()]
+    output = capsys.readouterr().out
+    lines = [line.split() for line in output.splitlines() if line.strip()]
     head, shipped, mine = lines[:3]
     assert head[:3] == ["name", "parameters", "size"] and head[-1] == "installed"
     memory, minutes, bits = shipped[-7], float(shipped[-5]), float(shipped[-4])
@@ -63,17 +63,17 @@ def test_a_base_is_added_listed_verified_and_removed(
     gemma = next(line for line in lines if line[0] == "gemma3-270m")
     assert "gemma" in gemma and float(gemma[-3]) > minutes and float(gemma[-2]) < bits
     assert gemma[-1] == "no"
-    assert max(map(len, said.splitlines())) <= 80
+    assert max(map(len, output.splitlines())) <= 80
     assert main(["base", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["has_shipped"] is True
-    assert [one["name"] for one in figures["bases"]] == ["shipped", "mine"]
+    assert [base["name"] for base in figures["bases"]] == ["shipped", "mine"]
     assert main(["base", "verify", "--quiet"]) == 0
     assert capsys.readouterr().out.count("complete; it opens and works") == 2
     assert main(["base", "verify", str(tmp_path / "mine"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["verified"]) == 1
     assert main(["base", "remove", "mine"]) == 0
-    assert [one.name for one in catalogue.entries()] == ["shipped"]
+    assert [entry.name for entry in catalogue.entries()] == ["shipped"]
 
 
 def test_a_folder_that_is_there_is_never_asked_of_a_hub(
@@ -96,9 +96,9 @@ def test_the_list_has_a_name_and_no_other_word_passes(capsys: pytest.CaptureFixt
 
 def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "lacks the model in the box" in said
-    assert "ownwords base add ORG/NAME" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "lacks the model in the box" in output
+    assert "ownwords base add ORG/NAME" in output
     assert main(["base", "verify"]) == 2
     assert "has no shipped base" in capsys.readouterr().err
 
@@ -112,9 +112,9 @@ def test_damage_is_told_and_is_no_success(
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
     capsys.readouterr()
     assert main(["base", "verify", "--json", "--quiet"]) == 2
-    said = json.loads(capsys.readouterr().out)["error"]
-    assert "mine: model.safetensors has changed" in said["message"]
-    assert "remove mine and add it again" in said["hint"]
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "mine: model.safetensors has changed" in error["message"]
+    assert "remove mine and add it again" in error["hint"]
 
 
 def test_a_base_that_cannot_be_used_is_told_in_the_list(
@@ -184,7 +184,7 @@ def test_a_pretrained_model_becomes_a_base(
     command = ["base", "pretrain", BLOG, "--minutes", "3", "--name", "large", "--quiet"]
     assert main(command) == 0
     assert works[0].seconds == 180
-    assert [one.name for one in catalogue.entries()] == ["large"]
+    assert [entry.name for entry in catalogue.entries()] == ["large"]
     assert "ownwords make PATH --base large" in capsys.readouterr().out
     # Told before another hour is spent.
     assert main(command) == 2
@@ -205,9 +205,9 @@ def test_the_plan_alone_adds_nothing(
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [word for word in ("base", verb) if word]
     assert main([*words, "--help"]) == 0
-    said = capsys.readouterr().out
-    assert f"Usage: ownwords {' '.join(words)}" in said
-    assert ("Example: ownwords base" in said) == bool(verb)
+    output = capsys.readouterr().out
+    assert f"Usage: ownwords {' '.join(words)}" in output
+    assert ("Example: ownwords base" in output) == bool(verb)
 
 
 def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:
@@ -215,5 +215,7 @@ def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:
         "from ownwords.cli.main import main; import sys; status = main(['base']);"
         "print([name for name in ('torch', 'httpx', 'lxml') if name in sys.modules], status)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[] 0"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.splitlines()[-1] == "[] 0"

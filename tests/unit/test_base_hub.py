@@ -61,11 +61,11 @@ def test_a_model_is_downloaded_checked_and_added(
     assert checks.verify(folder) == []
     (base,) = (entry for entry in catalogue.entries(home) if entry.origin == "added")
     assert base.source == f"{NAME} ({server.address})"
-    known = Manifest.read(folder)
-    assert known is not None
-    assert known.revision == COMMIT
+    manifest = Manifest.read(folder)
+    assert manifest is not None
+    assert manifest.revision == COMMIT
     sums = {name: hashlib.sha256((model / name).read_bytes()).hexdigest() for name in files}
-    assert known.files == sums
+    assert manifest.files == sums
     assert names(home / "bases") == {"tiny-model", ".tiny-model.lock"}
 
 
@@ -117,8 +117,8 @@ def test_a_newer_version_is_downloaded_whole(server: FakeServer, model: Path, ho
     server.publish(model, newer)
     folder = install.add(NAME, "x", home)
     assert (folder / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
-    known = Manifest.read(folder)
-    assert known is not None and known.revision == newer
+    manifest = Manifest.read(folder)
+    assert manifest is not None and manifest.revision == newer
     assert names(home / "bases") == {"x", ".x.lock"}
 
 
@@ -237,7 +237,7 @@ def test_a_token_is_never_sent_unencrypted(
     monkeypatch.setenv("HF_TOKEN", "secret")
     server.publish(model)
     install.add(NAME, "x", home)
-    assert not any("authorization" in map(str.lower, each) for _, _, each in server.requests)
+    assert not any("authorization" in map(str.lower, headers) for _, _, headers in server.requests)
     assert hub.token_for("https://huggingface.co") is None  # the user's own
 
 

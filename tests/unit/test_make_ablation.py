@@ -43,16 +43,18 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 def long_post(blog: Path) -> None:
     """One post that is a third of the blog."""
-    said = "\n\n".join(
+    paragraphs = "\n\n".join(
         f"On day {n} the miller counted {n * 7} sacks, and of them {n * n} were the baker's; the"
         f" sailor, who had lent {n + 3} of the sacks, was told of it a year later."
         for n in range(8 * LONG)
     )
-    (blog / "long.md").write_text(f"---\ntitle: All the sacks\n---\n\n{said}\n", "utf-8")
+    (blog / "long.md").write_text(f"---\ntitle: All the sacks\n---\n\n{paragraphs}\n", "utf-8")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str], MakeResult]]:
+def ablation_run(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, list[str], MakeResult]]:
     folder = tmp_path_factory.mktemp("ablation")
     with pytest.MonkeyPatch.context() as patch:
         makings.quick(patch, tmp_path_factory.getbasetemp())
@@ -70,14 +72,16 @@ def dominant(result: MakeResult) -> Dominant:
     return result.scorecard.dominant
 
 
-def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], MakeResult]) -> None:
-    _, told, result = made
-    assert told[0].startswith("weighs ")
-    assert told[1:] == ["weighed"]
-    found = dominant(result)
-    assert found.title == "All the sacks"
-    assert found.decision in ("cap", "leave out")
-    before, after = found.rows
+def test_the_card_has_figures_before_and_after(
+    ablation_run: tuple[Path, list[str], MakeResult],
+) -> None:
+    _, messages, result = ablation_run
+    assert messages[0].startswith("weighs ")
+    assert messages[1:] == ["weighed"]
+    ablation = dominant(result)
+    assert ablation.title == "All the sacks"
+    assert ablation.decision in ("cap", "leave out")
+    before, after = ablation.rows
     assert before.words > after.words
     assert before.bits is not None
     assert after.bits is not None
@@ -85,36 +89,38 @@ def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], Make
     assert result.scorecard.ours is not None
     assert after.bits == result.scorecard.ours.bits
     assert before.bits != after.bits
-    assert found.gain_low is not None
-    assert "not measured" not in effect_of_decision(found)
+    assert ablation.gain_low is not None
+    assert "not measured" not in effect_of_decision(ablation)
 
 
-def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], MakeResult]) -> None:
-    folder, _, result = made
-    place = folder / "w"
+def test_the_two_differ_in_that_post_alone(
+    ablation_run: tuple[Path, list[str], MakeResult],
+) -> None:
+    folder, _, result = ablation_run
+    workspace = folder / "w"
     ours, beside = (
         read_json(path / PROVENANCE)
-        for path in (place / "model", place / "runs" / "in-full" / "model")
+        for path in (workspace / "model", workspace / "runs" / "in-full" / "model")
     )
     assert ours["recipe"] == beside["recipe"]
     assert ours["corpus"] == beside["corpus"]
     post = dominant_post_ablation.dominant_post(result.report)
     assert post is not None
-    with Archive(place / "archive.sqlite") as archive:
+    with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)
-        whole = {
+        all_texts = {
             text.id: text.text for text in dominant_post_ablation.with_all_of(post, texts.train)
         }
         parted = {text.id: text.text for text in texts.train}
-    assert "On day 95 " in whole[post.id]
+    assert "On day 95 " in all_texts[post.id]
     assert "On day 95 " not in parted.pop(post.id, "")
-    assert whole.keys() - {post.id} == parted.keys()
+    assert all_texts.keys() - {post.id} == parted.keys()
 
 
 def test_a_second_time_nothing_is_trained(
-    made: tuple[Path, list[str], MakeResult], monkeypatch: pytest.MonkeyPatch
+    ablation_run: tuple[Path, list[str], MakeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, _, before = made
+    folder, _, before = ablation_run
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing was to be trained")
@@ -129,20 +135,20 @@ def test_a_second_time_nothing_is_trained(
 
 
 def test_score_finds_it_again_unless_it_was_made_for_another(
-    made: tuple[Path, list[str], MakeResult], tmp_path: Path
+    ablation_run: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
-    folder, _, result = made
-    place = Workspace(folder / "w")
-    with Archive(place.archive) as archive:
+    folder, _, result = ablation_run
+    workspace = Workspace(folder / "w")
+    with Archive(workspace.archive) as archive:
         key = corpus.load_corpus(archive).key
-    beside = place.runs / "in-full" / "model"
-    found = score._comparison_models(result.model, str(folder / "base" / "model"), place, key)
-    assert found.ablation == beside
-    assert score._comparison_models(result.model, "none", place, key).ablation == beside
-    assert score._comparison_models(result.model, "none", place, "other texts").ablation is None
+    beside = workspace.runs / "in-full" / "model"
+    models = score._comparison_models(result.model, str(folder / "base" / "model"), workspace, key)
+    assert models.ablation == beside
+    assert score._comparison_models(result.model, "none", workspace, key).ablation == beside
+    assert score._comparison_models(result.model, "none", workspace, "other texts").ablation is None
     # The model from nothing was trained otherwise, so the one in full says nothing about it.
-    nothing = place.runs / "from-nothing" / "model"
-    assert score._comparison_models(nothing, "none", place, key).ablation is None
+    nothing = workspace.runs / "from-nothing" / "model"
+    assert score._comparison_models(nothing, "none", workspace, key).ablation is None
 
 
 def report(*posts: PostSummary) -> Report:
@@ -150,30 +156,32 @@ def report(*posts: PostSummary) -> Report:
 
 
 def post(decision: str, words: int = 900, *flags: str) -> PostSummary:
-    said = {"title": "", "url": "", "day": "", "kind": "post", "share": 0.5}
+    defaults = {"title": "", "url": "", "day": "", "kind": "post", "share": 0.5}
     return PostSummary(
         id=f"{decision}{words}",
         words=words,
         own_words=words,
         flags=list(flags),
         decision=decision,
-        **said,  # type: ignore[arg-type]
+        **defaults,  # type: ignore[arg-type]
     )
 
 
 def test_nothing_is_weighed_where_all_of_it_is_learned() -> None:
-    kept, out = post("keep", 900, "dominant"), post("leave out", 800, "dominant")
+    kept_post, out = post("keep", 900, "dominant"), post("leave out", 800, "dominant")
     assert dominant_post_ablation.dominant_post(report(post("leave out"))) is None
-    assert dominant_post_ablation.dominant_post(report(kept)) is None
+    assert dominant_post_ablation.dominant_post(report(kept_post)) is None
     assert dominant_post_ablation.dominant_post(report(out)) is out
     # The card speaks of the one that outweighs the others most.
-    assert dominant_post_ablation.dominant_post(report(kept, out)) is None
+    assert dominant_post_ablation.dominant_post(report(kept_post, out)) is None
 
 
 def test_little_time_is_not_spent_on_it(
-    made: tuple[Path, list[str], MakeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ablation_run: tuple[Path, list[str], MakeResult],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    folder, _, _ = made
+    folder, _, _ = ablation_run
     monkeypatch.setattr(dominant_post_ablation, "MOST_S", 0.0)
     listener = Listener()
     order = replace(makings.order(folder), workspace=tmp_path / "w")

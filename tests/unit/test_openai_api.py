@@ -47,7 +47,7 @@ def written(own: Model, prompt: str, tokens: int, seed: int, **how: Any) -> str:
 
 def test_a_text_is_the_one_that_write_writes(place: Workspace, own: Model) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
-        return await client.asked(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
+        return await client.request(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
 
     answer = openai_server.calling(place, work)
     assert answer["object"] == "text_completion"
@@ -72,7 +72,8 @@ def test_sampling_is_as_it_was_asked_for(place: Workspace, own: Model) -> None:
 
     async def work(client: Client) -> list[str]:
         answers = [
-            await client.asked(WRITE, prompt="On ", max_tokens=25, seed=11, **how) for how in cases
+            await client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **how)
+            for how in cases
         ]
         return [answer["choices"][0]["text"] for answer in answers]
 
@@ -84,7 +85,7 @@ def test_a_bias_makes_a_token_certain_or_impossible(place: Workspace) -> None:
     async def work(client: Client) -> list[str]:
         texts = []
         for bias in ({"65": 100}, {str(i): -100 for i in range(261) if i != 66}):
-            answer = await client.asked(WRITE, prompt="x", max_tokens=5, logit_bias=bias, seed=1)
+            answer = await client.request(WRITE, prompt="x", max_tokens=5, logit_bias=bias, seed=1)
             texts.append(answer["choices"][0]["text"])
         return texts
 
@@ -97,7 +98,7 @@ def test_the_prompts_forms_and_the_seeds_of_several_texts(place: Workspace, own:
     async def work(client: Client) -> list[Any]:
         ids = [own.tokenizer.start, *b"one "]
         forms = ["one ", ids, ["one ", "two "], [ids, [own.tokenizer.start, *b"two "]]]
-        return [await client.asked(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
+        return [await client.request(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
 
     one = [written(own, "one ", 9, seed) for seed in (5, 6)]
     two = [written(own, "two ", 9, seed) for seed in (5, 6)]
@@ -112,10 +113,10 @@ def test_the_prompts_forms_and_the_seeds_of_several_texts(place: Workspace, own:
 def test_no_prompt_is_a_new_text_and_echo_gives_it_back(place: Workspace, own: Model) -> None:
     async def work(client: Client) -> list[Any]:
         return [
-            await client.asked(WRITE, max_tokens=4, seed=2),
-            await client.asked(WRITE, prompt="", max_tokens=4, seed=2, echo=True),
-            await client.asked(WRITE, prompt="Été ", max_tokens=4, seed=2, echo=True),
-            await client.asked(WRITE, prompt=[*b"Ab"], max_tokens=0, echo=True),
+            await client.request(WRITE, max_tokens=4, seed=2),
+            await client.request(WRITE, prompt="", max_tokens=4, seed=2, echo=True),
+            await client.request(WRITE, prompt="Été ", max_tokens=4, seed=2, echo=True),
+            await client.request(WRITE, prompt=[*b"Ab"], max_tokens=0, echo=True),
         ]
 
     new, empty, echoed, none = (
@@ -145,12 +146,12 @@ def test_a_stream_begins_with_what_is_echoed_and_may_end_at_once(place: Workspac
 def test_how_a_text_ends(place: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         return [
-            await client.asked(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
-            await client.asked(WRITE, prompt="x", max_tokens=12, logit_bias={"257": 100}),
-            await client.asked(
+            await client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
+            await client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"257": 100}),
+            await client.request(
                 WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}, stop=["B", "AAA"]
             ),
-            await client.asked(WRITE, prompt="x", max_tokens=0),
+            await client.request(WRITE, prompt="x", max_tokens=0),
         ]
 
     by_length, by_model, by_string, at_once = openai_server.calling(place, work)
@@ -175,7 +176,7 @@ def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(place: Workspace, o
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
         told = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
-        return await client.asked(WRITE, **told), await client.streamed(WRITE, **told)
+        return await client.request(WRITE, **told), await client.streamed(WRITE, **told)
 
     answer, chunks = openai_server.calling(place, work)
     expected = whole[: whole.index(stop)]
@@ -187,7 +188,7 @@ def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(place: Workspace, o
 def test_chances_are_those_of_the_model_itself(place: Workspace, own: Model) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         bias = {str(i): -100 for i in range(128, 256)}
-        return await client.asked(
+        return await client.request(
             WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
         )
 
@@ -219,7 +220,7 @@ def test_a_stream_brings_the_same_as_an_answer_at_once(place: Workspace) -> None
     told: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
-        answer = await client.asked(WRITE, **told, logprobs=1)
+        answer = await client.request(WRITE, **told, logprobs=1)
         options = {"include_usage": True}
         return answer, await client.streamed(WRITE, **told, logprobs=1, stream_options=options)
 
@@ -247,9 +248,10 @@ def test_the_copy_guard_holds_unless_it_is_switched_off(place: Workspace, own: M
     told = {"prompt": text, "max_tokens": 20, "temperature": 0, "logit_bias": bias}
 
     async def work(client: Client) -> list[str]:
-        answers = [await client.asked(WRITE, **told, guard=on) for on in (True, False)]
+        answers = [await client.request(WRITE, **told, guard=on) for on in (True, False)]
         return [
-            answer["choices"][0]["text"] for answer in [*answers, await client.asked(WRITE, **told)]
+            answer["choices"][0]["text"]
+            for answer in [*answers, await client.request(WRITE, **told)]
         ]
 
     guarded, free, usual = openai_server.calling(place, work)
@@ -276,7 +278,7 @@ def test_a_model_without_a_template_writes_on_from_what_was_said(
 
     async def work(client: Client) -> list[Any]:
         return [
-            await client.asked(
+            await client.request(
                 CHAT,
                 messages=[{"role": role, "content": text} for role, text in said],
                 max_tokens=10,
@@ -301,7 +303,7 @@ def test_a_model_with_a_template_reads_the_conversation_by_it(
 ) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
-        return await client.asked(
+        return await client.request(
             CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
         )
 
@@ -326,7 +328,7 @@ def test_the_chunks_of_a_chat(place: Workspace) -> None:
     told: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
-        answer = await client.asked(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
+        answer = await client.request(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
         chunks = await client.streamed(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
         return answer, chunks
 
@@ -379,9 +381,9 @@ def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
 def test_vectors_come_as_numbers_or_as_base64(place: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         return [
-            await client.asked(EMBED, model="letters", input="abba"),
-            await client.asked(EMBED, model="letters", input=["abba", "d"]),
-            await client.asked(
+            await client.request(EMBED, model="letters", input="abba"),
+            await client.request(EMBED, model="letters", input=["abba", "d"]),
+            await client.request(
                 EMBED, model="letters", input=["abba", "d"], encoding_format="base64", dimensions=4
             ),
         ]
@@ -412,7 +414,7 @@ def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
 
     async def work(client: Client) -> list[Any]:
         inputs = ["abba", ["abba", "d"], [0, 1, 1, 0], [[0, 1, 1, 0], [3]]]
-        return [await client.asked(EMBED, model="letters", input=given) for given in inputs]
+        return [await client.request(EMBED, model="letters", input=given) for given in inputs]
 
     text, texts, ids, several = openai_server.calling(place, work)
     assert ids == text
@@ -547,7 +549,7 @@ def test_a_bug_is_told_without_a_trace(
 def test_a_text_longer_than_the_context_goes_on(place: Workspace) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         endless = {"256": -100, "257": -100}  # neither another text's beginning nor this one's end
-        return await client.asked(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
+        return await client.request(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
 
     answer = openai_server.calling(place, work)
     assert answer["usage"]["completion_tokens"] == 200
@@ -557,7 +559,7 @@ def test_the_fingerprint_is_of_the_model(place: Workspace, chatty: Path) -> None
     async def work(client: Client) -> list[str]:
         names = (OWN, OWN, CHATTY)
         answers = [
-            await client.asked(WRITE, model=name, prompt="x", max_tokens=1) for name in names
+            await client.request(WRITE, model=name, prompt="x", max_tokens=1) for name in names
         ]
         return [answer["system_fingerprint"] for answer in answers]
 

@@ -36,9 +36,9 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
     play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(TUNE) == 0
-    said = capsys.readouterr()
-    assert said.out.split("\n")[1].startswith("Trial ")
-    assert "is better than the plan" in " ".join(said.out.split())
+    output = capsys.readouterr()
+    assert output.out.split("\n")[1].startswith("Trial ")
+    assert "is better than the plan" in " ".join(output.out.split())
     for words in (
         "95% interval",
         "the plan's own settings",
@@ -48,14 +48,14 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
         "Pictures: blog.ownwords/trials.html",
         "All trials: blog.ownwords/trials.csv",
     ):
-        assert words in said.out or words in " ".join(said.out.split())
-    assert max(map(len, said.out.splitlines())) <= 80
-    assert "Trial 1 (the plan's own settings): 2." in said.err
-    assert "There is time for about" in said.err
-    assert "again, seed 2" in said.err
+        assert words in output.out or words in " ".join(output.out.split())
+    assert max(map(len, output.out.splitlines())) <= 80
+    assert "Trial 1 (the plan's own settings): 2." in output.err
+    assert "There is time for about" in output.err
+    assert "again, seed 2" in output.err
     # Kept as told, they are the user's own from then on.
     lines = [
-        line for line in said.out.splitlines() if line.startswith("  ") and "trial" not in line
+        line for line in output.out.splitlines() if line.startswith("  ") and "trial" not in line
     ]
     toml = "\n".join(line.strip() for line in lines if "=" in line or line.startswith("  ["))
     (tmp_path / "blog.ownwords" / "ownwords.toml").write_text(toml)
@@ -68,7 +68,7 @@ def test_json_has_all_of_it(
     assert main([*TUNE, "--trials", "5", "--json", "--quiet", "--yes"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["verdict"]["kind"] == "better"
-    assert len([one for one in figures["trials"] if one["kind"] != "again"]) == 5
+    assert len([trial for trial in figures["trials"] if trial["kind"] != "again"]) == 5
     assert figures["trials"][0]["kind"] == "plan"
     assert figures["settings"]["optim.muon_lr"] > 0.02
     assert "[optim]" in figures["toml"]
@@ -85,10 +85,10 @@ def test_whoever_interrupts_hears_how_to_go_on(
     train = play.train
 
     def interrupted(plan: Plan, run: Run, work: TrainRequest) -> TrainedModel:
-        made = train(plan, run, work)
+        trained = train(plan, run, work)
         if len(play.works) == 3:
             raise TrainingInterrupted("stopped after step 7 of 9; everything is saved")
-        return made
+        return trained
 
     monkeypatch.setattr(play, "train", interrupted)
     assert main([*TUNE, "--quiet"]) == 130
@@ -134,9 +134,9 @@ def test_a_journal_that_is_none_is_said(
 
 def test_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "--help"]) == 0
-    said = capsys.readouterr().out
-    assert "Example: ownwords tune" in said
-    assert "a thirtieth of --minutes" in " ".join(said.split())
+    output = capsys.readouterr().out
+    assert "Example: ownwords tune" in output
+    assert "a thirtieth of --minutes" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("torch", "train"), ("optuna", "train,tune")])
@@ -145,10 +145,10 @@ def test_what_is_not_installed_is_one_sentence(missing: str, extra: str, tmp_pat
         f"import sys; sys.modules[{missing!r}] = None\n"
         f"from ownwords.cli.main import main; sys.exit(main({TUNE!r}))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
-    assert done.returncode == 2, done.stderr
-    first, hint = done.stderr.splitlines()
+    assert process.returncode == 2, process.stderr
+    first, hint = process.stderr.splitlines()
     assert "which is not installed" in first
     assert hint == f'hint: pip install "ownwords[{extra}]"'

@@ -20,27 +20,27 @@ HOSTILE = '<script>alert("x")</script>'
 
 
 def search() -> list[TrialRecord]:
-    made = [
+    trials = [
         TrialRecord(1, "done", "plan", 1, PLAN, 1.5, 61.0, "a", {"tokens": 12_345, "settings": {}})
     ]
     for number in range(2, 12):
         settings = {axis.name: axis.at(number / 12) for axis in AXES}
-        told = {
+        figures = {
             "tokens": 1000 * number,
             "steps": 7,
             "settings": {"optim.learning_rate": 0.001 * number},
         }
         score = 1.48 + 0.004 * number
-        made.append(TrialRecord(number, "done", "spread", 1, settings, score, 60.0, "b", told))
-    made.append(TrialRecord(12, "failed", "search", 1, PLAN, error=f"out of memory\n{HOSTILE}"))
-    made.append(replace(made[10], number=13, score=9.9))  # far worse than can be shown
+        trials.append(TrialRecord(number, "done", "spread", 1, settings, score, 60.0, "b", figures))
+    trials.append(TrialRecord(12, "failed", "search", 1, PLAN, error=f"out of memory\n{HOSTILE}"))
+    trials.append(replace(trials[10], number=13, score=9.9))  # far worse than can be shown
     for number, of, seed in ((14, 1, 2), (15, 2, 2), (16, 1, 3), (17, 2, 3)):
-        first = made[of - 1]
-        again = replace(first, number=number, kind="again", seed=seed, figures={})
-        again = replace(again, score=(first.score or 0) + 0.001 * seed)
-        made.append(replace(again, repeats=of, finalists=(2,), seeds=2, seconds=60.0))
-    made.append(TrialRecord(18, "running", "again", 4, PLAN, repeats=1, finalists=(2,), seeds=2))
-    return made
+        first = trials[of - 1]
+        repeat = replace(first, number=number, kind="again", seed=seed, figures={})
+        repeat = replace(repeat, score=(first.score or 0) + 0.001 * seed)
+        trials.append(replace(repeat, repeats=of, finalists=(2,), seeds=2, seconds=60.0))
+    trials.append(TrialRecord(18, "running", "again", 4, PLAN, repeats=1, finalists=(2,), seeds=2))
+    return trials
 
 
 @pytest.fixture(params=["whole", "begun", "nothing yet", "one"])
@@ -58,13 +58,17 @@ def test_the_table_says_all_of_each_trial(tmp_path: Path) -> None:
     trials_csv.write(tmp_path / "trials.csv", AXES, tried)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text("utf-8"))))
     assert len(rows) == len(tried)
-    for row, one in zip(rows, tried, strict=True):
-        assert int(row["trial"]) == one.number
-        assert (row["state"], row["kind"], int(row["seed"])) == (one.state, one.kind, one.seed)
+    for row, trial in zip(rows, tried, strict=True):
+        assert int(row["trial"]) == trial.number
+        assert (row["state"], row["kind"], int(row["seed"])) == (
+            trial.state,
+            trial.kind,
+            trial.seed,
+        )
         for axis in AXES:
-            assert float(row[axis.name]) == pytest.approx(one.settings[axis.name], rel=1e-5)
+            assert float(row[axis.name]) == pytest.approx(trial.settings[axis.name], rel=1e-5)
         score = float(row["bits_per_byte"]) if row["bits_per_byte"] else None
-        assert score == (None if one.score is None else pytest.approx(one.score, rel=1e-5))
+        assert score == (None if trial.score is None else pytest.approx(trial.score, rel=1e-5))
     assert json.loads(rows[1]["set"]) == {"optim.learning_rate": 0.002}
     assert (rows[1]["tokens"], rows[1]["steps"], rows[1]["seconds"]) == ("2000", "7", "60.0")
     assert rows[13]["repeats"] == "1"
@@ -109,7 +113,7 @@ def test_every_trial_is_a_point_and_a_row() -> None:
     tree = HTMLParser(render("blog", AXES, tried, judge(tried)))
     history = tree.css_first("svg[aria-labelledby^=history]")
     assert history is not None
-    scored = [one for one in tried if one.score is not None]
+    scored = [trial for trial in tried if trial.score is not None]
     assert len(history.css("circle")) == len(scored)
     assert len(history.css(".failed")) == 1
     assert len(history.css("circle.beyond")) == 1
@@ -125,7 +129,9 @@ def test_every_trial_is_a_point_and_a_row() -> None:
 def test_points_stand_where_their_scores_are() -> None:
     tried = search()[:11]
     scale = Scale(tried)
-    heights = [scale.y(one.score or 0) for one in sorted(tried, key=lambda one: one.score or 0)]
+    heights = [
+        scale.y(trial.score or 0) for trial in sorted(tried, key=lambda trial: trial.score or 0)
+    ]
     assert heights == sorted(heights, reverse=True)
     assert all(scale.y(99.0) <= height for height in heights)
     first, second, *_ = marks = scale.marks()

@@ -27,8 +27,8 @@ ELSEWHERE = {"rate": 2.8, "memory": 1.0, "dropout": 0.1, "size": 0.5}
 
 
 def terms(folder: Path, **changes: object) -> SearchBudget:
-    made = SearchBudget(budget_s=300.0, each_s=12.0, worker="here", folder=folder, poll_s=0.01)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    budget = SearchBudget(budget_s=300.0, each_s=12.0, worker="here", folder=folder, poll_s=0.01)
+    return replace(budget, **changes)  # type: ignore[arg-type]
 
 
 def searched_on(
@@ -43,17 +43,17 @@ def searched_on(
 
 def test_the_plan_comes_first_then_points_spread_evenly(tmp_path: Path) -> None:
     toy = Toy()
-    found = searched_on(toy, tmp_path)
-    assert toy.made[0] == (PLAN, 1)
-    kinds = [one.kind for one in choices(found.trials)]
+    result = searched_on(toy, tmp_path)
+    assert toy.trials_run[0] == (PLAN, 1)
+    kinds = [trial.kind for trial in choices(result.trials)]
     assert kinds[:10] == ["plan"] + ["spread"] * 8 + ["search"]
-    spread = [one.settings for one in found.trials if one.kind == "spread"]
+    spread = [trial.settings for trial in result.trials if trial.kind == "spread"]
     for axis in AXES:
         assert all(axis.low <= values[axis.name] <= axis.high for values in spread)
         # Of eight points of Sobol's, one is in each eighth of each axis.
         eighths = {int(8 * axis.share(values[axis.name])) for values in spread}
         assert eighths == set(range(8))
-    assert {seed for _, seed in toy.made[: len(kinds)]} == {1}
+    assert {seed for _, seed in toy.trials_run[: len(kinds)]} == {1}
 
 
 def test_a_search_finds_what_is_better_and_knows_by_how_much(tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_search_finds_what_is_better_and_knows_by_how_much(tmp_path: Path) -> 
     distances, noises, covered = [], [], 0
     for noise_seed in range(10):
         toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
-        found = searched_on(toy, tmp_path, budget_s=400)
-        verdict = found.verdict
+        result = searched_on(toy, tmp_path, budget_s=400)
+        verdict = result.verdict
         assert verdict.kind == "better"
         assert verdict.low is not None and verdict.high is not None and verdict.noise is not None
-        winner = found.trials[verdict.winner - 1]
+        winner = result.trials[verdict.winner - 1]
         gain = 1 - toy.true(winner.settings) / toy.true(PLAN)
         covered += verdict.low < gain < verdict.high
         distances.append(far(winner.settings, ELSEWHERE) / far(PLAN, ELSEWHERE))
@@ -80,38 +80,38 @@ def test_later_trials_are_better_than_points_spread_evenly(tmp_path: Path) -> No
     gains = []
     for noise_seed in range(5):
         toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
-        found = searched_on(toy, tmp_path, budget_s=330)
+        result = searched_on(toy, tmp_path, budget_s=330)
         true = {kind: [] for kind in ("spread", "search")}  # type: dict[str, list[float]]
-        for one in choices(found.trials)[1:]:
-            true[one.kind].append(toy.true(one.settings))
+        for trial in choices(result.trials)[1:]:
+            true[trial.kind].append(toy.true(trial.settings))
         gains.append(sum(true["spread"]) / 8 - sum(true["search"]) / len(true["search"]))
     assert sum(gains) / 5 > 0.05
     assert min(gains) > 0
 
 
 def test_the_best_two_and_the_plan_are_tried_again_with_three_fresh_seeds(tmp_path: Path) -> None:
-    found = searched_on(Toy(best=ELSEWHERE), tmp_path)
-    best = [one.number for one in scored_trials(found.trials) if one.kind in ("spread", "search")][
-        :2
-    ]
-    again = repetitions(found.trials)
-    assert {(one.repeats, one.seed) for one in again} == {
+    result = searched_on(Toy(best=ELSEWHERE), tmp_path)
+    best = [
+        trial.number for trial in scored_trials(result.trials) if trial.kind in ("spread", "search")
+    ][:2]
+    repeats = repetitions(result.trials)
+    assert {(trial.repeats, trial.seed) for trial in repeats} == {
         (number, seed) for number in (1, *best) for seed in (2, 3, 4)
     }
     # Seed by seed: when time runs out, what is there can be compared.
-    assert [one.seed for one in again] == [2, 2, 2, 3, 3, 3, 4, 4, 4]
-    by_number = {one.number: one for one in found.trials}
-    assert all(one.settings == by_number[one.repeats].settings for one in again)
+    assert [trial.seed for trial in repeats] == [2, 2, 2, 3, 3, 3, 4, 4, 4]
+    by_number = {trial.number: trial for trial in result.trials}
+    assert all(trial.settings == by_number[trial.repeats].settings for trial in repeats)
 
 
 # --- whether it is chance -------------------------------------------------------------------------
 
 
 def test_where_the_plan_is_best_it_is_said(tmp_path: Path) -> None:
-    found = searched_on(Toy(), tmp_path)
-    assert found.verdict.kind == "plan"
-    assert found.verdict.winner == 1
-    assert found.verdict.sentences()[0].startswith("The plan was already best")
+    result = searched_on(Toy(), tmp_path)
+    assert result.verdict.kind == "plan"
+    assert result.verdict.winner == 1
+    assert result.verdict.sentences()[0].startswith("The plan was already best")
 
 
 def test_noise_alone_is_hardly_ever_taken_for_a_gain(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_noise_alone_is_hardly_ever_taken_for_a_gain(tmp_path: Path) -> None:
     gains = 0
     for noise_seed in range(200):
         toy = Toy(steep=0.0, noise_seed=noise_seed)
-        found = searched_on(toy, tmp_path, max_trials=9)
-        assert len(found.trials) == 9 + 9
-        gains += found.verdict.kind == "better"
+        result = searched_on(toy, tmp_path, max_trials=9)
+        assert len(result.trials) == 9 + 9
+        gains += result.verdict.kind == "better"
     assert gains <= 20  # 5% are the promise of the interval
 
 
@@ -131,11 +131,11 @@ def test_noise_alone_is_hardly_ever_taken_for_a_gain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [3.0, 7.0, 12.0])
 def test_the_number_of_trials_follows_from_their_length(seconds: float, tmp_path: Path) -> None:
     toy = Toy(seconds=seconds)
-    found = searched_on(toy, tmp_path)
+    result = searched_on(toy, tmp_path)
     assert toy.clock.now - 100 <= 300
     assert toy.clock.now - 100 > 300 - seconds
-    assert len(found.trials) == math.floor(300 / seconds)
-    assert len(repetitions(found.trials)) == 9
+    assert len(result.trials) == math.floor(300 / seconds)
+    assert len(repetitions(result.trials)) == 9
 
 
 @pytest.mark.parametrize(
@@ -143,18 +143,18 @@ def test_the_number_of_trials_follows_from_their_length(seconds: float, tmp_path
 )
 def test_in_little_time_fewer_are_tried_again(budget: float, expected: int, tmp_path: Path) -> None:
     toy = Toy(steep=0.0)
-    found = searched_on(toy, tmp_path, budget_s=budget)
-    assert len(repetitions(found.trials)) == expected
-    assert len(found.trials) == budget // 10
+    result = searched_on(toy, tmp_path, budget_s=budget)
+    assert len(repetitions(result.trials)) == expected
+    assert len(result.trials) == budget // 10
     if not expected:
-        assert found.verdict.kind == "unsure"
-        assert found.verdict.winner == 1
+        assert result.verdict.kind == "unsure"
+        assert result.verdict.winner == 1
 
 
 def test_a_number_of_trials_can_be_asked_for(tmp_path: Path) -> None:
-    found = searched_on(Toy(), tmp_path, max_trials=5, budget_s=1000)
-    assert len(choices(found.trials)) == 5
-    assert len(repetitions(found.trials)) == 9
+    result = searched_on(Toy(), tmp_path, max_trials=5, budget_s=1000)
+    assert len(choices(result.trials)) == 5
+    assert len(repetitions(result.trials)) == 9
 
 
 def test_no_time_for_a_choice_is_said(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
 
     for noise_seed in range(5):
         toy = Uneven(noise_seed=noise_seed, steep=0.0)
-        found = searched_on(toy, tmp_path)
+        result = searched_on(toy, tmp_path)
         assert 280 < toy.clock.now - 100 <= 300
-        assert len(repetitions(found.trials)) == 9
+        assert len(repetitions(result.trials)) == 9
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -180,29 +180,29 @@ def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
 
 def test_trials_that_fail_are_told_and_the_search_goes_on(tmp_path: Path) -> None:
     toy = Toy(best={**PLAN, "rate": 0.4}, fails=["size"])
-    found = searched_on(toy, tmp_path, budget_s=400)
-    failed = [one for one in found.trials if one.state == "failed"]
+    result = searched_on(toy, tmp_path, budget_s=400)
+    failed = [trial for trial in result.trials if trial.state == "failed"]
     assert failed
-    assert {one.error for one in failed} == {"size is too much"}
-    assert all(one.score is None for one in failed)
-    assert found.verdict.kind == "better"
-    assert found.verdict.failed == len(failed)
-    assert f"{len(failed)} trials failed" in found.verdict.sentences()[-1]
+    assert {trial.error for trial in failed} == {"size is too much"}
+    assert all(trial.score is None for trial in failed)
+    assert result.verdict.kind == "better"
+    assert result.verdict.failed == len(failed)
+    assert f"{len(failed)} trials failed" in result.verdict.sentences()[-1]
 
 
 def test_what_failed_is_kept_away_from(tmp_path: Path) -> None:
     """Half of the ranges cannot be trained: of later trials hardly any is in there."""
     shares = []
     for noise_seed in range(5):
-        found = searched_on(
+        result = searched_on(
             Toy(best=ELSEWHERE, fails=["size"], noise_seed=noise_seed),
             tmp_path,
             max_trials=24,
             budget_s=1000,
         )
-        assert len(choices(found.trials)) == 24
-        later = [one for one in found.trials if one.kind == "search"]
-        shares.append(sum(one.state == "failed" for one in later) / len(later))
+        assert len(choices(result.trials)) == 24
+        later = [trial for trial in result.trials if trial.kind == "search"]
+        shares.append(sum(trial.state == "failed" for trial in later) / len(later))
     assert sum(shares) / 5 < 0.25
 
 
@@ -211,9 +211,9 @@ def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
         def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             raise TrialFailedError("out of memory")
 
-    found = searched_on(Broken(), tmp_path)
-    assert len(found.trials) == 8
-    assert found.verdict.kind == "nothing"
+    result = searched_on(Broken(), tmp_path)
+    assert len(result.trials) == 8
+    assert result.verdict.kind == "nothing"
 
 
 def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
                 raise TrialFailedError("out of memory")
             return super().__call__(settings, seconds, seed)
 
-    found = searched_on(NoPlan(), tmp_path)
-    assert found.verdict.kind == "instead"
-    assert found.verdict.winner in {one.repeats for one in repetitions(found.trials)} - {1}
+    result = searched_on(NoPlan(), tmp_path)
+    assert result.verdict.kind == "instead"
+    assert result.verdict.winner in {trial.repeats for trial in repetitions(result.trials)} - {1}
 
 
 def test_what_is_no_failure_of_a_trial_ends_the_search(tmp_path: Path) -> None:
@@ -248,12 +248,12 @@ class Mortal(Toy):
     """Ends the process, as it were, in the middle of its nth trial."""
 
     dies_at: tuple[int, ...] = ()
-    begun = 0
+    trials_begun = 0
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
-        self.begun += 1
-        if self.begun in self.dies_at:
-            self.made.append((dict(settings), seed))
+        self.trials_begun += 1
+        if self.trials_begun in self.dies_at:
+            self.trials_run.append((dict(settings), seed))
             raise Killed
         return super().__call__(settings, seconds, seed)
 
@@ -267,26 +267,30 @@ def test_a_search_that_was_killed_goes_on_where_it_was(kind: str, tmp_path: Path
     calm = searched_on(Toy(best=ELSEWHERE), tmp_path / "calm")
     toy = Mortal(best=ELSEWHERE)
     toy.dies_at = (1, 5, 14, 25)
-    found = None
+    result = None
     for _ in range(5):
         book = Study(open_storage(record), "toy", AXES)
         try:
-            found = searched_on(toy, tmp_path / "locks", book)
+            result = searched_on(toy, tmp_path / "locks", book)
         except Killed:
             toy.clock.now += 1000  # however long it lay there
-    assert found is not None
-    assert [one.number for one in found.trials] == [*range(1, len(calm.trials) + 1)]
-    same = [(one.kind, one.repeats, one.seed, one.settings, one.score) for one in found.trials]
-    assert same == [
-        (one.kind, one.repeats, one.seed, one.settings, one.score) for one in calm.trials
+    assert result is not None
+    assert [trial.number for trial in result.trials] == [*range(1, len(calm.trials) + 1)]
+    same = [
+        (trial.kind, trial.repeats, trial.seed, trial.settings, trial.score)
+        for trial in result.trials
     ]
-    assert found.verdict == calm.verdict
+    assert same == [
+        (trial.kind, trial.repeats, trial.seed, trial.settings, trial.score)
+        for trial in calm.trials
+    ]
+    assert result.verdict == calm.verdict
     for death in toy.dies_at:  # the same again, at once
-        assert toy.made[death - 1] == toy.made[death]
+        assert toy.trials_run[death - 1] == toy.trials_run[death]
     # Once more the same command: nothing is left to do.
-    count = len(toy.made)
-    assert searched_on(toy, tmp_path / "locks", Study(open_storage(record), "toy", AXES)) == found
-    assert len(toy.made) == count
+    count = len(toy.trials_run)
+    assert searched_on(toy, tmp_path / "locks", Study(open_storage(record), "toy", AXES)) == result
+    assert len(toy.trials_run) == count
 
 
 def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) -> None:
@@ -301,12 +305,12 @@ def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) ->
     toy, deaths = Deadly(), 0
     while True:
         try:
-            found = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
+            result = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
         except Killed:
             deaths += 1
         else:
             break
-    failed = [one for one in found.trials if one.state == "failed"]
+    failed = [trial for trial in result.trials if trial.state == "failed"]
     assert deaths == 3 * len(failed)
     assert failed[0].error == "its process was killed 3 times"
 
@@ -318,19 +322,21 @@ def test_a_trial_of_another_machine_that_never_came_back_is_given_up(tmp_path: P
     with pytest.raises(Killed):
         searched_on(toy, tmp_path / "a", Study(stored, "toy", AXES), worker="a")
     # Recently begun, it may still be at it; then the time runs out and it is not waited for.
-    other = Toy()
+    second_toy = Toy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("time.sleep", lambda _: setattr(other.clock, "now", other.clock.now + 20))
-        found = searched_on(
-            other, tmp_path / "b", Study(stored, "toy", AXES), worker="b", max_trials=4
+        patch.setattr(
+            "time.sleep", lambda _: setattr(second_toy.clock, "now", second_toy.clock.now + 20)
         )
-        assert found.trials[2].state == "running"
+        result = searched_on(
+            second_toy, tmp_path / "b", Study(stored, "toy", AXES), worker="b", max_trials=4
+        )
+        assert result.trials[2].state == "running"
         patch.setattr("ownwords.tune.search._LOST_S", -1e9)
-        found = searched_on(
-            other, tmp_path / "b", Study(stored, "toy", AXES), worker="b", max_trials=4
+        result = searched_on(
+            second_toy, tmp_path / "b", Study(stored, "toy", AXES), worker="b", max_trials=4
         )
-    assert found.trials[2].state == "failed"
-    assert "went silent" in found.trials[2].error
+    assert result.trials[2].state == "failed"
+    assert "went silent" in result.trials[2].error
 
 
 def test_two_that_close_the_search_at_once_agree(tmp_path: Path) -> None:
@@ -339,19 +345,21 @@ def test_two_that_close_the_search_at_once_agree(tmp_path: Path) -> None:
     book = Study(stored, "toy", AXES)
     for _ in range(4):
         book.complete(book.next_trial("here"), TrialResult(1.5, 10.0))
-    settings = {one.number: one.settings for one in book.trials()}
+    settings = {trial.number: trial.settings for trial in book.trials()}
     for finalists in ((2, 3), (4, 3)):
         for seed in (2, 3):
             for of in (1, *finalists):
                 book.enqueue_repetition(of, seed, settings[of], finalists, 2)
     toy = Toy()
-    found = searched_on(toy, tmp_path, book)
-    again = repetitions(found.trials)
-    assert {(one.repeats, one.seed) for one in again} == {(n, s) for n in (1, 2, 3) for s in (2, 3)}
-    assert len(toy.made) == 6
-    void = [one for one in found.trials if one.kind == "again" and one not in again]
-    assert {one.state for one in void} == {"waiting"}
-    assert found.verdict.failed == 0
+    result = searched_on(toy, tmp_path, book)
+    repeats = repetitions(result.trials)
+    assert {(trial.repeats, trial.seed) for trial in repeats} == {
+        (n, s) for n in (1, 2, 3) for s in (2, 3)
+    }
+    assert len(toy.trials_run) == 6
+    void = [trial for trial in result.trials if trial.kind == "again" and trial not in repeats]
+    assert {trial.state for trial in void} == {"waiting"}
+    assert result.verdict.failed == 0
 
 
 def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> None:
@@ -360,8 +368,8 @@ def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> Non
     toy.dies_at = (6,)
     with pytest.raises(Killed):
         searched_on(toy, tmp_path, Study(stored, "toy", AXES))
-    found = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
-    assert sum(one.seconds for one in found.trials) == 300
+    result = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
+    assert sum(trial.seconds for trial in result.trials) == 300
 
 
 def test_an_axis_goes_there_and_back() -> None:
@@ -378,8 +386,14 @@ def test_an_axis_goes_there_and_back() -> None:
 
 
 def test_records_have_all_there_is_to_know(tmp_path: Path) -> None:
-    found = searched_on(Toy(), tmp_path, max_trials=2)
-    one: TrialRecord = found.trials[1]
-    assert (one.number, one.state, one.kind, one.seed, one.attempts) == (2, "done", "spread", 1, 1)
-    assert (one.seconds, one.model, one.figures) == (10.0, "kept-2", {"tokens": 1000})
-    assert one.worker == "here"
+    result = searched_on(Toy(), tmp_path, max_trials=2)
+    trial: TrialRecord = result.trials[1]
+    assert (trial.number, trial.state, trial.kind, trial.seed, trial.attempts) == (
+        2,
+        "done",
+        "spread",
+        1,
+        1,
+    )
+    assert (trial.seconds, trial.model, trial.figures) == (10.0, "kept-2", {"tokens": 1000})
+    assert trial.worker == "here"

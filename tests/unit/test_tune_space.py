@@ -37,14 +37,14 @@ def from_a_base(seconds: float = 200.0, **fixed: object) -> Plan:
     return make_plan(TUNED, seconds, fixed)
 
 
-def again(of: Plan, facts: PlanInputs, seconds: float, settings: dict[str, object]) -> Plan:
+def replanned(of: Plan, facts: PlanInputs, seconds: float, settings: dict[str, object]) -> Plan:
     assert of
     return make_plan(facts, seconds, settings)
 
 
 def test_the_plans_own_values_set_nothing() -> None:
-    for one, has_base in ((from_nothing(), False), (from_a_base(), True)):
-        ranges = search_space(one, {}, 200.0, has_base=has_base)
+    for plan, has_base in ((from_nothing(), False), (from_a_base(), True)):
+        ranges = search_space(plan, {}, 200.0, has_base=has_base)
         assert ranges.settings({axis.name: axis.plan for axis in ranges.axes}) == {}
 
 
@@ -71,14 +71,14 @@ def test_what_the_user_has_set_is_not_searched() -> None:
 
 def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
     """Rate times decay is the share forgotten in a step: only `memory` changes it."""
-    one = from_nothing()
-    ranges = search_space(one, {}, 120.0, has_base=False)
-    optim = one.recipe.optim
-    values = {"rate": 1.6, "memory": 1.0, "dropout": one.recipe.train.dropout, "size": 1.0}
-    made = ranges.settings(values)
-    assert made["optim.muon_lr"] == pytest.approx(1.6 * optim.muon_lr, rel=0.01)
-    assert made["optim.learning_rate"] == pytest.approx(1.6 * optim.learning_rate, rel=0.01)
-    rate, decay = made["optim.muon_lr"], made["optim.weight_decay"]
+    plan = from_nothing()
+    ranges = search_space(plan, {}, 120.0, has_base=False)
+    optim = plan.recipe.optim
+    values = {"rate": 1.6, "memory": 1.0, "dropout": plan.recipe.train.dropout, "size": 1.0}
+    settings = ranges.settings(values)
+    assert settings["optim.muon_lr"] == pytest.approx(1.6 * optim.muon_lr, rel=0.01)
+    assert settings["optim.learning_rate"] == pytest.approx(1.6 * optim.learning_rate, rel=0.01)
+    rate, decay = settings["optim.muon_lr"], settings["optim.weight_decay"]
     assert isinstance(rate, float) and isinstance(decay, float)
     assert rate * decay == pytest.approx(optim.muon_lr * optim.weight_decay, rel=0.02)
     longer = ranges.settings({**values, "rate": 1.0, "memory": 2.0})
@@ -86,36 +86,36 @@ def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
 
 
 def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
-    one = from_nothing()
-    ranges = search_space(one, {}, 120.0, has_base=False)
-    made = ranges.settings({"rate": 2.0, "memory": 1.0, "dropout": 0.1, "size": 0.25})
-    wanted = one.recipe.model.parameters // 4
-    assert made["model.parameters"] == pytest.approx(wanted, rel=0.01)
-    own = again(one, FACTS, 120.0, {"model.parameters": made["model.parameters"]})
+    plan = from_nothing()
+    ranges = search_space(plan, {}, 120.0, has_base=False)
+    settings = ranges.settings({"rate": 2.0, "memory": 1.0, "dropout": 0.1, "size": 0.25})
+    wanted = plan.recipe.model.parameters // 4
+    assert settings["model.parameters"] == pytest.approx(wanted, rel=0.01)
+    own = replanned(plan, FACTS, 120.0, {"model.parameters": settings["model.parameters"]})
     shape = config_for_budget(own.recipe.model.parameters, 2048, own.recipe.model.context_length)
     assert isinstance(shape, Qwen3Config)
     assert own.recipe.optim.learning_rate == pytest.approx(
         PLAN_CONSTANTS.embedding_lr(shape.width), rel=0.01
     )
-    assert made["optim.learning_rate"] == pytest.approx(
+    assert settings["optim.learning_rate"] == pytest.approx(
         2 * own.recipe.optim.learning_rate, rel=0.02
     )
 
 
 def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
-    one = from_a_base()
-    ranges = search_space(one, {}, 200.0, has_base=True)
+    plan = from_a_base()
+    ranges = search_space(plan, {}, 200.0, has_base=True)
     plain = {axis.name: axis.plan for axis in ranges.axes}
     for times in (0.25, 0.5):
-        made = ranges.settings({**plain, "readings": times})
-        planned = again(one, TUNED, 200.0, made)
-        assert planned.expected.epochs == pytest.approx(times * one.expected.epochs, rel=0.03)
-        made = ranges.settings({**plain, "readings": times, "replay": 0.6})
-        planned = again(one, TUNED, 200.0, made)
-        assert planned.expected.epochs == pytest.approx(times * one.expected.epochs, rel=0.03)
+        settings = ranges.settings({**plain, "readings": times})
+        planned = replanned(plan, TUNED, 200.0, settings)
+        assert planned.expected.epochs == pytest.approx(times * plan.expected.epochs, rel=0.03)
+        settings = ranges.settings({**plain, "readings": times, "replay": 0.6})
+        planned = replanned(plan, TUNED, 200.0, settings)
+        assert planned.expected.epochs == pytest.approx(times * plan.expected.epochs, rel=0.03)
     most = next(axis for axis in ranges.axes if axis.name == "readings").high
     longest = ranges.settings({**plain, "readings": most, "replay": 0.75})
-    assert again(one, TUNED, 200.0, longest).expected.seconds <= 200
+    assert replanned(plan, TUNED, 200.0, longest).expected.seconds <= 200
 
 
 def test_where_the_plan_fills_the_time_there_are_no_more_readings() -> None:
@@ -128,12 +128,12 @@ def test_where_the_plan_fills_the_time_there_are_no_more_readings() -> None:
 
 
 def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
-    other = make_plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
-    ranges = search_space(other, {}, 200.0, has_base=True)
-    made = ranges.settings({**{a.name: a.plan for a in ranges.axes}, "rate": 3.0})
-    assert made.keys() == {"optim.learning_rate"}
-    assert made["optim.learning_rate"] == pytest.approx(
-        3 * other.recipe.optim.learning_rate, rel=0.01
+    adamw_plan = make_plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
+    ranges = search_space(adamw_plan, {}, 200.0, has_base=True)
+    settings = ranges.settings({**{a.name: a.plan for a in ranges.axes}, "rate": 3.0})
+    assert settings.keys() == {"optim.learning_rate"}
+    assert settings["optim.learning_rate"] == pytest.approx(
+        3 * adamw_plan.recipe.optim.learning_rate, rel=0.01
     )
 
 
@@ -145,20 +145,20 @@ def test_hardly_any_dropout_is_none() -> None:
 
 
 def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: object) -> None:
-    made: dict[str, object] = {
+    settings: dict[str, object] = {
         "optim.learning_rate": 0.0123,
         "optim.muon_lr": 0.05,
         "train.dropout": 0.0,
         "data.replay": 0.25,
     }
-    text = settings_toml(made)
-    said = tomllib.loads(text)
-    assert said == {
+    text = settings_toml(settings)
+    parsed = tomllib.loads(text)
+    assert parsed == {
         "data": {"replay": 0.25},
         "optim": {"muon_lr": 0.05, "learning_rate": 0.0123},
         "train": {"dropout": 0.0},
     }
-    flat = {f"{a}.{b}": value for a, table in said.items() for b, value in table.items()}
+    flat = {f"{a}.{b}": value for a, table in parsed.items() for b, value in table.items()}
     assert resolve(Recipe, flags=flat).settings.optim.learning_rate == 0.0123
     assert settings_toml({}) == ""
     # Steps suit one length only: they are told, and not set.
@@ -167,5 +167,5 @@ def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: objec
 
 def test_values_in_a_line() -> None:
     ranges = search_space(from_a_base(), {}, 200.0, has_base=True)
-    said = values_text(ranges.axes, {"rate": math.sqrt(2), "dropout": 0.25, "replay": 0.5})
-    assert said == "rate x1.4, dropout 0.25, replay 0.5"
+    line = values_text(ranges.axes, {"rate": math.sqrt(2), "dropout": 0.25, "replay": 0.5})
+    assert line == "rate x1.4, dropout 0.25, replay 0.5"

@@ -33,17 +33,17 @@ ORDER = TuneRequest(minutes=0.3, each_s=1.0)
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
-    place = tmp_path_factory.mktemp("blog") / "w"
-    look([BLOG], workspace=place)
-    with Archive(place / "archive.sqlite") as found:
-        yield found
+    workspace = tmp_path_factory.mktemp("blog") / "w"
+    look([BLOG], workspace=workspace)
+    with Archive(workspace / "archive.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture
 def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
     """The texts of the sample blog; reading a test post is a mistake."""
-    made = corpus.load_corpus(archive)
-    tests = set(made.test.words)
+    loaded = corpus.load_corpus(archive)
+    tests = set(loaded.test.words)
     assert tests
     documents = Archive.documents
 
@@ -53,16 +53,16 @@ def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
         return documents(self, ids)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Archive, "documents", watched)
-    return made
+    return loaded
 
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Played:
     # A record in memory, found again by its name: files are for the tests of processes.
-    kept: dict[str, InMemoryStorage] = {}
+    storages: dict[str, InMemoryStorage] = {}
     monkeypatch.setattr(
         "ownwords.tune.tuning.open_storage",
-        lambda where: kept.setdefault(str(where), InMemoryStorage()),
+        lambda path: storages.setdefault(str(path), InMemoryStorage()),
     )
     return Played(monkeypatch)
 
@@ -95,15 +95,15 @@ def tuned(
 def test_trial_1_is_exactly_the_plans_own_choice(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
-    found = tuned(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
+    result = tuned(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
     assert play.works[0].fixed == {"train.batch_size": 4, "train.seed": 9}
     assert play.works[0].seconds == ORDER.trial_s == 1.0
-    assert found.search.trials[0].kind == "plan"
-    assert found.search.trials[0].figures["settings"] == {}
-    again = [
+    assert result.search.trials[0].kind == "plan"
+    assert result.search.trials[0].figures["settings"] == {}
+    repeats = [
         work for work in play.works[1:] if work.fixed.keys() == {"train.batch_size", "train.seed"}
     ]
-    assert [work.fixed["train.seed"] for work in again] == [10, 11, 12]
+    assert [work.fixed["train.seed"] for work in repeats] == [10, 11, 12]
     assert all(work.fixed["train.batch_size"] == 4 for work in play.works)
 
 
@@ -131,41 +131,41 @@ def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: Played) 
 def test_the_winner_becomes_the_workspaces_model_and_nothing_else_is_left(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
-    found = tuned(tmp_path, texts, play)
-    verdict = found.verdict
+    result = tuned(tmp_path, texts, play)
+    verdict = result.verdict
     assert verdict.kind == "better"
-    assert found.model == tmp_path / "model"
+    assert result.model == tmp_path / "model"
     scores = [
-        one.score
-        for one in found.search.trials
-        if verdict.winner in (one.number, one.repeats) and one.score is not None
+        trial.score
+        for trial in result.search.trials
+        if verdict.winner in (trial.number, trial.repeats) and trial.score is not None
     ]
     assert score_of(tmp_path / "model") == min(scores)
-    said = json.loads((tmp_path / "model" / PROVENANCE).read_text())["tune"]
-    assert (said["trials"], said["verdict"]) == (verdict.trials, "better")
+    tune_record = json.loads((tmp_path / "model" / PROVENANCE).read_text())["tune"]
+    assert (tune_record["trials"], tune_record["verdict"]) == (verdict.trials, "better")
     assert list(tmp_path.glob("tune/*")) == []
     assert list(tmp_path.glob("runs/*/checkpoints")) == []
-    assert len(list(tmp_path.glob("runs/*/plan.toml"))) == len(found.search.trials)
-    assert "rate" in found.toml
-    assert found.settings["optim.muon_lr"] == pytest.approx(0.04, rel=0.6)
-    assert json.dumps(dict(found.settings))
+    assert len(list(tmp_path.glob("runs/*/plan.toml"))) == len(result.search.trials)
+    assert "rate" in result.toml
+    assert result.settings["optim.muon_lr"] == pytest.approx(0.04, rel=0.6)
+    assert json.dumps(dict(result.settings))
 
 
 def test_where_the_plan_was_best_its_own_model_is_kept(
     tmp_path: Path, texts: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = Played(monkeypatch, best=0.02)
-    found = tuned(tmp_path, texts, play)
-    assert found.verdict.kind == "plan"
-    assert found.toml == ""
+    result = tuned(tmp_path, texts, play)
+    assert result.verdict.kind == "plan"
+    assert result.toml == ""
     assert score_of(tmp_path / "model") == pytest.approx(2.0, abs=0.001)
 
 
 def test_it_can_be_left_beside(tmp_path: Path, texts: Corpus, play: Played) -> None:
-    found = tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.0, keep=True))
+    result = tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.0, keep=True))
     assert not (tmp_path / "model").exists()
-    assert found.model is not None and found.model.parent.parent == tmp_path / "tune"
-    assert score_of(found.model) < 2.1
+    assert result.model is not None and result.model.parent.parent == tmp_path / "tune"
+    assert score_of(result.model) < 2.1
     assert len(list(tmp_path.glob("tune/*/*/config.json"))) == 1
 
 
@@ -176,14 +176,14 @@ def test_a_better_model_of_the_same_texts_stays(
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
     (model / PROVENANCE).write_text(json.dumps({"corpus": texts.key, "score": 1.0}))
-    found = tuned(tmp_path, texts, play)
+    result = tuned(tmp_path, texts, play)
     assert score_of(model) == 1.0
-    assert "is better (1.000 bits per byte" in found.note
-    assert found.model is not None and found.model != model
+    assert "is better (1.000 bits per byte" in result.note
+    assert result.model is not None and result.model != model
     # Of other texts it says nothing about these.
     (model / PROVENANCE).write_text(json.dumps({"corpus": "others", "score": 1.0}))
-    again = TuneRequest(minutes=0.3, each_s=1.1)
-    assert tuned(tmp_path, texts, play, again).model == model
+    request = TuneRequest(minutes=0.3, each_s=1.1)
+    assert tuned(tmp_path, texts, play, request).model == model
     assert score_of(model) > 1.9
 
 
@@ -201,9 +201,9 @@ def test_a_base_is_tuned_with_what_that_has_to_be_chosen(
     base = tmp_path / "base"
     base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
-    found = tuned(tmp_path / "w", texts, play, base=base)
+    result = tuned(tmp_path / "w", texts, play, base=base)
     assert set(play.bases) == {base}
-    assert [axis.name for axis in found.space.axes] == ["rate", "dropout", "readings"]
+    assert [axis.name for axis in result.space.axes] == ["rate", "dropout", "readings"]
 
 
 def test_the_search_is_around_what_the_plan_came_to(
@@ -214,22 +214,22 @@ def test_the_search_is_around_what_the_plan_came_to(
     base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
     play.planned_anew = 4000  # in place of 100
-    found = tuned(tmp_path / "w", texts, play, base=base)
-    assert found.search.trials[0].figures["steps"] == 4000
+    result = tuned(tmp_path / "w", texts, play, base=base)
+    assert result.search.trials[0].figures["steps"] == 4000
     steps = [work.fixed["train.steps"] for work in play.works if "train.steps" in work.fixed]
     assert steps
-    assert all(1000 <= int(str(each)) <= 4000 for each in steps)
+    assert all(1000 <= int(str(step_count)) <= 4000 for step_count in steps)
 
 
 def test_what_cannot_be_trained_is_a_failed_trial(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     play.refuses = "train.dropout"
-    found = tuned(tmp_path, texts, play)
-    failed = [one for one in found.search.trials if one.state == "failed"]
+    result = tuned(tmp_path, texts, play)
+    failed = [trial for trial in result.search.trials if trial.state == "failed"]
     assert failed
     assert failed[0].error == "too large for this machine"
-    assert found.model == tmp_path / "model"
+    assert result.model == tmp_path / "model"
     assert list(tmp_path.glob("runs/*/checkpoints")) == []
 
 
@@ -276,25 +276,25 @@ def test_the_table_and_the_page_are_there_after_each_trial(
                 rows.append(len(list(csv.DictReader(file))))
             assert "The search is running" in (tmp_path / "trials.html").read_text()
 
-    found = tuned(tmp_path, texts, play, progress=Progress(watch))
-    count = len(choices(found.search.trials))
+    result = tuned(tmp_path, texts, play, progress=Progress(watch))
+    count = len(choices(result.search.trials))
     assert rows[:count] == [*range(1, count + 1)]
-    assert len(rows) == len(found.search.trials)
+    assert len(rows) == len(result.search.trials)
     with (tmp_path / "trials.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["tokens"] for row in table] == ["1000"] * len(rows)
     page = (tmp_path / "trials.html").read_text()
-    assert found.verdict.sentences()[0] in page
+    assert result.verdict.sentences()[0] in page
 
 
 def test_the_same_order_again_is_told_again(tmp_path: Path, texts: Corpus, play: Played) -> None:
-    found = tuned(tmp_path, texts, play)
+    result = tuned(tmp_path, texts, play)
     count = len(play.works)
-    again = tuned(tmp_path, texts, play)
+    second = tuned(tmp_path, texts, play)
     assert len(play.works) == count
-    assert again.verdict == found.verdict
-    assert again.model == found.model
-    assert again.note == ""
+    assert second.verdict == result.verdict
+    assert second.model == result.model
+    assert second.note == ""
     # Other minutes are another search.
     assert (
         tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.1)).search.trials[0].number
@@ -307,9 +307,9 @@ def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -
     order = TuneRequest(minutes=5.0, trials=20)
     assert order.trial_s == 10.0
     play.seconds = 10.0
-    found = tuned(tmp_path, texts, play, order)
-    assert len(choices(found.search.trials)) == 20
-    assert len(repetitions(found.search.trials)) == 9
+    result = tuned(tmp_path, texts, play, order)
+    assert len(choices(result.search.trials)) == 20
+    assert len(repetitions(result.search.trials)) == 9
     assert play.now - 1000 <= 300
 
 
@@ -332,10 +332,10 @@ def test_a_machine_of_other_speed_is_told_so(tmp_path: Path, texts: Corpus, play
     progress = Progress(lambda event: notes.append(event.message))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("played_training.EXPECTED", slower())
-        found = tuned(tmp_path / "b", texts, play, order, progress=progress)
+        result = tuned(tmp_path / "b", texts, play, order, progress=progress)
     assert any("trains on 30,000 tokens per trial" in note for note in notes)
-    assert found.model is None
-    assert found.note.endswith(f"{tmp_path / 'a'}.")
+    assert result.model is None
+    assert result.note.endswith(f"{tmp_path / 'a'}.")
 
 
 def slower() -> object:
@@ -376,18 +376,20 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     order = TuneRequest(minutes=20, each_s=60.0, trials=2)
     work = TrainRequest(tmp_path, 60.0, fixed, device="cpu", corpus="key")
-    found = tune(some, work, order)
-    tried = found.search.trials
-    assert [one.state for one in tried] == ["done"] * 8
-    assert [one.kind for one in tried] == ["plan", "spread", *["again"] * 6]
+    result = tune(some, work, order)
+    tried = result.search.trials
+    assert [trial.state for trial in tried] == ["done"] * 8
+    assert [trial.kind for trial in tried] == ["plan", "spread", *["again"] * 6]
     # The same on the same seed again, and something else with another.
-    scores = {(one.repeats or one.number, one.seed): one.score for one in tried}
+    scores = {(trial.repeats or trial.number, trial.seed): trial.score for trial in tried}
     assert len(set(scores.values())) == 8
     assert tried[0].figures["steps"] == 6
     model = bundle.load(tmp_path / "model")
     assert model.provenance["tune"]
-    assert found.verdict.kind in ("better", "plan")
-    best = [one.score for one in tried if found.verdict.winner in (one.number, one.repeats)]
+    assert result.verdict.kind in ("better", "plan")
+    best = [
+        trial.score for trial in tried if result.verdict.winner in (trial.number, trial.repeats)
+    ]
     outcome = model.provenance["outcome"]
     assert isinstance(outcome, dict)
     measured = outcome["validation_bits_per_byte"]

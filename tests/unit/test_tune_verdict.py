@@ -13,20 +13,20 @@ def record(
 ) -> TrialRecord:
     state: TrialStatus = "failed" if score is None else "done"
     finalists: tuple[int, ...] = (2, 3) if kind == "again" else ()
-    one = TrialRecord(number, state, kind, seed, {}, score, 10.0, repeats=of, finalists=finalists)
-    return one if not more else TrialRecord(**{**vars(one), **more})
+    trial = TrialRecord(number, state, kind, seed, {}, score, 10.0, repeats=of, finalists=finalists)
+    return trial if not more else TrialRecord(**{**vars(trial), **more})
 
 
-def study(plan: Sequence[float], *others: Sequence[float]) -> list[TrialRecord]:
+def study(plan: Sequence[float], *rest: Sequence[float]) -> list[TrialRecord]:
     """Scores by seed: of the plan, and of trials 2, 3, ... The first seed is the search's."""
-    made = [record(1, "plan", plan[0])]
-    made += [record(i + 2, "spread", scores[0]) for i, scores in enumerate(others)]
-    number = len(made)
-    for of, scores in enumerate((plan, *others), 1):
+    trials = [record(1, "plan", plan[0])]
+    trials += [record(i + 2, "spread", scores[0]) for i, scores in enumerate(rest)]
+    number = len(trials)
+    for of, scores in enumerate((plan, *rest), 1):
         for seed, score in enumerate(scores[1:], 2):
             number += 1
-            made.append(record(number, "again", score, seed, of))
-    return made
+            trials.append(record(number, "again", score, seed, of))
+    return trials
 
 
 def test_the_figures_are_those_of_a_hand_computation() -> None:
@@ -51,8 +51,8 @@ def test_the_interval_holds_the_true_gain_as_often_as_it_says() -> None:
     inside = 0
     for _ in range(2000):
         plan = [rng.gauss(1.5, 0.01) for _ in range(4)]
-        other = [rng.gauss(1.47, 0.01) for _ in range(4)]
-        verdict = judge(study(plan, other))
+        repeats = [rng.gauss(1.47, 0.01) for _ in range(4)]
+        verdict = judge(study(plan, repeats))
         assert verdict.low is not None and verdict.high is not None
         mean = statistics.fmean(plan)
         inside += verdict.low * mean < 0.03 < verdict.high * mean
@@ -61,16 +61,16 @@ def test_the_interval_holds_the_true_gain_as_often_as_it_says() -> None:
 
 def test_of_two_that_were_repeated_the_better_is_taken() -> None:
     scores = [1.50, 1.50, 1.51, 1.49], [1.40, 1.46, 1.45, 1.47], [1.41, 1.43, 1.42, 1.44]
-    made = study(*scores)
-    verdict = judge(made)
+    trials = study(*scores)
+    verdict = judge(trials)
     assert (verdict.kind, verdict.winner) == ("better", 3)
-    runs = winning_runs(made, verdict)
-    assert [one.score for one in runs] == [1.41, 1.42, 1.43, 1.44]
+    runs = winning_runs(trials, verdict)
+    assert [run.score for run in runs] == [1.41, 1.42, 1.43, 1.44]
 
 
 def test_a_gain_within_the_noise_is_none() -> None:
-    made = study([1.50, 1.51, 1.49, 1.50], [1.40, 1.49, 1.50, 1.48])
-    verdict = judge(made)
+    trials = study([1.50, 1.51, 1.49, 1.50], [1.40, 1.49, 1.50, 1.48])
+    verdict = judge(trials)
     assert (verdict.kind, verdict.winner, verdict.runner_up) == ("plan", 1, 2)
     assert verdict.score == verdict.plan
     assert verdict.low is not None and verdict.low < 0 < (verdict.gain or 0)
@@ -100,8 +100,8 @@ def test_without_repetitions_nothing_is_claimed() -> None:
 
 
 def test_failures_are_counted_and_do_not_count() -> None:
-    made = [*study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40]), record(99, "search", None)]
-    verdict = judge(made)
+    trials = [*study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40]), record(99, "search", None)]
+    verdict = judge(trials)
     assert (verdict.failed, verdict.trials) == (1, 2)
     assert verdict.sentences()[-1] == "1 trial failed; the list says why."
     assert judge([record(1, "plan", None), record(2, "spread", None)]) == TuneVerdict(
@@ -111,7 +111,7 @@ def test_failures_are_counted_and_do_not_count() -> None:
 
 
 def test_a_repetition_that_another_process_made_first_does_not_count() -> None:
-    made = study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40])
+    trials = study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40])
     twice = record(50, "again", 1.0, 2, 2)
-    other = record(51, "again", 1.0, 2, 4, finalists=(4, 5))
-    assert judge([*made, twice, other]) == judge(made)
+    late = record(51, "again", 1.0, 2, 4, finalists=(4, 5))
+    assert judge([*trials, twice, late]) == judge(trials)
