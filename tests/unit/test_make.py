@@ -93,7 +93,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], MakeResult]:
+def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], MakeResult]:
     """A blog, a base, and what was made of them once; nobody changes it."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
@@ -106,13 +106,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Ma
 
 
 @pytest.fixture
-def made(whole: tuple[Path, list[str], MakeResult], tmp_path: Path) -> Path:
+def made_folder(first_make: tuple[Path, list[str], MakeResult], tmp_path: Path) -> Path:
     """A copy of it to work on."""
-    shutil.copytree(whole[0], tmp_path / "made")
+    shutil.copytree(first_make[0], tmp_path / "made")
     return tmp_path / "made"
 
 
-def again(folder: Path, **more: object) -> tuple[list[str], MakeResult]:
+def make_again(folder: Path, **more: object) -> tuple[list[str], MakeResult]:
     listener = Listener()
     result = pipeline.make(makings.order(folder, **more), callbacks=listener)
     return listener.told, result
@@ -127,13 +127,13 @@ def without_training(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_stage_is_told_and_leaves_what_it_promises(
-    whole: tuple[Path, list[str], MakeResult],
+    first_make: tuple[Path, list[str], MakeResult],
 ) -> None:
-    folder, told, result = whole
-    assert told == ALL
+    folder, messages, result = first_make
+    assert messages == ALL
     assert result.is_new
-    place = folder / "w"
-    assert result.model == place / "model"
+    workspace = folder / "w"
+    assert result.model == workspace / "model"
     assert result.report_page.exists()
     assert result.scorecard_page.read_text("utf-8").lower().startswith("<!doctype html>")
     assert result.scorecard is not None
@@ -145,15 +145,15 @@ def test_every_stage_is_told_and_leaves_what_it_promises(
     assert result.trained.steps == 16
     assert result.compared is not None
     assert result.compared.before is None
-    assert result.compared.key == model_fingerprint(place / "runs" / "from-nothing" / "model")
+    assert result.compared.key == model_fingerprint(workspace / "runs" / "from-nothing" / "model")
     # The model beside which it is compared is not taken for the author's.
-    assert resolve_model(place, folder) == place / "model"
+    assert resolve_model(workspace, folder) == workspace / "model"
 
 
 def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
-    whole: tuple[Path, list[str], MakeResult],
+    first_make: tuple[Path, list[str], MakeResult],
 ) -> None:
-    _, _, result = whole
+    _, _, result = first_make
     title = result.paragraph.title
     (post,) = [post for post in result.report.posts if post.title == title]
     assert post.split == "test"
@@ -162,10 +162,10 @@ def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
     assert text.strip().startswith(result.paragraph.text)
 
 
-def test_a_second_time_nothing_is_done(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_time_nothing_is_done(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_training(monkeypatch)
-    told, result = again(made)
-    assert told == NONE
+    messages, result = make_again(made_folder)
+    assert messages == NONE
     assert not result.is_new
     assert result.trained.plan
     assert result.scorecard is not None
@@ -173,63 +173,70 @@ def test_a_second_time_nothing_is_done(made: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_best_installed_base_is_taken_and_the_same_one_again(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_training(monkeypatch)
-    folder = made / "base" / "model"
+    folder = made_folder / "base" / "model"
     installed = catalogue.entry("gemma3-270m", folder, "added")
     monkeypatch.setattr(catalogue, "entries", lambda: [installed])
     memory: dict[str, float] = {"available_bytes": 8e9}
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(**memory))
-    told, result = again(made, base=None, chooses_base=True)
-    assert told == ["read", told[1], *NONE[1:]]
-    assert told[1].startswith("From gemma3-270m in 10 min: about 1.3")
+    messages, result = make_again(made_folder, base=None, chooses_base=True)
+    assert messages == ["read", messages[1], *NONE[1:]]
+    assert messages[1].startswith("From gemma3-270m in 10 min: about 1.3")
     assert result.trained.before is not None
     memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
-    assert again(made, base=None, chooses_base=True)[0] == told
+    assert make_again(made_folder, base=None, chooses_base=True)[0] == messages
 
 
-def test_new_posts_are_told_and_trained_anew_from_the_base(made: Path) -> None:
-    old = made / "w" / "runs" / again(made)[1].trained.run
+def test_new_posts_are_told_and_trained_anew_from_the_base(made_folder: Path) -> None:
+    old = made_folder / "w" / "runs" / make_again(made_folder)[1].trained.run
     assert list((old / "checkpoints").glob("step-*"))
-    makings.write_post(made / "blog", 24)
-    told, result = again(made, minutes=2.0)
-    assert told[1] == (
+    makings.write_post(made_folder / "blog", 24)
+    messages, result = make_again(made_folder, minutes=2.0)
+    assert messages[1] == (
         "Since the last model here: 25 posts instead of 24, other minutes."
         " Training starts again from the base."
     )
     # In so few minutes nothing is trained to compare it with.
-    assert told[2:] == ["planned from model", "trained", "writes", "scores", "scored"]
+    assert messages[2:] == ["planned from model", "trained", "writes", "scores", "scored"]
     assert result.compared is None
     assert result.trained.posts == 25
     # What the replaced model's run tells stays; what took the room does not.
     assert (old / "plan.toml").exists()
     assert not (old / "checkpoints").exists()
-    assert again(made, minutes=2.0)[0] == ["read", "was trained", "writes", "was scored"]
+    assert make_again(made_folder, minutes=2.0)[0] == [
+        "read",
+        "was trained",
+        "writes",
+        "was scored",
+    ]
 
 
-def test_only_what_is_missing_is_made_again(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = model_fingerprint(made / "w" / "model")
-    shutil.rmtree(made / "w" / "model")
-    told, result = again(made)
-    assert told == ["read", "planned from model", "trained", *NONE[2:]]
+def test_only_what_is_missing_is_made_again(
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = model_fingerprint(made_folder / "w" / "model")
+    shutil.rmtree(made_folder / "w" / "model")
+    messages, result = make_again(made_folder)
+    assert messages == ["read", "planned from model", "trained", *NONE[2:]]
     assert model_fingerprint(result.model) == before
     without_training(monkeypatch)
     result.scorecard_page.write_text("mine")
-    assert again(made)[0] == [*NONE[:-1], "scores", "scored"]
+    assert make_again(made_folder)[0] == [*NONE[:-1], "scores", "scored"]
     assert result.scorecard_page.read_text("utf-8") != "mine"
-    (made / "w" / "report.html").unlink()
-    assert again(made)[0] == NONE
-    assert (made / "w" / "report.html").exists()
+    (made_folder / "w" / "report.html").unlink()
+    assert make_again(made_folder)[0] == NONE
+    assert (made_folder / "w" / "report.html").exists()
 
 
-def test_another_model_in_its_place_is_not_taken_for_it(made: Path) -> None:
-    key = model_fingerprint(made / "w" / "model")
-    shutil.rmtree(made / "w" / "model")
-    shutil.copytree(made / "base" / "model", made / "w" / "model")
-    (made / "w" / "model" / replay_text.SHIPPED).unlink()
-    told, result = again(made)
-    assert "trained" in told
+def test_another_model_in_its_place_is_not_taken_for_it(made_folder: Path) -> None:
+    key = model_fingerprint(made_folder / "w" / "model")
+    shutil.rmtree(made_folder / "w" / "model")
+    shutil.copytree(made_folder / "base" / "model", made_folder / "w" / "model")
+    (made_folder / "w" / "model" / replay_text.SHIPPED).unlink()
+    messages, result = make_again(made_folder)
+    assert "trained" in messages
     assert result.trained.key == model_fingerprint(result.model) == key
 
 
@@ -243,8 +250,8 @@ def searched(folder: Path, **more: object) -> str:
     path.write_bytes(
         stored[:begin] + (np.frombuffer(stored[begin:], "<f4") * np.float32(1.01)).tobytes()
     )
-    said = json.loads((model / PROVENANCE).read_text())
-    said["tune"] = {
+    provenance = json.loads((model / PROVENANCE).read_text())
+    provenance["tune"] = {
         "base": model_fingerprint(folder / "base" / "model", provenance=True),
         "settings": repr(sorted(makings.SMALL.items())),
         "run": "finetune-of-trial-7",
@@ -254,7 +261,7 @@ def searched(folder: Path, **more: object) -> str:
         "gain": 0.0213,
         **more,
     }
-    (model / PROVENANCE).write_text(json.dumps(said))
+    (model / PROVENANCE).write_text(json.dumps(provenance))
     return model_fingerprint(model)
 
 
@@ -265,78 +272,88 @@ FOUND = (
 
 
 def test_a_better_model_that_a_search_has_left_stays(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_before = again(made)[1].trained
-    key = searched(made)
+    made_before = make_again(made_folder)[1].trained
+    key = searched(made_folder)
     with monkeypatch.context() as patch:
         without_training(patch)
-        told, result = again(made)
-        assert told == ["read", FOUND, "was trained", "writes", "was compared", "scores", "scored"]
+        messages, result = make_again(made_folder)
+        assert messages == [
+            "read",
+            FOUND,
+            "was trained",
+            "writes",
+            "was compared",
+            "scores",
+            "scored",
+        ]
         assert result.trained.key == key == model_fingerprint(result.model)
         assert result.trained.run == "finetune-of-trial-7"
         assert result.trained.plan == made_before.plan
         assert result.trained.bits_per_byte == made_before.bits_per_byte
-        assert again(made)[0] == NONE
+        assert make_again(made_folder)[0] == NONE
         # The checkpoints of the one before are of no use any more.
-        assert not (made / "w" / "runs" / made_before.run / "checkpoints").exists()
-    told, result = again(made, minutes=2.0)
-    assert "other minutes. Training starts again" in told[1]
-    assert "trained" in told
+        assert not (made_folder / "w" / "runs" / made_before.run / "checkpoints").exists()
+    messages, result = make_again(made_folder, minutes=2.0)
+    assert "other minutes. Training starts again" in messages[1]
+    assert "trained" in messages
     assert result.trained.key == model_fingerprint(result.model) != key
 
 
 def test_a_search_before_the_first_making_is_enough(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = searched(made)
-    shutil.rmtree(made / "w" / "runs" / "make")
+    key = searched(made_folder)
+    shutil.rmtree(made_folder / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
         patch.setattr(stages.MakeStages, "train_from_scratch", lambda *_: None)
-        told, result = again(made)
-    assert told == ["read", FOUND, "was trained", "writes", "scores", "scored"]
+        messages, result = make_again(made_folder)
+    assert messages == ["read", FOUND, "was trained", "writes", "scores", "scored"]
     assert result.trained.key == key
     # Who names the minutes wants them used.
-    shutil.rmtree(made / "w" / "runs" / "make")
-    told, result = again(made, minutes=2.0, is_timed=True)
-    assert "trained" in told
+    shutil.rmtree(made_folder / "w" / "runs" / "make")
+    messages, result = make_again(made_folder, minutes=2.0, is_timed=True)
+    assert "trained" in messages
     assert result.trained.key != key
 
 
-@pytest.mark.parametrize("other", [{"base": "another"}, {"settings": "others"}])
-def test_a_search_of_something_else_is_no_answer(other: dict[str, str], made: Path) -> None:
-    key = searched(made, **other)
-    told, result = again(made)
-    assert "trained" in told
+@pytest.mark.parametrize("changed", [{"base": "another"}, {"settings": "others"}])
+def test_a_search_of_something_else_is_no_answer(
+    changed: dict[str, str], made_folder: Path
+) -> None:
+    key = searched(made_folder, **changed)
+    messages, result = make_again(made_folder)
+    assert "trained" in messages
     assert result.trained.key != key
 
 
 def test_another_language_than_that_of_the_base_is_told_before_it_is_planned(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(language, "is_new_to", lambda base, texts: len(texts) > 0)
-    (made / "blog" / "new.md").write_text("# Nowy\n\nZażółć gęślą jaźń.\n", "utf-8")
-    told, _ = again(made)
-    assert [one.split()[0] for one in told[2:4]] == ["in", "planned"]
+    (made_folder / "blog" / "new.md").write_text("# Nowy\n\nZażółć gęślą jaźń.\n", "utf-8")
+    messages, _ = make_again(made_folder)
+    assert [message.split()[0] for message in messages[2:4]] == ["in", "planned"]
 
 
 def test_from_nothing_there_is_nothing_to_compare(tmp_path: Path) -> None:
     makings.blog(tmp_path / "blog")
     fixed = {**makings.SMALL, "model.parameters": 40_000}
-    told, result = again(tmp_path, base=None, fixed=fixed)
-    assert told == ["read", "planned from nothing", "trained", told[3], "scores", "scored"]
+    messages, result = make_again(tmp_path, base=None, fixed=fixed)
+    assert messages == ["read", "planned from nothing", "trained", messages[3], "scores", "scored"]
     assert (result.trained.before, result.compared) == (None, None)
 
 
-def test_the_plan_alone_trains_nothing(made: Path, tmp_path: Path) -> None:
+def test_the_plan_alone_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
-    shutil.copytree(made / "blog", tmp_path / "new" / "blog")
-    asked = makings.order(tmp_path / "new", base=made / "base" / "model")
-    found = pipeline.plan(asked)
-    assert found.recipe.train.steps == 16
+    shutil.copytree(made_folder / "blog", tmp_path / "new" / "blog")
+    request = makings.order(tmp_path / "new", base=made_folder / "base" / "model")
+    plan = pipeline.plan(request)
+    assert plan.recipe.train.steps == 16
     assert not (tmp_path / "new" / "w" / "model").exists()
-    assert pipeline.plan(makings.order(made)).recipe == found.recipe
+    assert pipeline.plan(makings.order(made_folder)).recipe == plan.recipe
 
 
 def test_who_thinks_long_about_a_question_loses_no_time(
@@ -348,10 +365,10 @@ def test_who_thinks_long_about_a_question_loses_no_time(
     (tmp_path / "blog" / "long.md").write_text(f"---\ntitle: A long one\n---\n\n{words}\n")
     clock = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    seen: list[float | None] = []
+    times: list[float | None] = []
 
     def pretrain(_: object, __: object, work: recipes.TrainRequest) -> None:
-        seen.append(work.began)
+        times.append(work.began)
         raise CorpusError("enough")
 
     monkeypatch.setattr(recipes, "plan_pretraining", pretrain)
@@ -360,11 +377,11 @@ def test_who_thinks_long_about_a_question_loses_no_time(
         clock[0] += 50
         return "leave out"
 
-    asked = makings.order(tmp_path, base=None)
-    asked = MakeRequest(asked.paths, asked.workspace, base=None, began=90.0)
+    request = makings.order(tmp_path, base=None)
+    request = MakeRequest(request.paths, request.workspace, base=None, began=90.0)
     with pytest.raises(CorpusError, match="enough"):
-        pipeline.make(asked, ask=ask)
-    assert seen == [90.0 + clock[0] - 100.0]
+        pipeline.make(request, ask=ask)
+    assert times == [90.0 + clock[0] - 100.0]
     assert clock[0] > 100
 
 
@@ -394,13 +411,13 @@ def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
         pipeline.make(makings.order(tmp_path, base=None))
 
 
-def test_two_at_once_do_not_get_in_each_others_way(made: Path) -> None:
+def test_two_at_once_do_not_get_in_each_others_way(made_folder: Path) -> None:
     class Second(MakeCallbacks):
         def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
-            pipeline.make(makings.order(made))
+            pipeline.make(makings.order(made_folder))
 
     with pytest.raises(OwnwordsError, match="another ownwords is making a model in"):
-        pipeline.make(makings.order(made), callbacks=Second())
+        pipeline.make(makings.order(made_folder), callbacks=Second())
 
 
 class _Stopped(MakeCallbacks):
@@ -423,7 +440,7 @@ class _Stopped(MakeCallbacks):
 
 
 @pytest.mark.parametrize(
-    ("at", "said"),
+    ("at", "message"),
     [
         ("read", "the texts are read and stored; the same command continues from there"),
         ("planned", "the same command resumes"),
@@ -431,23 +448,23 @@ class _Stopped(MakeCallbacks):
     ],
 )
 def test_whoever_interrupts_hears_what_is_kept(
-    at: str, said: str, whole: tuple[Path, list[str], MakeResult], tmp_path: Path
+    at: str, message: str, first_make: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
-    asked = makings.order(whole[0], workspace=tmp_path / "w", minutes=1.0)
-    with pytest.raises(KeyboardInterrupt, match=said):
-        pipeline.make(asked, callbacks=_Stopped(at))
+    request = makings.order(first_make[0], workspace=tmp_path / "w", minutes=1.0)
+    with pytest.raises(KeyboardInterrupt, match=message):
+        pipeline.make(request, callbacks=_Stopped(at))
 
 
 def test_a_model_from_nothing_that_cannot_be_is_no_reason_to_stop(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object, **__: object) -> None:
         raise ConfigError("12 s are too few")
 
     monkeypatch.setattr(recipes, "plan_pretraining", never)
-    told, result = again(made, minutes=20.0)
-    assert "12 s are too few" in told
-    assert told[-1] == "scored"
+    messages, result = make_again(made_folder, minutes=20.0)
+    assert "12 s are too few" in messages
+    assert messages[-1] == "scored"
     assert result.compared is None
 
 
@@ -458,27 +475,31 @@ def test_a_base_goes_by_name_by_path_or_is_none(tmp_path: Path) -> None:
         base_of("pigeon")
 
 
-def test_from_python(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[MakeRequest] = []
+def test_from_python(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[MakeRequest] = []
 
-    monkeypatch.setattr(pipeline, "make", seen.append)
-    ownwords.make_model(str(made / "blog"), base=made / "base" / "model", workspace="x")
-    assert (seen[0].minutes, seen[0].workspace) == (4, Path("x"))
-    assert seen[0].base == made / "base" / "model"
+    monkeypatch.setattr(pipeline, "make", requests.append)
+    ownwords.make_model(
+        str(made_folder / "blog"), base=made_folder / "base" / "model", workspace="x"
+    )
+    assert (requests[0].minutes, requests[0].workspace) == (4, Path("x"))
+    assert requests[0].base == made_folder / "base" / "model"
 
 
-def test_nothing_heavy_is_imported_for_what_is_there(made: Path) -> None:
+def test_nothing_heavy_is_imported_for_what_is_there(made_folder: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
         "from ownwords.evaluation.metrics import ScoreConfig\n"
         "from ownwords.make import pipeline\n"
         "from ownwords.make.make_request import MakeRequest\n"
-        f"order = MakeRequest([Path({str(made / 'blog')!r})],\n"
-        f"    workspace=Path({str(made / 'w')!r}),\n"
-        f"    minutes=10.0, base=Path({str(made / 'base' / 'model')!r}), device='cpu',\n"
+        f"order = MakeRequest([Path({str(made_folder / 'blog')!r})],\n"
+        f"    workspace=Path({str(made_folder / 'w')!r}),\n"
+        f"    minutes=10.0, base=Path({str(made_folder / 'base' / 'model')!r}), device='cpu',\n"
         f"    fixed={makings.SMALL!r}, scoring={makings.LITTLE!r})\n"
         "print(pipeline.make(order).is_new)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (process.stdout, process.returncode) == ("False\n", 0), process.stderr

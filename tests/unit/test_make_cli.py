@@ -155,17 +155,17 @@ def test_only_the_base_in_the_box_is_said_to_know_english(
 ) -> None:
     play.base = "qwen-pl"
     assert main(["make", BLOG, "--base", "none"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "English" not in shown
-    assert "parameters, fine-tuned from qwen-pl:" in shown
+    output = " ".join(capsys.readouterr().out.split())
+    assert "English" not in output
+    assert "parameters, fine-tuned from qwen-pl:" in output
 
 
 def test_each_stage_is_a_line_and_the_end_says_where_things_are(
     play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["make", BLOG, "--base", "none"]) == 0
-    shown = capsys.readouterr().out
-    said = " ".join(re.sub(r" +[\d.]+ (s|min)$", "", shown, flags=re.MULTILINE).split())
+    output = capsys.readouterr().out
+    text = " ".join(re.sub(r" +[\d.]+ (s|min)$", "", output, flags=re.MULTILINE).split())
     for words in (
         "The Hundred Steps",
         "31,535 words of your own in 53 posts and 1 page, 2017.",
@@ -184,9 +184,9 @@ def test_each_stage_is_a_line_and_the_end_says_where_things_are(
         "Its scorecard blog.ownwords/scorecard.html",
         "ownwords chat --model blog.ownwords",
     ):
-        assert words in said
-    assert said.count("Bits per byte say") == 1
-    lines = shown.splitlines()
+        assert words in text
+    assert text.count("Bits per byte say") == 1
+    lines = output.splitlines()
     assert max(map(len, lines)) <= 80
     (read,) = [line for line in lines if line.startswith("  Read ")]
     assert read.endswith("0.6 s")
@@ -209,8 +209,8 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: Play) -> None:
         view.show_result(play.result)
         text = raw.getvalue().decode(encoding)
         # Paths and commands are to be copied, and stay whole.
-        told, _, _ = text.partition("  Where things are")
-        assert max(len(line) for line in told.splitlines()) <= min(width, 108)
+        summary, _, _ = text.partition("  Where things are")
+        assert max(len(line) for line in summary.splitlines()) <= min(width, 108)
         assert "It writes like you." in text
 
 
@@ -224,19 +224,19 @@ def test_json_is_one_object_and_quiet_says_no_stages(
     assert figures["scorecard"]["verdicts"][0]["kind"] == "writes like you"
     assert play.orders[0].minutes == 2
     assert main(["make", BLOG, "--base", "none", "--quiet"]) == 0
-    said = capsys.readouterr().out
-    assert "Read" not in said
-    assert "The gutter was full" in " ".join(said.split())
-    assert "Where things are" in said
+    output = capsys.readouterr().out
+    assert "Read" not in output
+    assert "The gutter was full" in " ".join(output.split())
+    assert "Where things are" in output
 
 
 def test_the_plan_in_full_is_all_that_plan_shows(
     play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["make", BLOG, "--base", "none", "--plan"]) == 0
-    said = capsys.readouterr().out
-    assert "that fills the time" in said
-    assert "The gutter" not in said
+    output = capsys.readouterr().out
+    assert "that fills the time" in output
+    assert "The gutter" not in output
     assert main(["make", BLOG, "--base", "none", "--plan", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"plan", "recipe", "expected"}
 
@@ -257,9 +257,9 @@ def test_without_held_out_posts_nothing_is_claimed(
 ) -> None:
     play.result = replace(play.result, scorecard=None)
     assert main(["make", BLOG, "--base", "none", "--quiet", "--open"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the quality is unknown" in said
-    assert "scorecard.html" not in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "the quality is unknown" in output
+    assert "scorecard.html" not in output
 
 
 def test_the_page_is_opened_only_where_asked(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_the_page_is_opened_only_where_asked(play: Play, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("fails", "status", "said"),
+    ("fails", "status", "message"),
     [
         (ConfigError("1 s are too few", hint="give 20"), 2, "ownwords: 1 s are too few"),
         (KeyboardInterrupt("your model is finished"), 130, "interrupted: your model is finished"),
@@ -281,13 +281,13 @@ def test_the_page_is_opened_only_where_asked(play: Play, monkeypatch: pytest.Mon
 def test_what_ends_it_is_one_sentence(
     fails: BaseException,
     status: int,
-    said: str,
+    message: str,
     play: Play,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     play.fails = fails
     assert main(["make", BLOG, "--base", "none"]) == status
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_base_that_is_not_there_is_told_before_anything_is_read(
@@ -316,9 +316,9 @@ def test_what_was_there_is_said_to_be(play: Play, capsys: pytest.CaptureFixture[
 
 def test_who_writes_in_another_language_hears_it(capsys: pytest.CaptureFixture[str]) -> None:
     MakeView(Console(width=80)).on_new_language()
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Language Your texts do not read as English" in said
-    assert "ownwords base add gemma3-270m" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Language Your texts do not read as English" in output
+    assert "ownwords base add gemma3-270m" in output
     MakeView(Console(width=80), stages=False).on_new_language()
     assert not capsys.readouterr().out
 
@@ -328,12 +328,12 @@ def test_without_torch_one_sentence_says_what_to_install(tmp_path: Path) -> None
         "import sys; sys.modules['torch'] = None\n"
         f"from ownwords.cli.main import main; sys.exit(main(['make', {BLOG!r}]))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
-    assert done.returncode == 2, done.stderr
-    assert "making a model needs PyTorch" in done.stderr
-    assert 'pip install "ownwords[train]"' in done.stderr
+    assert process.returncode == 2, process.stderr
+    assert "making a model needs PyTorch" in process.stderr
+    assert 'pip install "ownwords[train]"' in process.stderr
 
 
 @pytest.mark.parametrize("verb", ["make", "chat"])
@@ -349,46 +349,55 @@ class Parrot:
         self.asked: list[dict[str, Any]] = []
         self.breaks = False
 
-    def write(self, prompt: str, **how: Any) -> Iterator[str]:  # noqa: ANN401
-        self.asked.append({"prompt": prompt, **how})
+    def write(self, prompt: str, **options: Any) -> Iterator[str]:  # noqa: ANN401
+        self.asked.append({"prompt": prompt, **options})
         yield " goes on"
         if self.breaks:
             raise KeyboardInterrupt
 
 
-def lines(*said: str) -> Callable[[], str]:
-    left = iter(said)
+def lines(*lines_typed: str) -> Callable[[], str]:
+    lines_left = iter(lines_typed)
 
     def line() -> str:
-        for each in left:
-            return each
+        for typed in lines_left:
+            return typed
         raise EOFError
 
     return line
 
 
-def talked(*said: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
+def talked(*typed: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
     model = parrot or Parrot()
-    ChatSession(model, WritingOptions(seed=40), 9).run(lines(*said))  # type: ignore[arg-type]
+    ChatSession(model, WritingOptions(seed=40), 9).run(lines(*typed))  # type: ignore[arg-type]
     return model.asked
 
 
 def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = talked("The trouble", "", "/again", "On hats", "/again")
-    assert [one["prompt"] for one in asked] == ["The trouble", "", "", "On hats", "On hats"]
+    requests = talked("The trouble", "", "/again", "On hats", "/again")
+    assert [request["prompt"] for request in requests] == [
+        "The trouble",
+        "",
+        "",
+        "On hats",
+        "On hats",
+    ]
     # Each draws with a seed of its own.
-    assert [one["seed"] for one in asked] == [40, 41, 42, 43, 44]
-    assert asked[0]["max_tokens"] == 9
+    assert [request["seed"] for request in requests] == [40, 41, 42, 43, 44]
+    assert requests[0]["max_tokens"] == 9
     assert capsys.readouterr().out.splitlines()[0] == "The trouble goes on"
 
 
 def test_commands_set_seed_and_temperature_and_end_it() -> None:
-    asked = talked("/seed 7", "/temperature 0.5", "One", "Two", "/quit", "Three")
-    assert [(one["seed"], one["temperature"]) for one in asked] == [(7, 0.5), (8, 0.5)]
+    requests = talked("/seed 7", "/temperature 0.5", "One", "Two", "/quit", "Three")
+    assert [(request["seed"], request["temperature"]) for request in requests] == [
+        (7, 0.5),
+        (8, 0.5),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("/sed 7", "there is no /sed"),
         ("/seed luck", "the next seed is 40"),
@@ -399,10 +408,10 @@ def test_commands_set_seed_and_temperature_and_end_it() -> None:
     ],
 )
 def test_what_it_does_not_know_is_said_and_nothing_written(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert talked(line) == []
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_text_and_not_the_chat(capsys: pytest.CaptureFixture[str]) -> None:

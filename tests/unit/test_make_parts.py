@@ -32,10 +32,10 @@ def test_a_paragraph_ends_where_a_long_one_ends_or_at_a_sentence(size: int) -> N
     goes_on = short.rstrip() + "\n\n" + SENTENCE * 8
     assert "".join(cut_at_paragraph(pieces(goes_on + "\n\nMore.", size))) == goes_on.rstrip()
     endless = SENTENCE * 100
-    made = "".join(cut_at_paragraph(pieces(endless, size)))
-    assert endless.startswith(made)
-    assert made.endswith("at all.")
-    assert 700 <= len(made) <= 700 + len(SENTENCE)
+    paragraph = "".join(cut_at_paragraph(pieces(endless, size)))
+    assert endless.startswith(paragraph)
+    assert paragraph.endswith("at all.")
+    assert 700 <= len(paragraph) <= 700 + len(SENTENCE)
 
 
 @given(st.text(max_size=400), st.integers(1, 7))
@@ -44,26 +44,26 @@ def test_what_ends_by_itself_is_whole_but_for_space_around_it(text: str, size: i
 
 
 def test_a_quoted_sentence_ends_after_its_mark() -> None:
-    said = SENTENCE * 14 + "Then he asked me, as he does when it rains, “Is it?” "
-    assert "".join(cut_at_paragraph([said + "He was gone."])).endswith("“Is it?”")
+    text = SENTENCE * 14 + "Then he asked me, as he does when it rains, “Is it?” "
+    assert "".join(cut_at_paragraph([text + "He was gone."])).endswith("“Is it?”")
 
 
 def test_letters_come_as_they_are_written() -> None:
-    seen: list[str] = []
+    pieces_seen: list[str] = []
 
     def slowly() -> object:
         for letter in "One two":
-            seen.append(letter)
+            pieces_seen.append(letter)
             yield letter
 
     first = cut_at_paragraph(slowly())  # type: ignore[arg-type]
     assert next(iter(first)) == "O"
-    assert seen == ["O"]
+    assert pieces_seen == ["O"]
 
 
 def post(title: str, **more: object) -> PostSummary:
-    known = {"id": title, "url": "", "day": "", "kind": "post", "words": 300, "own_words": 300}
-    return PostSummary(title=title, share=0.1, **{"split": "test", **known, **more})  # type: ignore[arg-type]
+    fields = {"id": title, "url": "", "day": "", "kind": "post", "words": 300, "own_words": 300}
+    return PostSummary(title=title, share=0.1, **{"split": "test", **fields, **more})  # type: ignore[arg-type]
 
 
 def test_the_title_is_of_a_post_that_was_held_out_and_will_do() -> None:
@@ -109,16 +109,16 @@ def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
 def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "make" / "finished.json"
     finished = StageCache(path)
-    made = FirstParagraph("On hats", "It rained.\n\n“So?”")
+    paragraph = FirstParagraph("On hats", "It rained.\n\n“So?”")
     assert finished.changed("write", {"model": "a"}) == ()
-    finished.put("write", {"model": "a", "title": "On hats"}, made, 1.5)
-    again = StageCache(path)
-    assert again.get("write", {"title": "On hats", "model": "a"}, FirstParagraph) == made
-    assert again.get("write", {"title": "On hats", "model": "b"}, FirstParagraph) is None
-    assert again.latest("write", FirstParagraph) == made
-    assert again.changed("write", {"title": "On hats", "model": "b"}) == ("model",)
-    assert again.seconds("write") == 1.5
-    assert again.latest("other", FirstParagraph) is None
+    finished.put("write", {"model": "a", "title": "On hats"}, paragraph, 1.5)
+    reopened = StageCache(path)
+    assert reopened.get("write", {"title": "On hats", "model": "a"}, FirstParagraph) == paragraph
+    assert reopened.get("write", {"title": "On hats", "model": "b"}, FirstParagraph) is None
+    assert reopened.latest("write", FirstParagraph) == paragraph
+    assert reopened.changed("write", {"title": "On hats", "model": "b"}) == ("model",)
+    assert reopened.seconds("write") == 1.5
+    assert reopened.latest("other", FirstParagraph) is None
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_damaged_file_is_as_none(damage: str, tmp_path: Path) -> None:
 def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
     StageCache(path).put("write", {}, FirstParagraph("a b", "c"), 0.1)
-    said = json.loads(path.read_text())
-    said["write"]["figures"]["mood"] = "calm"
-    path.write_text(json.dumps(said))
+    stored = json.loads(path.read_text())
+    stored["write"]["figures"]["mood"] = "calm"
+    path.write_text(json.dumps(stored))
     assert StageCache(path).get("write", {}, FirstParagraph) is None
 
 
@@ -167,9 +167,9 @@ def flowed(text: str, size: int, width: int, margin: int = 0) -> str:
 @given(st.integers(1, 12), st.integers(20, 60), st.integers(0, 8))
 def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int) -> None:
     text = "A title\n\n" + SENTENCE * 5 + "\n\n\nThe end."
-    shown = flowed(text, size, width, margin)
-    assert shown.split() == text.split()
-    lines = shown.splitlines()
+    text_lines = flowed(text, size, width, margin)
+    assert text_lines.split() == text.split()
+    lines = text_lines.splitlines()
     assert max(map(len, lines)) <= width
     assert lines[0] == " " * margin + "A title"
     assert lines[1] == ""
@@ -186,9 +186,9 @@ def test_what_a_terminal_would_obey_is_not_written() -> None:
 
 
 def test_a_word_longer_than_a_line_is_broken() -> None:
-    shown = flowed("雨" * 50 + " x" * 3, 4, 24)
-    assert max(2 * line.count("雨") for line in shown.splitlines()) <= 24
-    assert "".join(shown.split()) == "雨" * 50 + "xxx"
+    lines = flowed("雨" * 50 + " x" * 3, 4, 24)
+    assert max(2 * line.count("雨") for line in lines.splitlines()) <= 24
+    assert "".join(lines.split()) == "雨" * 50 + "xxx"
 
 
 def test_it_ends_its_line_where_the_writing_breaks_off() -> None:

@@ -24,13 +24,13 @@ Ask = Callable[[Client], Awaitable[T]]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return openai_server.workspace(tmp_path_factory.mktemp("openai"))
 
 
 @pytest.fixture(scope="module")
-def own(place: Workspace) -> Model:
-    return Model.load(place.root / "model", threads=1)
+def own(workspace: Workspace) -> Model:
+    return Model.load(workspace.root / "model", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +38,31 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return openai_server.chatty(tmp_path_factory.mktemp("chatty"))
 
 
-def written(own: Model, prompt: str, tokens: int, seed: int, **how: Any) -> str:  # noqa: ANN401
-    return "".join(own.write(prompt, max_tokens=tokens, seed=seed, **how))
+def generate_text(own: Model, prompt: str, tokens: int, seed: int, **options: Any) -> str:  # noqa: ANN401
+    return "".join(own.write(prompt, max_tokens=tokens, seed=seed, **options))
 
 
 # --- completions ---------------------------------------------------------------------------------
 
 
-def test_a_text_is_the_one_that_write_writes(place: Workspace, own: Model) -> None:
+def test_a_text_is_the_one_that_write_writes(workspace: Workspace, own: Model) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         return await client.request(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
 
-    answer = openai_server.calling(place, work)
+    answer = openai_server.calling(workspace, work)
     assert answer["object"] == "text_completion"
     assert answer["id"].startswith("cmpl-")
     assert answer["model"] == OWN
     assert answer["system_fingerprint"].startswith("fp_")
     (choice,) = answer["choices"]
-    assert choice["text"] == written(own, "Ça alors ", 30, 7)
+    assert choice["text"] == generate_text(own, "Ça alors ", 30, 7)
     assert (choice["index"], choice["logprobs"]) == (0, None)
     read = 1 + len("Ça alors ".encode())  # what begins a document, and a token a byte
     assert answer["usage"]["prompt_tokens"] == read
     assert answer["usage"]["total_tokens"] == read + answer["usage"]["completion_tokens"]
 
 
-def test_sampling_is_as_it_was_asked_for(place: Workspace, own: Model) -> None:
+def test_sampling_is_as_it_was_asked_for(workspace: Workspace, own: Model) -> None:
     cases: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 1.7, "min_p": 0, "top_p": 0.9},
@@ -72,16 +72,16 @@ def test_sampling_is_as_it_was_asked_for(place: Workspace, own: Model) -> None:
 
     async def work(client: Client) -> list[str]:
         answers = [
-            await client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **how)
-            for how in cases
+            await client.request(WRITE, prompt="On ", max_tokens=25, seed=11, **options)
+            for options in cases
         ]
         return [answer["choices"][0]["text"] for answer in answers]
 
-    for text, how in zip(openai_server.calling(place, work), cases, strict=True):
-        assert text == written(own, "On ", 25, 11, **how)
+    for text, options in zip(openai_server.calling(workspace, work), cases, strict=True):
+        assert text == generate_text(own, "On ", 25, 11, **options)
 
 
-def test_a_bias_makes_a_token_certain_or_impossible(place: Workspace) -> None:
+def test_a_bias_makes_a_token_certain_or_impossible(workspace: Workspace) -> None:
     async def work(client: Client) -> list[str]:
         texts = []
         for bias in ({"65": 100}, {str(i): -100 for i in range(261) if i != 66}):
@@ -89,28 +89,28 @@ def test_a_bias_makes_a_token_certain_or_impossible(place: Workspace) -> None:
             texts.append(answer["choices"][0]["text"])
         return texts
 
-    first, second = openai_server.calling(place, work)
+    first, second = openai_server.calling(workspace, work)
     assert first == "AAAAA"
     assert set(second) <= {"B"}
 
 
-def test_the_prompts_forms_and_the_seeds_of_several_texts(place: Workspace, own: Model) -> None:
+def test_the_prompts_forms_and_the_seeds_of_several_texts(workspace: Workspace, own: Model) -> None:
     async def work(client: Client) -> list[Any]:
         ids = [own.tokenizer.start, *b"one "]
         forms = ["one ", ids, ["one ", "two "], [ids, [own.tokenizer.start, *b"two "]]]
         return [await client.request(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
 
-    one = [written(own, "one ", 9, seed) for seed in (5, 6)]
-    two = [written(own, "two ", 9, seed) for seed in (5, 6)]
-    expected = [one, one, one + two, one + two]
-    for answer, texts in zip(openai_server.calling(place, work), expected, strict=True):
+    expected_one = [generate_text(own, "one ", 9, seed) for seed in (5, 6)]
+    two = [generate_text(own, "two ", 9, seed) for seed in (5, 6)]
+    expected = [expected_one, expected_one, expected_one + two, expected_one + two]
+    for answer, texts in zip(openai_server.calling(workspace, work), expected, strict=True):
         assert [choice["text"] for choice in answer["choices"]] == texts
         assert [choice["index"] for choice in answer["choices"]] == list(range(len(texts)))
         prompts = len(texts) // 2
         assert answer["usage"]["prompt_tokens"] == 5 * prompts  # however many texts go on from it
 
 
-def test_no_prompt_is_a_new_text_and_echo_gives_it_back(place: Workspace, own: Model) -> None:
+def test_no_prompt_is_a_new_text_and_echo_gives_it_back(workspace: Workspace, own: Model) -> None:
     async def work(client: Client) -> list[Any]:
         return [
             await client.request(WRITE, max_tokens=4, seed=2),
@@ -120,14 +120,14 @@ def test_no_prompt_is_a_new_text_and_echo_gives_it_back(place: Workspace, own: M
         ]
 
     new, empty, echoed, none = (
-        answer["choices"][0]["text"] for answer in openai_server.calling(place, work)
+        answer["choices"][0]["text"] for answer in openai_server.calling(workspace, work)
     )
-    assert new == empty == written(own, "", 4, 2)
-    assert echoed == "Été " + written(own, "Été ", 4, 2)
+    assert new == empty == generate_text(own, "", 4, 2)
+    assert echoed == "Été " + generate_text(own, "Été ", 4, 2)
     assert none == "Ab"
 
 
-def test_a_stream_begins_with_what_is_echoed_and_may_end_at_once(place: Workspace) -> None:
+def test_a_stream_begins_with_what_is_echoed_and_may_end_at_once(workspace: Workspace) -> None:
     async def work(client: Client) -> tuple[list[Any], list[Any], list[Any]]:
         return (
             await client.streamed(WRITE, prompt=["Été ", "b"], max_tokens=0, echo=True),
@@ -135,15 +135,15 @@ def test_a_stream_begins_with_what_is_echoed_and_may_end_at_once(place: Workspac
             await client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0),
         )
 
-    echoed, nothing, chat = openai_server.calling(place, work)
+    echoed, nothing, chat = openai_server.calling(workspace, work)
     choices = [chunk["choices"][0] for chunk in echoed]
-    assert [(one["index"], one["text"]) for one in choices[:2]] == [(0, "Été "), (1, "b")]
-    assert [one["finish_reason"] for one in choices] == [None, None, "length", "length"]
+    assert [(choice["index"], choice["text"]) for choice in choices[:2]] == [(0, "Été "), (1, "b")]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, "length", "length"]
     assert [chunk["choices"][0]["finish_reason"] for chunk in nothing] == ["length"]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chat] == [None, "length"]
 
 
-def test_how_a_text_ends(place: Workspace) -> None:
+def test_how_a_text_ends(workspace: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         return [
             await client.request(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
@@ -154,7 +154,7 @@ def test_how_a_text_ends(place: Workspace) -> None:
             await client.request(WRITE, prompt="x", max_tokens=0),
         ]
 
-    by_length, by_model, by_string, at_once = openai_server.calling(place, work)
+    by_length, by_model, by_string, at_once = openai_server.calling(workspace, work)
     assert by_length["choices"][0]["finish_reason"] == "length"
     assert by_length["usage"]["completion_tokens"] == 12
     assert by_model["choices"][0] | {"logprobs": None} == {
@@ -170,41 +170,43 @@ def test_how_a_text_ends(place: Workspace) -> None:
     assert at_once["usage"]["completion_tokens"] == 0
 
 
-def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(place: Workspace, own: Model) -> None:
-    whole = written(own, "On ", 40, 3)
-    stop = whole[9:13]
+def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(
+    workspace: Workspace, own: Model
+) -> None:
+    full_text = generate_text(own, "On ", 40, 3)
+    stop = full_text[9:13]
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
-        told = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
-        return await client.request(WRITE, **told), await client.streamed(WRITE, **told)
+        body = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
+        return await client.request(WRITE, **body), await client.streamed(WRITE, **body)
 
-    answer, chunks = openai_server.calling(place, work)
-    expected = whole[: whole.index(stop)]
+    answer, chunks = openai_server.calling(workspace, work)
+    expected = full_text[: full_text.index(stop)]
     assert answer["choices"][0]["text"] == expected
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_chances_are_those_of_the_model_itself(place: Workspace, own: Model) -> None:
+def test_chances_are_those_of_the_model_itself(workspace: Workspace, own: Model) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         bias = {str(i): -100 for i in range(128, 256)}
         return await client.request(
             WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
         )
 
-    choice = openai_server.calling(place, work)["choices"][0]
+    choice = openai_server.calling(workspace, work)["choices"][0]
     ids = [own.tokenizer.start, *b"On "]
     generated = [*choice["text"].encode()]
-    told = choice["logprobs"]
+    logprobs = choice["logprobs"]
     scores = own.logits([*ids, *generated])[len(ids) - 1 :].astype(np.float64)
     chances = scores - np.log(np.exp(scores).sum(1, keepdims=True))
-    assert told["tokens"] == [chr(i) for i in generated]
-    assert told["text_offset"] == list(range(len(generated)))
+    assert logprobs["tokens"] == [chr(i) for i in generated]
+    assert logprobs["text_offset"] == list(range(len(generated)))
     for n, i in enumerate(generated):
-        assert told["token_logprobs"][n] == pytest.approx(chances[n, i], abs=1e-3)
-        best = sorted(told["top_logprobs"][n].values(), reverse=True)[:3]
+        assert logprobs["token_logprobs"][n] == pytest.approx(chances[n, i], abs=1e-3)
+        best = sorted(logprobs["top_logprobs"][n].values(), reverse=True)[:3]
         assert best == pytest.approx(np.sort(chances[n])[::-1][:3], abs=1e-3)
-        assert 3 <= len(told["top_logprobs"][n]) <= 4
+        assert 3 <= len(logprobs["top_logprobs"][n]) <= 4
 
 
 def rounded(value: Any) -> Any:  # noqa: ANN401
@@ -212,52 +214,52 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, float):
         return pytest.approx(value, abs=1e-3)
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
-    return [rounded(each) for each in value] if isinstance(value, list) else value
+        return {name: rounded(item) for name, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def test_a_stream_brings_the_same_as_an_answer_at_once(place: Workspace) -> None:
-    told: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
+def test_a_stream_brings_the_same_as_an_answer_at_once(workspace: Workspace) -> None:
+    body: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
-        answer = await client.request(WRITE, **told, logprobs=1)
+        answer = await client.request(WRITE, **body, logprobs=1)
         options = {"include_usage": True}
-        return answer, await client.streamed(WRITE, **told, logprobs=1, stream_options=options)
+        return answer, await client.streamed(WRITE, **body, logprobs=1, stream_options=options)
 
-    answer, chunks = openai_server.calling(place, work)
+    answer, chunks = openai_server.calling(workspace, work)
     last = chunks.pop()
     assert (last["choices"], last["usage"]) == ([], answer["usage"])
     assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
     for n, choice in enumerate(answer["choices"]):
         its = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == n]
-        assert "".join(one["text"] for one in its) == choice["text"]
-        assert [one["finish_reason"] for one in its[:-1]] == [None] * (len(its) - 1)
+        assert "".join(choice["text"] for choice in its) == choice["text"]
+        assert [choice["finish_reason"] for choice in its[:-1]] == [None] * (len(its) - 1)
         assert its[-1]["finish_reason"] == choice["finish_reason"]
         for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-            pieces = [each for one in its for each in one["logprobs"][name]]
+            pieces = [value for choice in its for value in choice["logprobs"][name]]
             assert pieces == rounded(choice["logprobs"][name])
     for chunk in chunks:
         assert chunk["usage"] is None
         assert chunk["object"] == "text_completion"
 
 
-def test_the_copy_guard_holds_unless_it_is_switched_off(place: Workspace, own: Model) -> None:
+def test_the_copy_guard_holds_unless_it_is_switched_off(workspace: Workspace, own: Model) -> None:
     text = LEARNED[:40]
     # The model is made to want nothing but the text that the guard knows.
     bias = {str(i): -100 for i in range(261) if chr(i) not in LEARNED}
-    told = {"prompt": text, "max_tokens": 20, "temperature": 0, "logit_bias": bias}
+    body = {"prompt": text, "max_tokens": 20, "temperature": 0, "logit_bias": bias}
 
     async def work(client: Client) -> list[str]:
-        answers = [await client.request(WRITE, **told, guard=on) for on in (True, False)]
+        answers = [await client.request(WRITE, **body, guard=on) for on in (True, False)]
         return [
             answer["choices"][0]["text"]
-            for answer in [*answers, await client.request(WRITE, **told)]
+            for answer in [*answers, await client.request(WRITE, **body)]
         ]
 
-    guarded, free, usual = openai_server.calling(place, work)
-    how: dict[str, Any] = {"temperature": 0, "bias": {int(i): v for i, v in bias.items()}}
-    assert guarded == usual == written(own, text, 20, 1, **how)
-    assert free == written(own, text, 20, 1, **how, quote=True)
+    guarded, free, default = openai_server.calling(workspace, work)
+    options: dict[str, Any] = {"temperature": 0, "bias": {int(i): v for i, v in bias.items()}}
+    assert guarded == default == generate_text(own, text, 20, 1, **options)
+    assert free == generate_text(own, text, 20, 1, **options, quote=True)
     assert LEARNED[40] != guarded[0]  # 8 tokens of it stand in the prompt already
 
 
@@ -265,7 +267,7 @@ def test_the_copy_guard_holds_unless_it_is_switched_off(place: Workspace, own: M
 
 
 def test_a_model_without_a_template_writes_on_from_what_was_said(
-    place: Workspace, own: Model
+    workspace: Workspace, own: Model
 ) -> None:
     cases = [
         ([("user", "The trouble")], "The trouble"),
@@ -280,26 +282,26 @@ def test_a_model_without_a_template_writes_on_from_what_was_said(
         return [
             await client.request(
                 CHAT,
-                messages=[{"role": role, "content": text} for role, text in said],
+                messages=[{"role": role, "content": text} for role, text in text],
                 max_tokens=10,
                 seed=1,
             )
-            for said, _ in cases
+            for text, _ in cases
         ]
 
-    for answer, (_, text) in zip(openai_server.calling(place, work), cases, strict=True):
+    for answer, (_, text) in zip(openai_server.calling(workspace, work), cases, strict=True):
         assert answer["object"] == "chat.completion"
         message = answer["choices"][0]["message"]
         assert message == {
             "role": "assistant",
-            "content": written(own, text, 10, 1),
+            "content": generate_text(own, text, 10, 1),
             "refusal": None,
         }
         assert answer["usage"]["prompt_tokens"] == 1 + len(text)
 
 
 def test_a_model_with_a_template_reads_the_conversation_by_it(
-    place: Workspace, chatty: Path
+    workspace: Workspace, chatty: Path
 ) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
@@ -307,61 +309,61 @@ def test_a_model_with_a_template_reads_the_conversation_by_it(
             CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
         )
 
-    answer = openai_server.calling(place, work, {CHATTY: chatty})
+    answer = openai_server.calling(workspace, work, {CHATTY: chatty})
     model = Model.load(chatty, threads=1)
     special = model.tokenizer.special
     turn, end = special["<|turn|>"], special["<|end|>"]
     ids = [special["<|document|>"], turn, *b"system:Hm", end, turn, *b"user:<|end|>", end]
     ids += [turn, *b"assistant:"]
     assert answer["usage"]["prompt_tokens"] == len(ids)
-    told = answer["choices"][0]["logprobs"]
-    assert told["refusal"] is None
+    logprobs = answer["choices"][0]["logprobs"]
+    assert logprobs["refusal"] is None
     scores = model.logits(ids)[-1].astype(np.float64)
-    first = told["content"][0]
+    first = logprobs["content"][0]
     assert first["top_logprobs"] == []
     assert first["logprob"] == pytest.approx(
         scores[first["bytes"][0]] - np.log(np.exp(scores).sum()), abs=1e-3
     )
 
 
-def test_the_chunks_of_a_chat(place: Workspace) -> None:
-    told: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
+def test_the_chunks_of_a_chat(workspace: Workspace) -> None:
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
-        answer = await client.request(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
-        chunks = await client.streamed(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
+        answer = await client.request(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
+        chunks = await client.streamed(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
         return answer, chunks
 
-    answer, chunks = openai_server.calling(place, work)
+    answer, chunks = openai_server.calling(workspace, work)
     first, *between, last = [chunk["choices"][0] for chunk in chunks]
     assert first["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert (last["delta"], last["logprobs"]) == ({}, None)
     assert last["finish_reason"] == answer["choices"][0]["finish_reason"]
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert all("usage" not in chunk for chunk in chunks)
-    text = "".join(one["delta"]["content"] for one in between)
+    text = "".join(choice["delta"]["content"] for choice in between)
     assert text == answer["choices"][0]["message"]["content"]
-    pieces = [each for one in between for each in one["logprobs"]["content"]]
+    pieces = [token for choice in between for token in choice["logprobs"]["content"]]
     assert pieces == rounded(answer["choices"][0]["logprobs"]["content"])
-    assert all(len(one["top_logprobs"]) == 2 for one in pieces)
+    assert all(len(piece["top_logprobs"]) == 2 for piece in pieces)
     assert b"".join(bytes(one["bytes"]) for one in pieces).decode("utf-8", "replace") == text
 
 
 # --- models, embeddings --------------------------------------------------------------------------
 
 
-def test_the_models_there_are(place: Workspace, chatty: Path) -> None:
+def test_the_models_there_are(workspace: Workspace, chatty: Path) -> None:
     async def work(client: Client) -> tuple[Any, Any, Any]:
         everything = (await client.get("/v1/models")).json()
-        one = (await client.get(f"/v1/models/{CHATTY}")).json()
-        return everything, one, await client.get("/v1/models/gpt-9/x")
+        single = (await client.get(f"/v1/models/{CHATTY}")).json()
+        return everything, single, await client.get("/v1/models/gpt-9/x")
 
-    everything, one, none = openai_server.calling(place, work, {CHATTY: chatty})
+    everything, single, none = openai_server.calling(workspace, work, {CHATTY: chatty})
     assert everything["object"] == "list"
     assert [model["id"] for model in everything["data"]][:2] == [OWN, CHATTY]
-    assert one in everything["data"]
-    assert (one["object"], one["owned_by"]) == ("model", "ownwords")
-    assert one["created"] == int((chatty / "config.json").stat().st_mtime)
+    assert single in everything["data"]
+    assert (single["object"], single["owned_by"]) == ("model", "ownwords")
+    assert single["created"] == int((chatty / "config.json").stat().st_mtime)
     assert none.status_code == HTTPStatus.NOT_FOUND
     assert none.json()["error"]["code"] == "model_not_found"
 
@@ -378,7 +380,7 @@ def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
 
 
 @pytest.mark.usefixtures("embedding")
-def test_vectors_come_as_numbers_or_as_base64(place: Workspace) -> None:
+def test_vectors_come_as_numbers_or_as_base64(workspace: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         return [
             await client.request(EMBED, model="letters", input="abba"),
@@ -388,20 +390,20 @@ def test_vectors_come_as_numbers_or_as_base64(place: Workspace) -> None:
             ),
         ]
 
-    one, two, encoded = openai_server.calling(place, work)
+    single, two, encoded = openai_server.calling(workspace, work)
     expected = np.array([[3, 3, 1, 1], [1, 1, 1, 2]], np.float32)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert (two["object"], two["model"]) == ("list", "letters")
-    assert [each["index"] for each in two["data"]] == [0, 1]
-    assert [each["embedding"] for each in two["data"]] == expected.tolist()
-    assert one["data"][0] == two["data"][0]
+    assert [row["index"] for row in two["data"]] == [0, 1]
+    assert [row["embedding"] for row in two["data"]] == expected.tolist()
+    assert single["data"][0] == two["data"][0]
     assert two["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
-    for each, row in zip(encoded["data"], expected, strict=True):
-        assert base64.b64decode(each["embedding"]) == row.astype("<f4").tobytes()
+    for item, row in zip(encoded["data"], expected, strict=True):
+        assert base64.b64decode(item["embedding"]) == row.astype("<f4").tobytes()
 
 
 def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Tokenizing(Letters):
         def decode(self, ids: list[int]) -> str:
@@ -414,9 +416,11 @@ def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
 
     async def work(client: Client) -> list[Any]:
         inputs = ["abba", ["abba", "d"], [0, 1, 1, 0], [[0, 1, 1, 0], [3]]]
-        return [await client.request(EMBED, model="letters", input=given) for given in inputs]
+        return [
+            await client.request(EMBED, model="letters", input=text_input) for text_input in inputs
+        ]
 
-    text, texts, ids, several = openai_server.calling(place, work)
+    text, texts, ids, several = openai_server.calling(workspace, work)
     assert ids == text
     assert several == texts
 
@@ -439,20 +443,22 @@ def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
         ({"input": "a", "model": "letter"}, "model"),
     ],
 )
-def test_vectors_that_cannot_be_had(place: Workspace, fields: dict[str, Any], param: str) -> None:
+def test_vectors_that_cannot_be_had(
+    workspace: Workspace, fields: dict[str, Any], param: str
+) -> None:
     async def work(client: Client) -> tuple[int, Any]:
         return await client.refused(EMBED, {"model": "letters", **fields})
 
-    status, error = openai_server.calling(place, work)
+    status, error = openai_server.calling(workspace, work)
     assert status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
     assert error["param"] == param
 
 
-def test_without_an_embedder_it_says_how_to_set_one(place: Workspace) -> None:
+def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> None:
     async def work(client: Client) -> tuple[int, Any]:
         return await client.refused(EMBED, {"model": "m", "input": "a"})
 
-    status, error = openai_server.calling(place, work)
+    status, error = openai_server.calling(workspace, work)
     assert (status, error["code"]) == (HTTPStatus.BAD_REQUEST, "no_embedder")
     assert "--embed" in error["message"]
 
@@ -485,7 +491,7 @@ def test_without_an_embedder_it_says_how_to_set_one(place: Workspace) -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_cannot_be_answered_is_refused_in_their_form(
-    place: Workspace,
+    workspace: Workspace,
     path: str,
     body: dict[str, Any] | bytes,
     status: int,
@@ -499,12 +505,12 @@ def test_what_cannot_be_answered_is_refused_in_their_form(
     async def work(client: Client) -> tuple[int, Any]:
         return await client.refused(path, body)
 
-    seen, error = openai_server.calling(place, work)
-    assert (seen, error["param"], error["code"]) == (status, param, code)
+    responses, error = openai_server.calling(workspace, work)
+    assert (responses, error["param"], error["code"]) == (status, param, code)
     assert error["type"] == "invalid_request_error"
 
 
-def test_more_than_there_is_room_for_is_told_to_come_again(place: Workspace) -> None:
+def test_more_than_there_is_room_for_is_told_to_come_again(workspace: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         body = {"model": OWN, "prompt": "x", "max_tokens": 400}
         await client.post(WRITE, {**body, "max_tokens": 1})  # the model is loaded then
@@ -514,16 +520,20 @@ def test_more_than_there_is_room_for_is_told_to_come_again(place: Workspace) -> 
                 await asyncio.sleep(0.001)
         return await asyncio.gather(*tasks)
 
-    answers = openai_server.calling(place, work, rows=1, queue=2)
-    busy = [one for one in answers if one.status_code == HTTPStatus.TOO_MANY_REQUESTS]
+    answers = openai_server.calling(workspace, work, rows=1, queue=2)
+    busy = [
+        response for response in answers if response.status_code == HTTPStatus.TOO_MANY_REQUESTS
+    ]
     assert len(busy) == 3
-    assert all(one.status_code == HTTPStatus.OK for one in answers if one not in busy)
+    assert all(
+        response.status_code == HTTPStatus.OK for response in answers if response not in busy
+    )
     assert int(busy[0].headers["retry-after"]) >= 1
     assert busy[0].json()["error"]["code"] == "rate_limit_exceeded"
 
 
 def test_a_bug_is_told_without_a_trace(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the middle of a stream; before it begins, the guard around the app answers."""
 
@@ -539,23 +549,23 @@ def test_a_bug_is_told_without_a_trace(
         return await client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
 
     monkeypatch.setattr(CompletionFormatter, "chunk", fail_later)
-    answer = openai_server.calling(place, work)
+    answer = openai_server.calling(workspace, work)
     _, event = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"
     assert "secret" not in answer.text
     assert "secret" in caplog.text
 
 
-def test_a_text_longer_than_the_context_goes_on(place: Workspace) -> None:
+def test_a_text_longer_than_the_context_goes_on(workspace: Workspace) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         endless = {"256": -100, "257": -100}  # neither another text's beginning nor this one's end
         return await client.request(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
 
-    answer = openai_server.calling(place, work)
+    answer = openai_server.calling(workspace, work)
     assert answer["usage"]["completion_tokens"] == 200
 
 
-def test_the_fingerprint_is_of_the_model(place: Workspace, chatty: Path) -> None:
+def test_the_fingerprint_is_of_the_model(workspace: Workspace, chatty: Path) -> None:
     async def work(client: Client) -> list[str]:
         names = (OWN, OWN, CHATTY)
         answers = [
@@ -563,11 +573,11 @@ def test_the_fingerprint_is_of_the_model(place: Workspace, chatty: Path) -> None
         ]
         return [answer["system_fingerprint"] for answer in answers]
 
-    first, again, other = openai_server.calling(place, work, {CHATTY: chatty})
-    assert first == again != other
+    first, second, changed = openai_server.calling(workspace, work, {CHATTY: chatty})
+    assert first == second != changed
 
 
-def test_text_goes_out_as_utf8_as_it_is(place: Workspace) -> None:
+def test_text_goes_out_as_utf8_as_it_is(workspace: Workspace) -> None:
     async def work(client: Client) -> bytes:
         return (
             await client.post(
@@ -575,6 +585,6 @@ def test_text_goes_out_as_utf8_as_it_is(place: Workspace) -> None:
             )
         ).content
 
-    data = openai_server.calling(place, work)
+    data = openai_server.calling(workspace, work)
     assert "日本".encode() in data
     assert json.loads(data)["choices"][0]["text"] == "日本"

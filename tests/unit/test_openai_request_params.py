@@ -25,8 +25,8 @@ def chat(**fields: object) -> request_params.ChatRequest:
 def refusal(call: Call, **fields: object) -> dict[str, Any]:
     with pytest.raises(ApiError) as caught:
         call(**fields)
-    told: dict[str, Any] = error_body("/v1/completions", caught.value)["error"]
-    return told
+    error: dict[str, Any] = error_body("/v1/completions", caught.value)["error"]
+    return error
 
 
 def test_what_is_not_said_is_as_write_has_it() -> None:
@@ -43,7 +43,7 @@ def test_without_a_seed_texts_differ_and_with_one_it_is_kept() -> None:
 
 
 def test_all_of_sampling_can_be_said() -> None:
-    told = {
+    fields = {
         "temperature": 0.5,
         "top_p": 0.25,
         "top_k": 7,
@@ -53,8 +53,8 @@ def test_all_of_sampling_can_be_said() -> None:
         "frequency_penalty": -0.5,
         "presence_penalty": 2,
     }
-    sampling = completion(**told, logit_bias={"65": 100, "3": -7.5}).sampling
-    for name, value in told.items():
+    sampling = completion(**fields, logit_bias={"65": 100, "3": -7.5}).sampling
+    for name, value in fields.items():
         assert getattr(sampling, name) == value
     assert sampling.bias == {65: 100.0, 3: -7.5}
 
@@ -68,7 +68,7 @@ def test_zero_of_what_may_be_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("value", "read"),
     [
         ("one", ("one",)),
         (["one", "two"], ("one", "two")),
@@ -78,8 +78,8 @@ def test_zero_of_what_may_be_zero() -> None:
         ("", ("",)),
     ],
 )
-def test_prompts_come_in_four_forms(given: object, read: object) -> None:
-    assert completion(prompt=given).prompts == read
+def test_prompts_come_in_four_forms(value: object, read: object) -> None:
+    assert completion(prompt=value).prompts == read
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_other_prompts_are_refused(prompt: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "read"), [("END", ("END",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())]
+    ("value", "read"), [("END", ("END",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())]
 )
-def test_stop_strings(given: object, read: object) -> None:
-    assert completion(stop=given).stops == chat(stop=given).stops == read
+def test_stop_strings(value: object, read: object) -> None:
+    assert completion(stop=value).stops == chat(stop=value).stops == read
 
 
 @pytest.mark.parametrize("stop", ["", [""], 7, [7], ["a"] * 17, "x" * 1001, {"a": 1}])
@@ -140,9 +140,9 @@ def test_the_newer_name_of_the_limit_is_taken_before_the_older() -> None:
 def test_what_would_change_the_answer_is_refused_where_it_cannot_be_done(
     call: Call, fields: dict[str, Any], param: str
 ) -> None:
-    told = refusal(call, **fields)
-    assert told["param"] == param
-    assert told["code"] == "unsupported_parameter"
+    error = refusal(call, **fields)
+    assert error["param"] == param
+    assert error["code"] == "unsupported_parameter"
 
 
 def test_the_same_where_it_asks_for_nothing_is_no_harm() -> None:
@@ -157,8 +157,8 @@ def test_a_bias_names_tokens_and_moderate_numbers(bias: object) -> None:
 
 
 def test_options_of_a_stream_without_a_stream() -> None:
-    told = refusal(chat, stream_options={"include_usage": True})
-    assert told["param"] == "stream_options"
+    error = refusal(chat, stream_options={"include_usage": True})
+    assert error["param"] == "stream_options"
     assert chat(stream=True, stream_options={"include_usage": True}).include_usage
 
 

@@ -28,19 +28,19 @@ def cpu(flops: float = 2e11) -> DeviceSpeeds:
 def facts(
     text: int, *, speeds: DeviceSpeeds | None = None, memory: int = 8 * GB, **more: object
 ) -> PlanInputs:
-    known = {"validation_bytes": text // 10, "spent_s": 3.0, **more}
-    return PlanInputs(text, max(1, text // 4000), speeds or cpu(), memory, **known)  # type: ignore[arg-type]
+    values = {"validation_bytes": text // 10, "spent_s": 3.0, **more}
+    return PlanInputs(text, max(1, text // 4000), speeds or cpu(), memory, **values)  # type: ignore[arg-type]
 
 
-def size_of(made: Plan) -> int:
-    model = made.recipe.model
+def size_of(plan: Plan) -> int:
+    model = plan.recipe.model
     return parameter_count(
         config_for_budget(model.parameters, model.vocab_size or 261, model.context_length)
     )
 
 
-def said(made: Plan) -> dict[str, PlannedValue]:
-    return {one.key: one for one in made.reasons}
+def reasons_of(plan: Plan) -> dict[str, PlannedValue]:
+    return {reason.key: reason for reason in plan.reasons}
 
 
 def test_sizes_are_sane_for_a_blog_for_books_and_for_a_gpu() -> None:
@@ -76,29 +76,29 @@ def test_more_time_never_makes_the_plan_worse(text: int) -> None:
 def test_any_text_and_any_time_give_a_plan_that_fits_or_a_sentence(
     text: int, seconds: float, memory: int, flops: float
 ) -> None:
-    known = facts(text, speeds=cpu(flops), memory=memory, spent_s=0.5)
+    inputs = facts(text, speeds=cpu(flops), memory=memory, spent_s=0.5)
     try:
-        made = make_plan(known, seconds, {})
+        plan = make_plan(inputs, seconds, {})
     except OwnwordsError as error:
         assert error.message
         assert error.hint
         return
-    assert made.expected.memory_bytes <= memory
-    assert made.expected.seconds <= seconds * 1.02 + 0.05  # which is rounded
+    assert plan.expected.memory_bytes <= memory
+    assert plan.expected.seconds <= seconds * 1.02 + 0.05  # which is rounded
     assert (
-        made.recipe.train.sequence_length * made.recipe.train.batch_size * made.recipe.train.steps
+        plan.recipe.train.sequence_length * plan.recipe.train.batch_size * plan.recipe.train.steps
         > 0
     )
-    assert 0 < made.expected.bits_low < made.expected.bits_high
-    assert read_plan(made.to_toml()) == made
+    assert 0 < plan.expected.bits_low < plan.expected.bits_high
+    assert read_plan(plan.to_toml()) == plan
 
 
 def test_what_is_hopeless_says_how_much_there_is_and_what_it_takes() -> None:
     with pytest.raises(CorpusError, match=r"1,234 bytes.*40% .*at least 2,000"):
         make_plan(facts(1234, own_share=0.4), 600, {})
-    with pytest.raises(ConfigError, match=r"1\.0 s are too few: starting takes 3\.0 s") as found:
+    with pytest.raises(ConfigError, match=r"1\.0 s are too few: starting takes 3\.0 s") as raised:
         make_plan(facts(300_000), 1, {})
-    enough = 60 * float(found.value.hint.removeprefix("give --minutes ").split()[0])
+    enough = 60 * float(raised.value.hint.removeprefix("give --minutes ").split()[0])
     assert make_plan(facts(300_000), enough, {}).recipe.train.steps >= PLAN_CONSTANTS.least_steps
     with pytest.raises(ConfigError, match="memory"):
         make_plan(facts(300_000, memory=100_000_000), 600, {})
@@ -107,13 +107,13 @@ def test_what_is_hopeless_says_how_much_there_is_and_what_it_takes() -> None:
 
 
 def test_every_number_has_a_reason_a_source_and_an_origin() -> None:
-    made = make_plan(facts(300_000), 600, {"optim.grad_clip": 0.5})
-    for one in made.reasons:
-        assert one.reason
-        assert one.source
-        assert one.origin in ("plan", "measured", "setting")
-    assert said(made)["train.steps"].origin == "measured"
-    assert said(made)["optim.grad_clip"].origin == "setting"
+    plan = make_plan(facts(300_000), 600, {"optim.grad_clip": 0.5})
+    for reason in plan.reasons:
+        assert reason.reason
+        assert reason.source
+        assert reason.origin in ("plan", "measured", "setting")
+    assert reasons_of(plan)["train.steps"].origin == "measured"
+    assert reasons_of(plan)["optim.grad_clip"].origin == "setting"
     for name in PlanConstants.__dataclass_fields__:
         assert PLAN_CONSTANTS.source(name)
 
@@ -121,17 +121,18 @@ def test_every_number_has_a_reason_a_source_and_an_origin() -> None:
 def test_what_depends_on_a_setting_follows_from_it() -> None:
     free = make_plan(facts(5_000_000), 600, {})
     small = make_plan(facts(5_000_000), 600, {"model.parameters": 200_000})
-    assert said(small)["model.parameters"].origin == "setting"
+    assert reasons_of(small)["model.parameters"].origin == "setting"
     assert small.recipe.train.steps > free.recipe.train.steps
     assert small.recipe.optim.learning_rate > free.recipe.optim.learning_rate
     short = make_plan(facts(5_000_000), 600, {"model.context_length": 64})
     assert short.recipe.train.sequence_length == 64
     assert short.recipe.train.batch_size > 2 * free.recipe.train.batch_size
-    few = make_plan(facts(5_000_000), 600, {"train.steps": 50})
-    assert few.recipe.train.steps == 50
-    assert few.expected.seconds < 120
+    of_fifty = make_plan(facts(5_000_000), 600, {"train.steps": 50})
+    assert of_fifty.recipe.train.steps == 50
+    assert of_fifty.expected.seconds < 120
     assert (
-        few.expected.tokens == 50 * few.recipe.train.batch_size * few.recipe.train.sequence_length
+        of_fifty.expected.tokens
+        == 50 * of_fifty.recipe.train.batch_size * of_fifty.recipe.train.sequence_length
     )
     adamw = make_plan(facts(5_000_000), 600, {"optim.kind": "adamw"})
     assert adamw.recipe.optim.learning_rate == pytest.approx(
@@ -186,9 +187,9 @@ def test_memory_decides_how_many_rows_are_computed_at_once() -> None:
 
 
 def test_the_held_out_text_is_read_in_the_time_there_is_for_it() -> None:
-    made = make_plan(facts(2_000_000_000), 300, {})
-    assert made.expected.held_out_bytes < 20_000_000
-    assert made.expected.seconds < 310
+    plan = make_plan(facts(2_000_000_000), 300, {})
+    assert plan.expected.held_out_bytes < 20_000_000
+    assert plan.expected.seconds < 310
     nothing = make_plan(facts(300_000, validation_bytes=0), 600, {})
     assert nothing.recipe.train.evaluations == 0
 
@@ -196,16 +197,16 @@ def test_the_held_out_text_is_read_in_the_time_there_is_for_it() -> None:
 def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     shape = config_for_budget(8_000_000, 8192, 256)
     base = BaseModelInfo(shape, parameter_count(shape), 1.59, "muon", 0.02, 3e-3)
-    known = facts(268_000, base=base, tokens=66_000, vocabulary=8192, replay_bytes=10**8)
-    made = make_plan(known, 600, {})
-    recipe = made.recipe
+    inputs = facts(268_000, base=base, tokens=66_000, vocabulary=8192, replay_bytes=10**8)
+    plan = make_plan(inputs, 600, {})
+    recipe = plan.recipe
     assert 0.1 * 0.02 <= recipe.optim.muon_lr <= 0.3 * 0.02
     assert 0.1 * 3e-3 <= recipe.optim.learning_rate <= 0.3 * 3e-3
     assert recipe.data.replay == PLAN_CONSTANTS.tune_replay
     assert recipe.train.dropout == PLAN_CONSTANTS.tune_dropout
     assert recipe.schedule.decay_fraction == 0.9
-    assert made.expected.epochs <= 8.1
-    assert made.expected.bits_high > 1.487 > made.expected.bits_low  # measured: docs/log.md
+    assert plan.expected.epochs <= 8.1
+    assert plan.expected.bits_high > 1.487 > plan.expected.bits_low  # measured: docs/log.md
     alone = make_plan(facts(268_000, base=base, tokens=66_000, vocabulary=8192), 600, {})
     assert alone.recipe.data.replay == 0.0
     stranger = BaseModelInfo(families.TINY["gpt2"], 40_000, lora=True)
@@ -213,7 +214,7 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     assert lora.recipe.optim.kind == "adamw"
     assert lora.recipe.train.sequence_length <= 64
     with pytest.raises(ConfigError, match=r"model\.parameters cannot be set"):
-        make_plan(known, 600, {"model.parameters": 5})
+        make_plan(inputs, 600, {"model.parameters": 5})
 
 
 LARGE = BaseModelInfo(
@@ -244,15 +245,15 @@ def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_readings() -> None:
         )
         for minutes in (3, 6, 600)
     }
-    for made in plans.values():
-        recipe = made.recipe
+    for plan in plans.values():
+        recipe = plan.recipe
         assert (recipe.lora.rank, recipe.lora.alpha) == (16, 32.0)
         assert recipe.optim.kind == "adamw"
         assert 2e-4 <= recipe.optim.learning_rate <= 1e-3
         assert recipe.data.replay == 0.0
-        assert made.expected.memory_bytes < 3 * GB
-        assert made.expected.bits_low < 1.36 < made.expected.bits_high
-    rates = [made.recipe.optim.learning_rate for made in plans.values()]
+        assert plan.expected.memory_bytes < 3 * GB
+        assert plan.expected.bits_low < 1.36 < plan.expected.bits_high
+    rates = [plan.recipe.optim.learning_rate for plan in plans.values()]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > rates[-1]
     assert plans[600].expected.epochs < 4.2  # more would only memorise
@@ -269,33 +270,33 @@ def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_readings() -> None:
 
 
 def test_a_large_base_stays_as_it_is_where_the_time_is_too_short_to_learn_from() -> None:
-    known = facts(250_000, base=LARGE, tokens=60_000, vocabulary=30_000, speeds=cpu(2e10))
-    made = make_plan(known, 120, {})
-    assert made.recipe.train.steps == 0
-    assert "2 min are too few to learn from" in said(made)["train.steps"].reason
-    assert made.expected.bits_low < 1.36 < made.expected.bits_high
-    assert read_plan(made.to_toml()) == made
-    set_by_the_user = make_plan(known, 120, {"train.steps": 2})
+    inputs = facts(250_000, base=LARGE, tokens=60_000, vocabulary=30_000, speeds=cpu(2e10))
+    plan = make_plan(inputs, 120, {})
+    assert plan.recipe.train.steps == 0
+    assert "2 min are too few to learn from" in reasons_of(plan)["train.steps"].reason
+    assert plan.expected.bits_low < 1.36 < plan.expected.bits_high
+    assert read_plan(plan.to_toml()) == plan
+    set_by_the_user = make_plan(inputs, 120, {"train.steps": 2})
     assert set_by_the_user.recipe.train.steps == 2
 
 
 def test_a_plan_is_kept_with_its_reasons(tmp_path: Path) -> None:
-    made = make_plan(facts(300_000), 600, {"train.seed": 7})
-    assert read_plan(made.to_toml()) == made
+    plan = make_plan(facts(300_000), 600, {"train.seed": 7})
+    assert read_plan(plan.to_toml()) == plan
     config = tmp_path / "config.toml"
-    config.write_text(made.resolved().to_toml())
+    config.write_text(plan.resolved().to_toml())
     assert "# setting" in config.read_text()
-    assert resolve(Recipe, toml=[config]).settings == made.recipe
+    assert resolve(Recipe, toml=[config]).settings == plan.recipe
     with pytest.raises(OwnwordsError, match="damaged"):
-        read_plan(made.to_toml()[:-40] + "x")
+        read_plan(plan.to_toml()[:-40] + "x")
 
 
 def test_afterwards_it_is_said_how_right_it_was() -> None:
     expected = make_plan(facts(300_000), 600, {}).expected
     good = (expected.bits_low + expected.bits_high) / 2
-    said = compare_forecast(expected, ActualResult(good, expected.seconds, expected.tokens, 0))
-    assert "as expected" in said[0]
-    assert len(said) == 3
+    sentences = compare_forecast(expected, ActualResult(good, expected.seconds, expected.tokens, 0))
+    assert "as expected" in sentences[0]
+    assert len(sentences) == 3
     worse = compare_forecast(
         expected, ActualResult(expected.bits_high + 0.25, 1200, 10, 10**9, True)
     )

@@ -77,23 +77,25 @@ def work(folder: Path, fixed: Mapping[str, object] = TINY, **more: object) -> Tr
     return TrainRequest(folder, 600, fixed, device="cpu", **more)  # type: ignore[arg-type]
 
 
-def pretrain(*given: Any) -> TrainedModel:  # noqa: ANN401
-    return plan_pretraining(*given).train()
+def pretrain(*options: Any) -> TrainedModel:  # noqa: ANN401
+    return plan_pretraining(*options).train()
 
 
-def finetune(*given: Any, **more: Any) -> TrainedModel:  # noqa: ANN401
-    return plan_finetuning(*given, **more).train()
+def finetune(*options: Any, **more: Any) -> TrainedModel:  # noqa: ANN401
+    return plan_finetuning(*options, **more).train()
 
 
-def weights(made: TrainedModel) -> bytes:
-    return (made.folder / "model.safetensors").read_bytes()
+def weights(trained: TrainedModel) -> bytes:
+    return (trained.folder / "model.safetensors").read_bytes()
 
 
-def bits(folder: Path, texts: list[TrainingText], place: Path) -> float:
-    found = bundle.load(folder)
-    shards = build_shards(texts, tokenizers.from_files(found.tokenizer_files), place / "again")
+def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
+    loaded = bundle.load(folder)
+    shards = build_shards(
+        texts, tokenizers.from_files(loaded.tokenizer_files), folder_path / "again"
+    )
     return validation.bits_per_byte(
-        LossModule(found.model, next_token),
+        LossModule(loaded.model, next_token),
         shards,
         rows=8,
         context=32,
@@ -106,24 +108,26 @@ def bits(folder: Path, texts: list[TrainingText], place: Path) -> float:
 
 def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
     planned = plan_pretraining(TRAIN, HELD_OUT, work(tmp_path, corpus="key of it"))
-    made = planned.train()
-    assert made.bits_per_byte is not None
-    assert made.bits_per_byte < 6  # 8 before anything is learned
-    assert bits(made.folder, HELD_OUT, tmp_path) == pytest.approx(made.bits_per_byte, rel=1e-4)
+    trained = planned.train()
+    assert trained.bits_per_byte is not None
+    assert trained.bits_per_byte < 6  # 8 before anything is learned
+    assert bits(trained.folder, HELD_OUT, tmp_path) == pytest.approx(
+        trained.bits_per_byte, rel=1e-4
+    )
 
-    found = bundle.load(made.folder)
-    assert generation_config().items() <= found.generation.items()
-    assert found.provenance["corpus"] == "key of it"
-    recipe = found.provenance["recipe"]
+    loaded = bundle.load(trained.folder)
+    assert generation_config().items() <= loaded.generation.items()
+    assert loaded.provenance["corpus"] == "key of it"
+    recipe = loaded.provenance["recipe"]
     assert isinstance(recipe, dict)
     assert recipe["train"]["steps"] == 24
-    assert "bits per byte on whole held-out texts" in found.card
-    assert "| train.batch_size | 8 | as you set it | setting |" in found.card
-    assert read_plan((made.run.folder / "plan.toml").read_text()) == made.plan
-    assert "steps = 24  # setting" in made.run.config.read_text()
-    assert planned.plan == made.plan
-    assert made.plan.expected.sentences()
-    assert made.judged
+    assert "bits per byte on whole held-out texts" in loaded.card
+    assert "| train.batch_size | 8 | as you set it | setting |" in loaded.card
+    assert read_plan((trained.run.folder / "plan.toml").read_text()) == trained.plan
+    assert "steps = 24  # setting" in trained.run.config.read_text()
+    assert planned.plan == trained.plan
+    assert trained.plan.expected.sentences()
+    assert trained.judged
 
 
 def test_the_same_command_again_goes_on_with_the_same_run(
@@ -139,8 +143,8 @@ def test_the_same_command_again_goes_on_with_the_same_run(
         raise AssertionError("a run that is planned is not measured again")
 
     monkeypatch.setattr(throughput, "measure_speeds", nothing)
-    again = pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))
-    assert weights(again) == weights(undisturbed)
+    second = pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))
+    assert weights(second) == weights(undisturbed)
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
     assert weights(pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))) == weights(undisturbed)
 
@@ -152,26 +156,26 @@ def test_encoded_texts_that_no_run_is_of_go(
     old = build_shards(OTHERS, ByteTokenizer(), tmp_path / "tokens")
     fixed = {**TINY, "train.steps": 2, "model.vocab_size": 0}
     for _ in range(2):
-        made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
+        trained = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
         assert not old.folder.exists()
-        left = {path.name for path in (tmp_path / "tokens").iterdir()}
-        assert left == {
+        files = {path.name for path in (tmp_path / "tokens").iterdir()}
+        assert files == {
             build_shards(texts, ByteTokenizer(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)
         }
-        assert json.loads((made.run.folder / "tokens.json").read_text())["keys"] == sorted(left)
+        assert json.loads((trained.run.folder / "tokens.json").read_text())["keys"] == sorted(files)
 
 
 def test_the_vocabulary_is_learned_from_the_training_texts_alone(tmp_path: Path) -> None:
     fixed = {**TINY, "model.vocab_size": 300, "train.steps": 2}
-    made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
+    trained = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
     expected = bpe.train([text.text for text in TRAIN], 300)
-    assert ownwords.load(made.folder).tokenizer.fingerprint() == expected.fingerprint()
+    assert ownwords.load(trained.folder).tokenizer.fingerprint() == expected.fingerprint()
 
 
 def test_without_held_out_texts_nothing_is_claimed(tmp_path: Path) -> None:
-    made = pretrain(iter(TRAIN), iter([]), work(tmp_path, {**TINY, "train.steps": 2}))
-    assert made.bits_per_byte is None
-    assert "No text was held out" in bundle.load(made.folder).card
+    trained = pretrain(iter(TRAIN), iter([]), work(tmp_path, {**TINY, "train.steps": 2}))
+    assert trained.bits_per_byte is None
+    assert "No text was held out" in bundle.load(trained.folder).card
 
 
 def test_too_little_text_is_said_before_anything_is_written(tmp_path: Path) -> None:
@@ -210,15 +214,15 @@ def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:
     base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
     replay = [TrainingText(f"r{i}", f"A title\n\nThe rest of {i}. " * 9) for i in range(20)]
     finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED), replay=replay)
-    found = {}
+    openings = {}
     for folder in (tmp_path / "w" / "tokens").iterdir():
         shards = open_shards(folder)
-        found[shards.names] = [shards.document(i) for i in range(shards.documents)]
+        openings[shards.names] = [shards.document(i) for i in range(shards.documents)]
     tokenizer = ByteTokenizer()
     start, end = tokenizer.start, tokenizer.end
-    for ids in found[tuple(text.id for text in OTHERS)]:
+    for ids in openings[tuple(text.id for text in OTHERS)]:
         assert (ids[0], ids[-1]) == (start, end)
-    for text, ids in zip(replay, found[tuple(text.id for text in replay)], strict=True):
+    for text, ids in zip(replay, openings[tuple(text.id for text in replay)], strict=True):
         assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
@@ -231,11 +235,13 @@ def test_without_steps_the_base_is_saved_as_it_is(tmp_path: Path) -> None:
             notes.append(event.message)
 
     request = work(tmp_path / "w", {"train.steps": 0}, progress=Progress(on_event))
-    made = finetune(base.folder, OTHERS, HELD_OTHERS, request, by_lora=True)
-    assert (made.share, made.outcome.steps) == (0.0, 0)
-    assert made.bits_per_byte == made.before
-    was, now = (dict(bundle.load(each.folder).model.named_parameters()) for each in (base, made))
-    for name, parameter in was.items():
+    trained = finetune(base.folder, OTHERS, HELD_OTHERS, request, by_lora=True)
+    assert (trained.share, trained.outcome.steps) == (0.0, 0)
+    assert trained.bits_per_byte == trained.before
+    before, now = (
+        dict(bundle.load(model.folder).model.named_parameters()) for model in (base, trained)
+    )
+    for name, parameter in before.items():
         assert torch.equal(parameter, now[name])
     assert any(note.startswith("Nothing is trained") for note in notes)
 
@@ -278,8 +284,8 @@ def test_the_run_of_a_base_follows_from_its_files_alone(tmp_path: Path) -> None:
     (moved / "model.safetensors").write_bytes(
         (pretrain(OTHERS, [], work(tmp_path / "other")).folder / "model.safetensors").read_bytes()
     )
-    other = plan_finetuning(moved, OTHERS, HELD_OTHERS, work(tmp_path / "w", fixed))
-    assert other.run.folder != runs[0]
+    replanned = plan_finetuning(moved, OTHERS, HELD_OTHERS, work(tmp_path / "w", fixed))
+    assert replanned.run.folder != runs[0]
 
 
 def test_a_run_goes_on_where_the_cache_has_lost_its_replay_text(
@@ -318,10 +324,10 @@ def test_texts_of_an_archive_are_titles_and_own_words(tmp_path: Path) -> None:
         (folder / f"{i}.md").write_text(body)
     ownwords.look(folder, workspace=tmp_path / "w")
     with Archive(tmp_path / "w" / "archive.sqlite") as archive:
-        found = corpus.load_corpus(archive)
-        sides = [list(found.train), list(found.validation), list(found.test)]
-        assert sides[0] == list(found.train)  # gone through again
-        assert corpus.load_corpus(archive).key == found.key
+        loaded = corpus.load_corpus(archive)
+        sides = [list(loaded.train), list(loaded.validation), list(loaded.test)]
+        assert sides[0] == list(loaded.train)  # gone through again
+        assert corpus.load_corpus(archive).key == loaded.key
     ids = [text.id for side in sides for text in side]
     assert len(ids) == len(set(ids)) == 30
     assert all(sides)
@@ -331,7 +337,7 @@ def test_texts_of_an_archive_are_titles_and_own_words(tmp_path: Path) -> None:
         assert "word" in body
         assert "somebody" not in body
         assert "code" not in body
-    assert 0.9 < found.own_share < 1
+    assert 0.9 < loaded.own_share < 1
 
 
 def test_a_capped_text_is_cut_at_a_segment() -> None:
@@ -367,6 +373,6 @@ def test_a_small_model_of_a_large_vocabulary_is_planned(
     words = ["".join(draw.choices(letters, k=6)) for _ in range(3000)]
     texts = [TrainingText(f"t{i}", " ".join(draw.choices(words, k=400))) for i in range(40)]
     fixed = {**TINY, "model.parameters": 150_000, "model.vocab_size": 2048, "train.steps": 2}
-    made = pretrain(texts, texts[:1], work(tmp_path, fixed))
-    assert bundle.load(made.folder).config.vocabulary == 2048
+    trained = pretrain(texts, texts[:1], work(tmp_path, fixed))
+    assert bundle.load(trained.folder).config.vocabulary == 2048
     assert timed == [1]

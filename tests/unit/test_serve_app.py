@@ -53,14 +53,14 @@ ORDER = {"model": "shipped", "prompt": "Dear", "max_tokens": 20, "seed": 1}
 def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
     """In place of the shipped model's own."""
     tokenizer = ByteTokenizer()
-    made = CountingEngine(tokenizer.vocabulary_size, context=4096)
-    made.never = list(stop_token_ids(tokenizer))  # a text is as long as it was asked for
+    counting = CountingEngine(tokenizer.vocabulary_size, context=4096)
+    counting.never = list(stop_token_ids(tokenizer))  # a text is as long as it was asked for
 
     def load(folder: Path, _: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-        return directory.read(folder), Model(made, tokenizer), model_stamp(folder)
+        return directory.read(folder), Model(counting, tokenizer), model_stamp(folder)
 
     monkeypatch.setattr(app_state_module, "load", load)
-    return made
+    return counting
 
 
 def state_of(tmp_path: Path, settings: ServeSettings | None = None) -> AppState:
@@ -131,9 +131,9 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
             answer = await client.get(f"/{name}")
             assert answer.status_code == 200
             assert answer.headers["cache-control"] == "no-cache"
-            known = {"If-None-Match": answer.headers["etag"]}
-            again = await client.get(f"/{name}", headers=known)
-            assert (again.status_code, again.content) == (304, b"")
+            headers = {"If-None-Match": answer.headers["etag"]}
+            cached = await client.get(f"/{name}", headers=headers)
+            assert (cached.status_code, cached.content) == (304, b"")
             head = await client.head(f"/{name}")
             assert (head.status_code, head.content) == (200, b"")
 
@@ -147,7 +147,9 @@ def test_the_pages_run_nothing_that_the_policy_forbids() -> None:
             assert " style=" not in text, name
             assert " onclick=" not in text, name
             assert "<style" not in text, name
-            assert not [one for one in text.split("<script")[1:] if " src=" not in one[:80]], name
+            assert not [
+                script for script in text.split("<script")[1:] if " src=" not in script[:80]
+            ], name
         if name.endswith((".html", ".js", ".css")):
             assert "http://" not in text.replace("http://www.w3.org/", "").replace(
                 "http://127.0.0.1", ""
@@ -210,15 +212,15 @@ def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
         (blog / f"{n}.md").write_text(f"# Day {n}\n\n{text}\n", "utf-8")
     state = state_of(tmp_path)
     look([blog], workspace=state.workspace.root)
-    whole = state.workspace.archive.read_bytes()
+    data = state.workspace.archive.read_bytes()
     chance = random.Random(5)
     paths = ["", "/facets", "/posts", "/post?id=blog:0", "/search?q=rain+gauge", "/decisions"]
 
     async def work(client: httpx.AsyncClient) -> None:
         for _ in range(25):
-            damaged = bytearray(whole)
-            for place in chance.choices(range(100, len(whole)), k=40):
-                damaged[place] ^= 1 << chance.randrange(8)
+            damaged = bytearray(data)
+            for offset in chance.choices(range(100, len(data)), k=40):
+                damaged[offset] ^= 1 << chance.randrange(8)
             state.workspace.archive.unlink()
             state.workspace.archive.write_bytes(damaged)
             for path in paths:
@@ -243,8 +245,8 @@ def test_while_another_process_writes_the_archive_it_says_to_come_again(
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0}))
 
     async def work(client: httpx.AsyncClient) -> None:
-        with closing(connect(state.workspace.archive)) as other:
-            other.execute("BEGIN EXCLUSIVE")
+        with closing(connect(state.workspace.archive)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
             answer = await client.get("/api/corpus")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert "another program is writing" in answer.json()["error"]["message"]
@@ -270,8 +272,8 @@ def test_what_goes_wrong_under_v1_is_told_in_its_form(tmp_path: Path) -> None:
 
 def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        asked = [client.post(WRITE, json={**ORDER, "seed": seed}) for seed in range(8)]
-        answers = [answer.json() for answer in await asyncio.gather(*asked)]
+        requests = [client.post(WRITE, json={**ORDER, "seed": seed}) for seed in range(8)]
+        answers = [answer.json() for answer in await asyncio.gather(*requests)]
         alone = (await client.post(WRITE, json={**ORDER, "seed": 5})).json()
         assert answers[5]["choices"] == alone["choices"]
         page = (await client.get("/metrics")).text
@@ -322,8 +324,8 @@ def test_the_key_opens_the_page_once_and_for_all(tmp_path: Path) -> None:
 
         foreign = {"Origin": "http://evil.example"}
         assert (await client.post("/login", data={"key": KEY}, headers=foreign)).status_code == 403
-        many = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
-        assert (await client.post("/login", data=many)).status_code == 401
+        fields = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
+        assert (await client.post("/login", data=fields)).status_code == 401
 
         right = await client.post("/login", data={"key": KEY})
         assert (right.status_code, right.headers["location"]) == (303, "/")
@@ -398,14 +400,14 @@ class Running:
         )
         return connection, connection.getresponse()
 
-    def asked(self, path: str, body: object = None) -> tuple[int, str, bytes]:
+    def request(self, path: str, body: object = None) -> tuple[int, str, bytes]:
         """Status, when to come again, and the whole answer."""
         connection, answer = self.opened(path, body)
         with closing(connection):
             return answer.status, answer.headers.get("Retry-After", ""), answer.read()
 
     def figure(self, name: str) -> float:
-        page = self.asked("/metrics")[2].decode()
+        page = self.request("/metrics")[2].decode()
         lines = [line for line in page.splitlines() if line.startswith(f"ownwords_{name}")]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
@@ -423,8 +425,8 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Serve]:
 
     with reachable(monkeypatch):
         yield start
-        for each in started:
-            each.end()
+        for server in started:
+            server.end()
 
 
 FOREVER = {**ORDER, "max_tokens": 4000, "stream": True}
@@ -452,13 +454,13 @@ def test_when_rows_and_queue_are_full_it_says_when_to_come_again(
     serve: Serve, engine: CountingEngine
 ) -> None:
     server = serve(ServeSettings(rows=1, queue=1))
-    server.asked(WRITE, ORDER)
+    server.request(WRITE, ORDER)
     engine.may_go_on.clear()
-    first, second = (threading.Thread(target=server.asked, args=(WRITE, ORDER)) for _ in range(2))
+    first, second = (threading.Thread(target=server.request, args=(WRITE, ORDER)) for _ in range(2))
     first.start()
     second.start()
     until(lambda: server.figure("texts_running") + server.figure("texts_waiting") == 2)
-    status, again_s, answer = server.asked(WRITE, ORDER)
+    status, again_s, answer = server.request(WRITE, ORDER)
     engine.may_go_on.set()
     assert (status, json.loads(answer)["error"]["code"]) == (429, "rate_limit_exceeded")
     assert int(again_s) >= 1
@@ -507,22 +509,24 @@ async def _nothing(_: object) -> AsyncGenerator[None, None]:
 
 
 @pytest.mark.parametrize(
-    "begun",
+    "partial",
     [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"],
 )
-def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(serve: Serve, begun: bytes) -> None:
+def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(
+    serve: Serve, partial: bytes
+) -> None:
     server = serve(ServeSettings(header_s=0.3))
     with closing(server.connected()) as connection:
-        connection.sendall(begun)
+        connection.sendall(partial)
         got = b""
         try:
             while data := connection.recv(65536):
                 got += data
-                if begun.endswith(b"GET"):
+                if partial.endswith(b"GET"):
                     connection.sendall(b" ")  # keeps it coming, one byte at a time
         except ConnectionResetError:
             pass
-        assert (b"200 OK" in got) == begun.endswith(b"GET")
+        assert (b"200 OK" in got) == partial.endswith(b"GET")
 
 
 def test_a_head_that_is_too_large_is_not_read(serve: Serve) -> None:
@@ -561,13 +565,13 @@ def test_who_reads_nothing_is_cut_off(serve: Serve) -> None:
 
 def test_a_port_that_is_taken_is_said_or_the_next_one_is_used() -> None:
     with closing(http_server.bind(ServeSettings(port=0))) as first:
-        taken = first.getsockname()[1]
-        if taken > 65000:
+        port = first.getsockname()[1]
+        if port > 65000:
             pytest.skip("there are no ports after this one")
-        with pytest.raises(OwnwordsError, match=f"port {taken} is in use"):
-            http_server.bind(ServeSettings(port=taken))
-        with closing(http_server.bind(ServeSettings(port=taken), tries=20)) as second:
-            assert taken < second.getsockname()[1] < taken + 20
+        with pytest.raises(OwnwordsError, match=f"port {port} is in use"):
+            http_server.bind(ServeSettings(port=port))
+        with closing(http_server.bind(ServeSettings(port=port), tries=20)) as second:
+            assert port < second.getsockname()[1] < port + 20
 
 
 def test_an_address_of_another_machine_is_said_to_be_none_of_this_one() -> None:

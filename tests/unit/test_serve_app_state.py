@@ -36,12 +36,12 @@ pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "diary.ownwords")
 
 
 @pytest.fixture(scope="module")
-def said() -> ModelDirectory:
+def model_directory() -> ModelDirectory:
     return directory.read(catalogue.shipped())
 
 
@@ -68,10 +68,10 @@ class Loads:
 
 
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch, said: ModelDirectory) -> Loads:
-    made = Loads(said)
-    monkeypatch.setattr(app_state_module, "load", made)
-    return made
+def loads(monkeypatch: pytest.MonkeyPatch, directory: ModelDirectory) -> Loads:
+    counting_loads = Loads(directory)
+    monkeypatch.setattr(app_state_module, "load", counting_loads)
+    return counting_loads
 
 
 def put_model(folder: Path, provenance: object = None) -> Path:
@@ -106,39 +106,39 @@ async def text_of(loaded: LoadedModel, seed: int = 1, tokens: int = 20) -> list[
 
 def alone(seed: int = 1, tokens: int = 20) -> list[int]:
     engine = CountingEngine(ByteTokenizer().vocabulary_size)
-    asked = build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
-    return [drawn.id for drawn in generate(engine, asked)]
+    request = build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
+    return [drawn.id for drawn in generate(engine, request)]
 
 
 # --- models ------------------------------------------------------------------------------------
 
 
 def test_the_models_are_those_of_the_workspace_its_base_and_what_was_given(
-    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
-    given = put_model(tmp_path / "given")
-    state = AppState(place, models={"given": given})
+    extra = put_model(tmp_path / "given")
+    state = AppState(workspace, models={"given": extra})
     assert list(state.models()) == ["given", "shipped"]
     assert state.own_model == ""
 
-    put_model(place.root / "model", {"base_name": "shipped"})
-    put_model(place.runs / "from-nothing" / "model")
+    put_model(workspace.root / "model", {"base_name": "shipped"})
+    put_model(workspace.runs / "from-nothing" / "model")
     assert list(state.models()) == ["diary", "given", "shipped", "from-nothing"]
     assert state.own_model == "diary"
     assert state.models()["shipped"] == catalogue.shipped()
 
 
-def test_a_workspace_without_anything_offers_the_model_in_the_box(place: Workspace) -> None:
-    assert list(AppState(place).models()) == ["shipped"]
+def test_a_workspace_without_anything_offers_the_model_in_the_box(workspace: Workspace) -> None:
+    assert list(AppState(workspace).models()) == ["shipped"]
 
 
 def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
-    place: Workspace, loads: Loads
+    workspace: Workspace, loads: Loads
 ) -> None:
-    put_model(place.root / "model")
+    put_model(workspace.root / "model")
     loads.may_go_on.clear()
-    state = AppState(place)
+    state = AppState(workspace)
 
     async def work() -> None:
         names = [""] * 10 + ["diary"]
@@ -147,21 +147,21 @@ def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
             await asyncio.sleep(0.001)
         await state.run(lambda: None)  # while it is being loaded
         loads.may_go_on.set()
-        found = await asyncio.gather(*tasks)
-        assert len(set(map(id, found))) == 1
+        models_loaded = await asyncio.gather(*tasks)
+        assert len(set(map(id, models_loaded))) == 1
         assert loads.count == 1
-        assert await text_of(found[0]) == alone()
+        assert await text_of(models_loaded[0]) == alone()
 
     within(state, work)
 
 
 def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
-    place: Workspace, loads: Loads, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, loads: Loads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
     monkeypatch.setattr(loaded_model_module, "_GRACE_S", 0.01)
-    folder = put_model(place.root / "model")
-    state = AppState(place)
+    folder = put_model(workspace.root / "model")
+    state = AppState(workspace)
 
     async def work() -> None:
         before = await state.get_model()
@@ -188,10 +188,10 @@ def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
 
 
 def test_of_many_models_the_one_used_last_stays(
-    place: Workspace, loads: Loads, tmp_path: Path
+    workspace: Workspace, loads: Loads, tmp_path: Path
 ) -> None:
     models = {name: put_model(tmp_path / name) for name in "abc"}
-    state = AppState(place, ServeSettings(loaded=2), models=models)
+    state = AppState(workspace, ServeSettings(loaded=2), models=models)
 
     async def work() -> None:
         for name in ("a", "b", "a", "c"):
@@ -201,8 +201,8 @@ def test_of_many_models_the_one_used_last_stays(
     within(state, work)
 
 
-def test_what_cannot_be_had_is_said(place: Workspace, loads: Loads) -> None:
-    state = AppState(place)
+def test_what_cannot_be_had_is_said(workspace: Workspace, loads: Loads) -> None:
+    state = AppState(workspace)
 
     async def work() -> None:
         with pytest.raises(
@@ -220,10 +220,10 @@ def test_what_cannot_be_had_is_said(place: Workspace, loads: Loads) -> None:
 
 
 def test_without_any_model_it_says_how_to_make_one(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "_BOX", place.root / "nowhere")
-    state = AppState(place)
+    monkeypatch.setattr(catalogue, "_BOX", workspace.root / "nowhere")
+    state = AppState(workspace)
 
     async def work() -> None:
         with pytest.raises(ApiError, match="ownwords make PATH") as refused:
@@ -233,33 +233,35 @@ def test_without_any_model_it_says_how_to_make_one(
     within(state, work)
 
 
-def test_the_real_model_writes_what_write_writes(place: Workspace) -> None:
-    state = AppState(place, ServeSettings(threads=1))
+def test_the_real_model_writes_what_write_writes(workspace: Workspace) -> None:
+    state = AppState(workspace, ServeSettings(threads=1))
 
     async def work() -> None:
         loaded = await state.get_model()
         model = loaded.model
-        asked = [
+        requests = [
             build_request(model.tokenizer, "It was", max_tokens=12, seed=seed) for seed in range(6)
         ]
 
         async def read(number: int) -> str:
             def follow() -> str:
-                return "".join(state.generate_text(loaded, asked[number]))
+                return "".join(state.generate_text(loaded, requests[number]))
 
             return await state.run_long(follow)
 
         texts = await asyncio.gather(*(read(number) for number in range(6)))
         expected = [
-            "".join(stream_request(model.engine, model.tokenizer, request)) for request in asked
+            "".join(stream_request(model.engine, model.tokenizer, request)) for request in requests
         ]
         assert texts == expected
 
     within(state, work)
 
 
-def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loads: Loads) -> None:
-    state = AppState(place)
+def test_text_for_a_thread_ends_when_the_thread_has_enough(
+    workspace: Workspace, loads: Loads
+) -> None:
+    state = AppState(workspace)
 
     async def work() -> None:
         loaded = await state.get_model()
@@ -279,9 +281,9 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loa
 
 
 def test_room_is_made_by_the_memory_there_is(
-    said: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = said.config
+    config = directory.config
     token = 2 * config.layers * config.kv_heads * config.head_dim * 4
     free = 10 * token * config.context * 4  # a quarter of which holds ten texts
     monkeypatch.setattr(
@@ -295,8 +297,8 @@ def test_room_is_made_by_the_memory_there_is(
 # --- threads -----------------------------------------------------------------------------------
 
 
-def test_work_is_done_elsewhere_and_its_end_is_handed_back(place: Workspace) -> None:
-    state = AppState(place)
+def test_work_is_done_elsewhere_and_its_end_is_handed_back(workspace: Workspace) -> None:
+    state = AppState(workspace)
 
     async def work() -> None:
         names = await asyncio.gather(
@@ -313,9 +315,9 @@ def test_work_is_done_elsewhere_and_its_end_is_handed_back(place: Workspace) -> 
     within(state, work)
 
 
-def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(place: Workspace) -> None:
-    state = AppState(place, ServeSettings(workers=1, tasks=5))
-    has_begun, go_on, done = threading.Event(), threading.Event(), list[int]()
+def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(workspace: Workspace) -> None:
+    state = AppState(workspace, ServeSettings(workers=1, tasks=5))
+    has_begun, go_on, results = threading.Event(), threading.Event(), list[int]()
 
     def first_work() -> None:
         has_begun.set()
@@ -325,7 +327,7 @@ def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(place: Works
         first = asyncio.create_task(state.run(first_work))
         await asyncio.to_thread(has_begun.wait, 10)
         tasks = [
-            asyncio.create_task(state.run(lambda number=number: done.append(number)))  # type: ignore[misc]
+            asyncio.create_task(state.run(lambda number=number: results.append(number)))  # type: ignore[misc]
             for number in range(5)
         ]
         await asyncio.sleep(0)
@@ -336,13 +338,13 @@ def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(place: Works
         go_on.set()
         await first
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert done == [0, 1, 3, 4]
+        assert results == [0, 1, 3, 4]
 
     within(state, work)
 
 
 def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
 
@@ -351,7 +353,7 @@ def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
         return True
 
     monkeypatch.setattr("ownwords.ask.embedders.open_embedder", embedder)
-    without, with_one = AppState(place), AppState(place, ServeSettings(embed="minilm"))
+    without, with_one = AppState(workspace), AppState(workspace, ServeSettings(embed="minilm"))
     go_on = threading.Event()
 
     async def work() -> None:
@@ -359,8 +361,8 @@ def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
         for state in (without, with_one):
             answers = [asyncio.create_task(state.run_long(lambda: go_on.wait(10))) for _ in "1234"]
             await asyncio.sleep(0)
-            found = await asyncio.wait_for(state.embedder(), 5)
-            assert bool(found) == bool(state.settings.embed)
+            embedder = await asyncio.wait_for(state.embedder(), 5)
+            assert bool(embedder) == bool(state.settings.embed)
             go_on.set()
             await asyncio.gather(*answers)
             go_on.clear()
@@ -370,8 +372,8 @@ def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
     assert opened == ["minilm"]
 
 
-def test_a_pause_ends_with_the_server(place: Workspace) -> None:
-    state = AppState(place)
+def test_a_pause_ends_with_the_server(workspace: Workspace) -> None:
+    state = AppState(workspace)
 
     async def work() -> None:
         assert await state.sleep(0.001)
@@ -397,20 +399,20 @@ def look(tmp_path: Path, place: Workspace, **posts: str) -> None:
 WORDS = "We put the {} on the long table under the window and went on with it until the evening. "
 
 
-def test_without_an_archive_everything_says_how_to_make_one(place: Workspace) -> None:
-    state = AppState(place)
+def test_without_an_archive_everything_says_how_to_make_one(workspace: Workspace) -> None:
+    state = AppState(workspace)
     for ask in (state.archive, state.searcher):
         with pytest.raises(ApiError, match="ownwords look PATH") as refused:
             ask()
         assert refused.value.status == 404
-    assert not place.root.exists()
+    assert not workspace.root.exists()
 
 
 def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
-    place: Workspace, tmp_path: Path
+    workspace: Workspace, tmp_path: Path
 ) -> None:
-    state = AppState(place)
-    look(tmp_path, place, lamps=WORDS.format("lamp") * 9)
+    state = AppState(workspace)
+    look(tmp_path, workspace, lamps=WORDS.format("lamp") * 9)
 
     def titles(question: str) -> list[str]:
         return [passage.title for passage in state.searcher().find(question).passages]
@@ -419,11 +421,11 @@ def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
         archives = await asyncio.gather(*(state.run(state.archive) for _ in range(40)))
         assert 1 <= len(set(map(id, archives))) <= state.settings.workers
         assert await state.run(lambda: titles("lamp")) == ["lamps"]
-        look(tmp_path, place, kettles=WORDS.format("kettle") * 9)
+        look(tmp_path, workspace, kettles=WORDS.format("kettle") * 9)
         assert await state.run(lambda: titles("kettle")) == ["kettles"]
         # Another file of the same name, as after it was deleted and made anew.
-        place.archive.unlink()
-        look(tmp_path, place, ladders=WORDS.format("ladder") * 9)
+        workspace.archive.unlink()
+        look(tmp_path, workspace, ladders=WORDS.format("ladder") * 9)
         assert await state.run(lambda: titles("ladder")) == ["ladders"]
         count = await state.run(lambda: sum(1 for _ in state.archive().headers()))
         assert count == 3
@@ -431,15 +433,15 @@ def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
     within(state, work)
 
 
-def test_an_archive_of_another_version_is_not_touched(place: Workspace, tmp_path: Path) -> None:
-    look(tmp_path, place, lamps=WORDS.format("lamp") * 9)
-    with sqlite3.connect(place.archive) as db:
+def test_an_archive_of_another_version_is_not_touched(workspace: Workspace, tmp_path: Path) -> None:
+    look(tmp_path, workspace, lamps=WORDS.format("lamp") * 9)
+    with sqlite3.connect(workspace.archive) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    before = place.archive.read_bytes()
-    state = AppState(place)
+    before = workspace.archive.read_bytes()
+    state = AppState(workspace)
     for ask in (state.archive, state.searcher):
         with pytest.raises(ApiError, match="another version") as refused:
             ask()
         assert refused.value.status == 409
-    assert place.archive.read_bytes() == before
+    assert workspace.archive.read_bytes() == before

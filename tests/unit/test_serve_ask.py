@@ -45,7 +45,7 @@ QUOTE = "The gauge is five inches of copper"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     """Three posts, read; and a tiny model of noise."""
     workspace = openai_server.workspace(tmp_path)
     (workspace.root / "ownwords.toml").touch()
@@ -59,13 +59,13 @@ def place(tmp_path: Path) -> Workspace:
 
 
 def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:  # noqa: ANN401
-    async def told(request: Asked, error: Exception) -> Response:
+    async def error_of(request: Asked, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
         return error_response(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
         state = AppState(place, openai_server.settings())
-        app = Starlette(routes=ask.routes(state), exception_handlers={OwnwordsError: told})
+        app = Starlette(routes=ask.routes(state), exception_handlers={OwnwordsError: error_of})
         transport = httpx.ASGITransport(app)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
@@ -76,15 +76,15 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]
     return asyncio.run(run())
 
 
-def asked(place: Workspace, backend: str = "none", question: str = QUESTION) -> list[Any]:
+def ask_question(place: Workspace, backend: str = "none", question: str = QUESTION) -> list[Any]:
     async def work(client: httpx.AsyncClient) -> list[Any]:
         body = {"question": question, "backend": backend}
         answer = await client.post("/api/ask", json=body)
         assert answer.status_code == 200, answer.text
         return events_of(answer.text)
 
-    found: list[Any] = calling(place, work)
-    return found
+    events: list[Any] = calling(place, work)
+    return events
 
 
 def events_of(text: str) -> list[Any]:
@@ -96,9 +96,9 @@ def events_of(text: str) -> list[Any]:
 
 
 @contextmanager
-def running(monkeypatch: pytest.MonkeyPatch, *replies: Any, **how: Any) -> Iterator[Played]:  # noqa: ANN401
+def running(monkeypatch: pytest.MonkeyPatch, *replies: Any, **behaviour: Any) -> Iterator[Played]:  # noqa: ANN401
     """An endpoint on this machine that answers so, and is found."""
-    with playing(monkeypatch, replies=list(replies), **how) as played:
+    with playing(monkeypatch, replies=list(replies), **behaviour) as played:
         there = endpoints.with_models(endpoints.endpoint_at(played.url))
         with monkeypatch.context() as patch:
             patch.setattr(endpoints, "discover", lambda: [there])
@@ -110,8 +110,8 @@ def _nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "discover", list)
 
 
-def test_without_a_model_the_passages_speak(place: Workspace) -> None:
-    events = asked(place)
+def test_without_a_model_the_passages_speak(workspace: Workspace) -> None:
+    events = ask_question(workspace)
     assert [name for name, _ in events] == ["passages", "answer"]
     answer = events[1][1]
     assert answer["answer"] == ""
@@ -121,10 +121,12 @@ def test_without_a_model_the_passages_speak(place: Workspace) -> None:
 
 
 def test_what_is_not_there_is_said_and_nobody_is_asked(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(monkeypatch, "It is so.") as played:
-        events = asked(place, f"at:{played.url}#writer", "Did I ever parachute from a zeppelin?")
+        events = ask_question(
+            workspace, f"at:{played.url}#writer", "Did I ever parachute from a zeppelin?"
+        )
     answer = dict(events)["answer"]
     assert answer["refused"]
     assert "not in your archive" in answer["answer"]
@@ -132,19 +134,19 @@ def test_what_is_not_there_is_said_and_nobody_is_asked(
 
 
 def test_the_passages_come_before_the_answer_and_only_what_holds_is_shown(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reply = f'It is copper, you wrote [1: "{QUOTE}"]. It is also gold [1: "made of purest gold"].'
     with running(monkeypatch, reply) as played:
-        events = asked(place, f"at:{played.url}#writer")
+        events = ask_question(workspace, f"at:{played.url}#writer")
     names = [name for name, _ in events]
     assert names[0] == "passages"
     assert names[-1] == "answer"
-    told = "".join(data for name, data in events if name == "text")
+    text = "".join(data for name, data in events if name == "text")
     answer = events[-1][1]
-    assert told == answer["answer"]
-    assert "gold" not in told
-    assert "[1]" in told
+    assert text == answer["answer"]
+    assert "gold" not in text
+    assert "[1]" in text
     citation = answer["citations"][0]
     assert citation["quote"] == QUOTE
     assert citation["title"] == "Copper and rain"
@@ -153,37 +155,37 @@ def test_the_passages_come_before_the_answer_and_only_what_holds_is_shown(
 
 
 def test_an_endpoint_that_dies_is_a_note_and_the_passages_are_shown(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = (500, {"error": {"message": "out of memory"}})
     with running(monkeypatch, broken) as played:
-        answer = dict(asked(place, f"at:{played.url}#writer"))["answer"]
+        answer = dict(ask_question(workspace, f"at:{played.url}#writer"))["answer"]
     assert answer["answer"] == ""
     assert "out of memory" in answer["why"]
     assert answer["passages"]
 
 
 def test_the_models_that_could_answer_are_listed(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(client: httpx.AsyncClient) -> Any:  # noqa: ANN401
         return (await client.get("/api/ask", params={"refresh": "yes"})).json()
 
-    nobody = calling(place, work)
+    nobody = calling(workspace, work)
     assert nobody["endpoints"] == []
     assert nobody["own"][0] == {"name": "own:blog", "label": "blog"}
     small = {"id": "tiny", "meta": {"n_params": 5_000_000}}
     with running(monkeypatch, "x", models=[small, {"id": "large"}]) as played:
-        said = calling(place, work)
-    rows = [(row["name"], row["label"], row["is_fit"]) for row in said["endpoints"]]
+        answer = calling(workspace, work)
+    rows = [(row["name"], row["label"], row["is_fit"]) for row in answer["endpoints"]]
     assert rows == [
         (f"at:{played.url}#tiny", "tiny", False),
         (f"at:{played.url}#large", "large", True),
     ]
 
 
-def test_an_own_model_answers_through_the_server(place: Workspace) -> None:
-    events = asked(place, "own:blog")
+def test_an_own_model_answers_through_the_server(workspace: Workspace) -> None:
+    events = ask_question(workspace, "own:blog")
     answer = dict(events)["answer"]
     assert answer["passages"]
     assert answer["answer"] == ""  # of noise nothing holds
@@ -191,7 +193,7 @@ def test_an_own_model_answers_through_the_server(place: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({"question": "  "}, 400, "no question"),
         ({"question": "x" * 3000}, 400, "characters"),
@@ -203,14 +205,14 @@ def test_an_own_model_answers_through_the_server(place: Workspace) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_refused(
-    place: Workspace, body: dict[str, object], status: int, said: str
+    workspace: Workspace, body: dict[str, object], status: int, message: str
 ) -> None:
     async def work(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/api/ask", json=body)
 
-    answer = calling(place, work)
+    answer = calling(workspace, work)
     assert answer.status_code == status, answer.text
-    assert said in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]
 
 
 def test_without_an_archive_it_says_so(tmp_path: Path) -> None:
@@ -227,25 +229,25 @@ def test_without_an_archive_it_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reply", [drips(0.02), is_silent])
 def test_whoever_leaves_ends_the_answer(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch, reply: Callable[..., None]
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, reply: Callable[..., None]
 ) -> None:
     with running(monkeypatch, reply) as played:
 
         async def work(client: httpx.AsyncClient) -> None:
             app = client._transport.app  # type: ignore[attr-defined]
-            told = asyncio.Event()
+            has_left = asyncio.Event()
             body = json.dumps({"question": QUESTION, "writer": f"at:{played.url}#writer"})
             messages = [{"type": "http.request", "body": body.encode()}]
 
             async def receive() -> Any:  # noqa: ANN401
                 if messages:
                     return messages.pop()
-                await told.wait()
+                await has_left.wait()
                 return {"type": "http.disconnect"}
 
             async def send(message: Any) -> None:  # noqa: ANN401
                 if message.get("body"):
-                    told.set()
+                    has_left.set()
 
             scope = {
                 "type": "http",
@@ -259,6 +261,6 @@ def test_whoever_leaves_ends_the_answer(
                 await app(scope, receive, send)
             # The next reader is answered: no thread is held by one that has gone.
             answers = [client.post("/api/ask", json={"question": QUESTION}) for _ in range(6)]
-            assert {one.status_code for one in await asyncio.gather(*answers)} == {200}
+            assert {response.status_code for response in await asyncio.gather(*answers)} == {200}
 
-        calling(place, work)
+        calling(workspace, work)

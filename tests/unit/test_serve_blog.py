@@ -18,8 +18,8 @@ from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sources.publii_sites import find_publii_sites
 
 
-def api_of(place: Path, *given: Path) -> TestClient:
-    app = create_app(AppState(Workspace(place), ServeSettings(key=""), sources=given))
+def api_of(workspace: Path, *folder: Path) -> TestClient:
+    app = create_app(AppState(Workspace(workspace), ServeSettings(key=""), sources=folder))
     return TestClient(app, base_url="http://127.0.0.1:8377", headers={"X-Ownwords": "1"})
 
 
@@ -34,83 +34,85 @@ def blog(tmp_path: Path) -> Path:
 
 
 def test_before_anything_is_read_there_is_nothing(tmp_path: Path, blog: Path) -> None:
-    told = api_of(tmp_path / "mine.ownwords", blog).get("/api/blog").json()
-    assert (told["is_read"], told["posts"], told["lines"]) == (False, 0, [])
-    assert told["name"] == "mine"
+    result = api_of(tmp_path / "mine.ownwords", blog).get("/api/blog").json()
+    assert (result["is_read"], result["posts"], result["lines"]) == (False, 0, [])
+    assert result["name"] == "mine"
     assert not (tmp_path / "mine.ownwords").exists()
 
 
 def test_all_sums_agree(tmp_path: Path, blog: Path) -> None:
-    place = tmp_path / "mine.ownwords"
-    look([blog], workspace=place)
-    api = api_of(place, blog)
-    told = api.get("/api/blog").json()
+    workspace = tmp_path / "mine.ownwords"
+    look([blog], workspace=workspace)
+    api = api_of(workspace, blog)
+    result = api.get("/api/blog").json()
     parts = ("learned_words", "held_out_words", "left_out_words")
-    assert told["is_read"]
-    assert told["held_out_words"] > 0
-    assert sum(told[part] for part in parts) == told["words"]
+    assert result["is_read"]
+    assert result["held_out_words"] > 0
+    assert sum(result[part] for part in parts) == result["words"]
     posts = api.get("/api/corpus/posts", params={"most": "200"}).json()
     for part in parts:
-        assert posts[part] == told[part] == sum(row[part] for row in posts["rows"])
-    assert posts["own_words"] == told["words"]
+        assert posts[part] == result[part] == sum(row[part] for row in posts["rows"])
+    assert posts["own_words"] == result["words"]
     for row in posts["rows"]:
         assert sum(row[part] for part in parts) == row["own_words"]
         is_held_out = row["split"] in ("validation", "test")
         segments = api.get("/api/corpus/post", params={"id": row["id"]}).json()["segments"]
         assert not (is_held_out and any(segment["learned"] for segment in segments))
-    first, second, third = told["lines"]
-    assert f"{told['words']:,} words of your own" in first
-    assert f"learns from {told['learned_words']:,} words" in second
-    assert f"{told['held_out_words']:,} are held back" in second
+    first, second, third = result["lines"]
+    assert f"{result['words']:,} words of your own" in first
+    assert f"learns from {result['learned_words']:,} words" in second
+    assert f"{result['held_out_words']:,} are held back" in second
     assert third
 
 
 def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path) -> None:
-    place = Workspace(tmp_path / "mine.ownwords")
-    report = look([blog], workspace=place.root)
-    (place.root / "model").mkdir()
-    (place.root / "model" / "config.json").write_text("{}")
-    (place.runs / "make").mkdir()
-    api = api_of(place.root, blog)
+    workspace = Workspace(tmp_path / "mine.ownwords")
+    report = look([blog], workspace=workspace.root)
+    (workspace.root / "model").mkdir()
+    (workspace.root / "model" / "config.json").write_text("{}")
+    (workspace.runs / "make").mkdir()
+    api = api_of(workspace.root, blog)
     assert api.get("/api/blog").json()["new_posts"] == 0  # made in another way: not known
-    write_learned(place.runs / "make", report)
+    write_learned(workspace.runs / "make", report)
     assert api.get("/api/blog").json()["new_sentence"] == ""
     for n in range(3):
         (blog / f"new{n}.md").write_text(f"# New {n}\n\n" + f"new{n} words of mine. " * 30)
     os.utime(blog, (time.time() + 60, time.time() + 60))
     assert api.get("/api/blog").json()["is_stale"]
-    look([blog], workspace=place.root)
-    told = api.get("/api/blog").json()
-    assert (told["new_posts"], told["new_sentence"]) == (3, "3 new posts, not yet learned")
+    look([blog], workspace=workspace.root)
+    result = api.get("/api/blog").json()
+    assert (result["new_posts"], result["new_sentence"]) == (3, "3 new posts, not yet learned")
 
 
 def test_however_often_it_is_asked_the_report_is_parsed_once(
     tmp_path: Path, blog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "mine.ownwords"
-    look([blog], workspace=place)
+    workspace = tmp_path / "mine.ownwords"
+    look([blog], workspace=workspace)
     parsed = 0
-    whole = Report.from_json
+    from_json = Report.from_json
 
     def counted(text: str) -> Report:
         nonlocal parsed
         parsed += 1
-        return whole(text)
+        return from_json(text)
 
     monkeypatch.setattr(Report, "from_json", counted)
-    api = api_of(place)
+    api = api_of(workspace)
     for path in ("home", "blog", "sources", "corpus", "corpus/posts", "home", "blog"):
         assert api.get(f"/api/{path}").status_code == 200
-    assert [each["path"] for each in api.get("/api/sources").json()["sources"]] == [str(blog)]
+    assert [source["path"] for source in api.get("/api/sources").json()["sources"]] == [str(blog)]
     assert parsed == 1
 
 
 def test_which_posts_are_taken_in_is_kept(tmp_path: Path, blog: Path) -> None:
-    place = tmp_path / "mine.ownwords"
-    told: dict[str, Any] = api_of(place, blog).patch("/api/blog", json={"drafts": True}).json()
-    assert told["flags"] == {"drafts": True, "hidden": False, "private": False, "pages": True}
-    assert api_of(place, blog).get("/api/blog").json()["flags"]["drafts"]
-    assert api_of(place).patch("/api/blog", json={"drafts": 1}).status_code == 400
+    workspace = tmp_path / "mine.ownwords"
+    result: dict[str, Any] = (
+        api_of(workspace, blog).patch("/api/blog", json={"drafts": True}).json()
+    )
+    assert result["flags"] == {"drafts": True, "hidden": False, "private": False, "pages": True}
+    assert api_of(workspace, blog).get("/api/blog").json()["flags"]["drafts"]
+    assert api_of(workspace).patch("/api/blog", json={"drafts": 1}).status_code == 400
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1", b"\xff"])
@@ -135,5 +137,5 @@ def test_publii_sites_are_found_where_publii_keeps_them(
     assert [site.name for site in find_publii_sites(tmp_path)] == ["neu", "old"]
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     api = api_of(tmp_path / "w.ownwords", tmp_path / "Dokumente/Publii/sites/neu")
-    told = api.get("/api/sources").json()
-    assert [site["name"] for site in told["found"]] == ["old"]
+    result = api.get("/api/sources").json()
+    assert [site["name"] for site in result["found"]] == ["old"]

@@ -69,10 +69,10 @@ def test_a_site_names_its_feed_and_wordpress_its_further_pages(tmp_path: Path) -
             "https://b.example/feed/?paged=3": rss(1, generator=made_by),
         }
     )
-    found = fetched(host, tmp_path, "https://b.example/")
-    assert (found["posts"], found["name"]) == (5, "b.example")
+    posts = fetched(host, tmp_path, "https://b.example/")
+    assert (posts["posts"], posts["name"]) == (5, "b.example")
     assert host.asked[-1] == "https://b.example/feed/?paged=4"
-    report = look([Path(str(found["path"]))], workspace=tmp_path / "w.ownwords")
+    report = look([Path(str(posts["path"]))], workspace=tmp_path / "w.ownwords")
     assert report.totals.posts == 5
 
 
@@ -129,7 +129,7 @@ def test_its_www_is_the_same_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pages", "said"),
+    ("pages", "message"),
     [
         ({}, "status 404"),
         ({"https://b.example/": "<html>no feed</html>"}, "names none"),
@@ -137,11 +137,11 @@ def test_its_www_is_the_same_host(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_feed_is_said_and_leaves_nothing(
-    pages: dict[str, str | int], said: str, tmp_path: Path
+    pages: dict[str, str | int], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SourceError) as raised:
         fetched(Host(pages), tmp_path, "https://b.example/")
-    assert said in raised.value.message
+    assert message in raised.value.message
     assert not list(tmp_path.rglob("*.xml"))
 
 
@@ -152,11 +152,11 @@ def test_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_was_fetched_becomes_a_source_once(tmp_path: Path) -> None:
-    place = Workspace(tmp_path / "w.ownwords")
-    with place.opened():
-        place.choices.touch()
-    state = AppState(place)
-    out = place.root / "uploads" / "ab" / "b.example"
+    workspace = Workspace(tmp_path / "w.ownwords")
+    with workspace.opened():
+        workspace.choices.touch()
+    state = AppState(workspace)
+    out = workspace.root / "uploads" / "ab" / "b.example"
     out.mkdir(parents=True)
     (out / "feed-001.xml").write_text(rss(1))
     printed = {"path": str(out), "name": "b.example", "label": "a feed", "posts": 1}

@@ -46,7 +46,7 @@ def refused(data: bytes) -> ApiError:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b'{"temperature": NaN}', "NaN is not allowed"),
         (b'{"temperature": -Infinity}', "-Infinity is not allowed"),
@@ -64,9 +64,9 @@ def refused(data: bytes) -> ApiError:
         (b'"text"', 'not "text"'),
     ],
 )
-def test_what_is_no_request_is_refused_with_a_sentence(data: bytes, said: str) -> None:
+def test_what_is_no_request_is_refused_with_a_sentence(data: bytes, message: str) -> None:
     error = refused(data)
-    assert said in str(error)
+    assert message in str(error)
     assert error.status == HTTPStatus.BAD_REQUEST
 
 
@@ -80,8 +80,8 @@ def test_a_pair_of_surrogates_is_a_character() -> None:
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES))
-def test_any_other_object_is_read_as_it_is(given: dict[str, Any]) -> None:
-    assert parse_json(json.dumps(given).encode()) == given
+def test_any_other_object_is_read_as_it_is(fields: dict[str, Any]) -> None:
+    assert parse_json(json.dumps(fields).encode()) == fields
 
 
 @given(st.binary(max_size=40))
@@ -134,18 +134,18 @@ def test_null_is_as_if_not_given_and_unknown_fields_are_ignored() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.booleans())
-def test_any_fields_are_an_order_or_one_sentence(given: dict[str, Any], is_chat: bool) -> None:
+def test_any_fields_are_an_order_or_one_sentence(fields: dict[str, Any], is_chat: bool) -> None:
     valid = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
-    for request in (given, valid | given):
+    for request in (fields, valid | fields):
         try:
-            found = request_params.chat(request) if is_chat else request_params.completion(request)
+            parsed = request_params.chat(request) if is_chat else request_params.completion(request)
         except ApiError as error:
-            told = error_body("/v1/completions", error)["error"]
-            assert told["type"] == "invalid_request_error"
-            assert 10 < len(told["message"]) < 400
-            assert "\n" not in told["message"]
+            refusal = error_body("/v1/completions", error)["error"]
+            assert refusal["type"] == "invalid_request_error"
+            assert 10 < len(refusal["message"]) < 400
+            assert "\n" not in refusal["message"]
             # What is wrong is named, unless it is a whole that has no name.
-            assert told["param"]
+            assert refusal["param"]
         else:
-            assert found.n >= 1
-            assert 0 <= found.sampling.temperature <= 2
+            assert parsed.n >= 1
+            assert 0 <= parsed.sampling.temperature <= 2

@@ -83,7 +83,7 @@ def app_of(
     return Starlette(routes=routes, middleware=[guard])
 
 
-def asked(
+def request(
     app: Asgi,
     path: str,
     method: str = "GET",
@@ -100,14 +100,14 @@ def asked(
 
 
 def posted(app: Asgi, path: str, headers: Mapping[str, str]) -> int:
-    return asked(app, path, "POST", headers, b"{}").status_code
+    return request(app, path, "POST", headers, b"{}").status_code
 
 
 # --- names ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("settings", "known", "unknown"),
+    ("settings", "accepted", "unknown"),
     [
         (
             ServeSettings(),
@@ -127,13 +127,13 @@ def posted(app: Asgi, path: str, headers: Mapping[str, str]) -> int:
     ],
 )
 def test_a_server_answers_to_its_own_names_only(
-    settings: ServeSettings, known: list[str], unknown: list[str]
+    settings: ServeSettings, accepted: list[str], unknown: list[str]
 ) -> None:
     hosts = AllowedHosts(settings)
-    assert [name for name in known if not hosts.allows([name])] == []
+    assert [name for name in accepted if not hosts.allows([name])] == []
     assert [name for name in unknown if hosts.allows([name])] == []
     assert not hosts.allows([])
-    assert not hosts.allows([known[0], known[0]])
+    assert not hosts.allows([accepted[0], accepted[0]])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_any_host_is_taken_or_refused_and_never_a_crash(host: str) -> None:
 
 
 def test_a_name_made_to_lead_here_is_turned_away() -> None:
-    answer = asked(app_of(), "/api/posts/1", headers={"Host": "evil.example:8377"})
+    answer = request(app_of(), "/api/posts/1", headers={"Host": "evil.example:8377"})
     assert answer.status_code == 421
     assert "evil.example" in answer.json()["error"]["message"]
 
@@ -181,18 +181,18 @@ def test_an_origin_is_ours_if_it_is_this_server(origin: str, is_ours: bool) -> N
 def test_what_another_site_embeds_is_refused(site: str) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
     for path in ("/", "/api/posts/1", "/v1/models", "/style.css"):
-        assert asked(app_of(), path, headers=headers).status_code == 403
+        assert request(app_of(), path, headers=headers).status_code == 403
 
 
 def test_one_may_come_by_a_link_but_only_to_the_page() -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert asked(app_of(), "/", headers=headers).status_code == 200
-    assert asked(app_of(), "/api/posts/1", headers=headers).status_code == 403
-    assert asked(app_of(), "/", "POST", {**headers, **OURS}).status_code == 403
+    assert request(app_of(), "/", headers=headers).status_code == 200
+    assert request(app_of(), "/api/posts/1", headers=headers).status_code == 403
+    assert request(app_of(), "/", "POST", {**headers, **OURS}).status_code == 403
 
 
 def test_programs_that_are_no_browsers_may_ask() -> None:
-    assert asked(app_of(), "/v1/models").status_code == 200
+    assert request(app_of(), "/v1/models").status_code == 200
     assert posted(app_of(), "/v1/completions", {"Content-Type": "application/json"}) == 200
 
 
@@ -214,7 +214,7 @@ def test_what_changes_something_has_the_mark_that_no_form_can_send(
 
 
 def test_no_other_page_is_allowed_to_ask_first() -> None:
-    answer = asked(
+    answer = request(
         app_of(),
         "/api/posts/1",
         "OPTIONS",
@@ -247,18 +247,18 @@ def test_settings_that_are_not_safe_are_refused(options: dict[str, Any]) -> None
 def test_with_a_key_only_who_has_it_comes_in() -> None:
     app = app_of(ServeSettings(key=KEY))
     for path in ("/api/posts/1", "/v1/models", "/metrics", "/nothing", "/logout"):
-        answer = asked(app, path)
+        answer = request(app, path)
         assert answer.status_code == 401, path
         assert answer.headers["www-authenticate"] == "Bearer"
         wrong = {"Authorization": "Bearer wrong"}
-        assert asked(app, path, headers=wrong, client=("::1", 1)).status_code == 401
+        assert request(app, path, headers=wrong, client=("::1", 1)).status_code == 401
     for kind in ("Bearer", "bearer"):
-        answer = asked(app, "/v1/models", headers={"Authorization": f"{kind} {KEY}"})
+        answer = request(app, "/v1/models", headers={"Authorization": f"{kind} {KEY}"})
         assert answer.status_code == 200
-    assert asked(app, "/v1/models", headers={"Authorization": f"Basic {KEY}"}).status_code == 401
-    assert asked(app, "/style.css").status_code == 200
-    shown = asked(app, "/")
-    assert (shown.status_code, shown.headers["location"]) == (303, "/login")
+    assert request(app, "/v1/models", headers={"Authorization": f"Basic {KEY}"}).status_code == 401
+    assert request(app, "/style.css").status_code == 200
+    response = request(app, "/")
+    assert (response.status_code, response.headers["location"]) == (303, "/login")
 
 
 def session_of(authenticator: Authenticator) -> str:
@@ -273,12 +273,12 @@ def test_a_cookie_lets_in_as_long_as_its_session_lasts() -> None:
     app = app_of(ServeSettings(key=KEY), authenticator)
     cookies = {"Cookie": f"other=1; {session_of(authenticator)}; more=2"}
     assert "ownwords-8377=" in cookies["Cookie"]
-    assert asked(app, "/api/posts/1", headers=cookies).status_code == 200
-    assert asked(app, "/api/posts/1", "POST", {**cookies}, b"{}").status_code == 415
+    assert request(app, "/api/posts/1", headers=cookies).status_code == 200
+    assert request(app, "/api/posts/1", "POST", {**cookies}, b"{}").status_code == 415
     assert posted(app, "/api/posts/1", {**cookies, **OURS, "Origin": "http://evil.example"}) == 403
-    assert asked(app, "/api/posts/1", headers={"Cookie": "ownwords-8377=x"}).status_code == 401
+    assert request(app, "/api/posts/1", headers={"Cookie": "ownwords-8377=x"}).status_code == 401
     now[0] += 31 * 24 * 3600
-    assert asked(app, "/api/posts/1", headers=cookies).status_code == 401
+    assert request(app, "/api/posts/1", headers=cookies).status_code == 401
 
 
 def test_a_session_that_was_ended_lets_nobody_in() -> None:
@@ -291,20 +291,20 @@ def test_a_session_that_was_ended_lets_nobody_in() -> None:
 
 def test_the_printed_link_logs_a_browser_in() -> None:
     app = app_of(ServeSettings(key=KEY))
-    answer = asked(app, f"/?key={KEY}")
+    answer = request(app, f"/?key={KEY}")
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie  # or a link on another page would ask for the key again
     cookies = {"Cookie": cookie.partition(";")[0]}
-    assert asked(app, "/", headers=cookies).status_code == 200
-    wrong = asked(app, "/?key=wrong")
+    assert request(app, "/", headers=cookies).status_code == 200
+    wrong = request(app, "/?key=wrong")
     assert (wrong.status_code, wrong.headers["location"]) == (303, "/")
     assert "set-cookie" not in wrong.headers
     # Only the page takes a key so, and only from a visit.
-    assert asked(app, f"/api/posts/1?key={KEY}").status_code == 401
+    assert request(app, f"/api/posts/1?key={KEY}").status_code == 401
     embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
-    assert asked(app, f"/?key={KEY}", headers=embedded).status_code == 403
+    assert request(app, f"/?key={KEY}", headers=embedded).status_code == 403
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
@@ -343,15 +343,15 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
 
 def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_itself() -> None:
     app = app_of(ServeSettings(body_bytes=100))
-    assert asked(app, "/v1/completions", "POST", OURS, b"x" * 100).json()["body"] == "x" * 100
-    answer = asked(app, "/v1/completions", "POST", OURS, b"x" * 101)
+    assert request(app, "/v1/completions", "POST", OURS, b"x" * 100).json()["body"] == "x" * 100
+    answer = request(app, "/v1/completions", "POST", OURS, b"x" * 101)
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "request_too_large"
     lying = {**OURS, "Content-Length": "5"}
-    assert asked(app, "/v1/completions", "POST", lying, b"x" * 101).status_code == 413
-    for said in ("-5", "1e3", "99999999999999999999"):
+    assert request(app, "/v1/completions", "POST", lying, b"x" * 101).status_code == 413
+    for length in ("-5", "1e3", "99999999999999999999"):
         assert (
-            asked(app, "/v1/completions", "POST", {**OURS, "Content-Length": said}).status_code
+            request(app, "/v1/completions", "POST", {**OURS, "Content-Length": length}).status_code
             == 413
         )
 
@@ -361,13 +361,13 @@ def played(app: Asgi, path: str, messages: list[Any], method: str = "POST") -> l
 
     async def play() -> list[Any]:
         sent: list[Any] = []
-        left = list(messages)
+        messages_left = list(messages)
 
         async def receive() -> Any:  # noqa: ANN401
-            while left and isinstance(left[0], float):
-                await asyncio.sleep(left.pop(0))
-            if left:
-                return left.pop(0)
+            while messages_left and isinstance(messages_left[0], float):
+                await asyncio.sleep(messages_left.pop(0))
+            if messages_left:
+                return messages_left.pop(0)
             await asyncio.sleep(60)
 
         async def send(message: Any) -> None:  # noqa: ANN401
@@ -408,17 +408,17 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for() -> None:
 def test_who_goes_away_while_sending_gets_no_answer() -> None:
     metrics = Metrics()
     app = app_of(metrics=metrics)
-    gone = {"type": "http.disconnect"}
-    assert played(app, "/v1/completions", [part(b"x"), gone]) == []
+    disconnect = {"type": "http.disconnect"}
+    assert played(app, "/v1/completions", [part(b"x"), disconnect]) == []
     assert 'status="499"' in metrics.page([])
     assert metrics.requests_in_flight == 0
 
 
 def test_an_answer_that_does_not_begin_is_given_up_and_one_that_has_begun_is_not() -> None:
     app = app_of(ServeSettings(answer_s=0.1))
-    answer = asked(app, "/api/slow")
+    answer = request(app, "/api/slow")
     assert answer.status_code == 504
-    assert asked(app, "/api/streamed").text == "0 1 2 3 4 "
+    assert request(app, "/api/streamed").text == "0 1 2 3 4 "
 
 
 def test_more_requests_at_once_than_there_may_be_are_told_to_come_again() -> None:
@@ -456,7 +456,7 @@ def test_more_requests_at_once_than_there_may_be_are_told_to_come_again() -> Non
 def test_every_answer_has_the_headers_that_keep_a_browser_safe(
     path: str, headers: dict[str, str], status: int
 ) -> None:
-    answer = asked(app_of(), path, headers=headers)
+    answer = request(app_of(), path, headers=headers)
     assert answer.status_code == status
     for name, value in HEADERS.items():
         assert answer.headers[name] == value
@@ -473,7 +473,7 @@ def test_no_script_or_style_but_our_own_files_may_run() -> None:
 
 
 def test_a_bug_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    answer = asked(app_of(), "/api/broken")
+    answer = request(app_of(), "/api/broken")
     assert answer.status_code == 500
     assert "only the log" not in answer.text
     assert set(answer.json()["error"]) == {"message", "hint"}
@@ -482,9 +482,9 @@ def test_a_bug_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_errors_have_the_form_of_whoever_asks() -> None:
     app = app_of(ServeSettings(key=KEY))
-    ours = asked(app, "/api/posts/1").json()["error"]
+    ours = request(app, "/api/posts/1").json()["error"]
     assert set(ours) == {"message", "hint"}
-    theirs = asked(app, "/v1/models").json()["error"]
+    theirs = request(app, "/v1/models").json()["error"]
     assert set(theirs) == {"message", "type", "param", "code"}
     assert theirs["code"] == "invalid_api_key"
 
@@ -493,9 +493,9 @@ def test_requests_are_counted_by_route_and_status() -> None:
     metrics = Metrics()
     app = app_of(metrics=metrics)
     for number in range(3):
-        asked(app, f"/api/posts/{number}")
-    asked(app, "/some/where")
-    asked(app, "/v1/models", "BREW")
+        request(app, f"/api/posts/{number}")
+    request(app, "/some/where")
+    request(app, "/v1/models", "BREW")
     page = metrics.page([])
     assert 'ownwords_requests_total{method="GET",route="/api/posts/{id}",status="200"} 3' in page
     assert 'ownwords_requests_total{method="GET",route="other",status="404"} 1' in page

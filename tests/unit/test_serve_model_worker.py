@@ -102,8 +102,8 @@ def test_a_batch_holds_all_tokens_since_the_last() -> None:
             first = await stream.take()
             await until(lambda: worker.running == 0)  # all 50 are generated
             await asyncio.sleep(0)  # and delivered
-            rest = await stream.take()
-            assert len(first) + len(rest) == 50
+            remainder = await stream.take()
+            assert len(first) + len(remainder) == 50
             assert await stream.take() == []
             assert stream.finish_reason == "length"
 
@@ -114,8 +114,8 @@ def test_who_is_one_too_many_is_told_so_at_once() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine(), rows=2, queue=1) as worker:
             forever = [worker.generate(asking(seed, FOREVER)) for seed in range(3)]
-            for each in forever:
-                await each.__aenter__()
+            for stream in forever:
+                await stream.__aenter__()
             await until(lambda: worker.running == 2)
             assert worker.waiting == 1
             with pytest.raises(TooManyRequestsError) as busy:
@@ -125,8 +125,8 @@ def test_who_is_one_too_many_is_told_so_at_once() -> None:
             assert 1 <= (busy.value.retry_after_s or 0) <= 30
             await forever[0].__aexit__(None, None, None)
             await until(lambda: worker.waiting == 0)
-            for each in forever[1:]:
-                await each.__aexit__(None, None, None)
+            for stream in forever[1:]:
+                await stream.__aexit__(None, None, None)
             assert await read(worker, asking()) == alone(asking())
             assert worker.is_idle
 
@@ -160,12 +160,12 @@ def test_who_waits_and_goes_away_leaves_nothing_behind() -> None:
             async with worker.generate(asking(1, FOREVER)):
                 await until(lambda: worker.running == 1)
                 for _ in range(20):
-                    others = [worker.generate(asking(seed)) for seed in range(50)]
-                    for each in others:
-                        await each.__aenter__()
+                    queued = [worker.generate(asking(seed)) for seed in range(50)]
+                    for stream in queued:
+                        await stream.__aenter__()
                     assert worker.waiting == 50
-                    for each in others:
-                        await each.__aexit__(None, None, None)
+                    for stream in queued:
+                        await stream.__aexit__(None, None, None)
                     assert worker.waiting == 0
             engine.may_go_on.set()
             assert await read(worker, asking(2)) == alone(asking(2))
@@ -239,8 +239,8 @@ def test_an_engine_that_fails_ends_what_it_wrote_and_is_tried_again(
             tasks = [asyncio.create_task(read(worker, asking(seed, FOREVER))) for seed in range(3)]
             await until(lambda: worker.running == 3)
             engine.fails = error
-            for each in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(each, OwnwordsError)
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                assert isinstance(result, OwnwordsError)
             assert await read(worker, asking(1)) == alone(asking(1))
 
     run(work)
@@ -253,9 +253,9 @@ def test_the_end_is_told_to_all_who_still_read() -> None:
             tasks = [asyncio.create_task(read(worker, asking(seed, FOREVER))) for seed in range(3)]
             await until(lambda: worker.running == 1 and worker.waiting == 2)
             await worker.close()
-            for each in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(each, ApiError)
-                assert each.status == 503
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                assert isinstance(result, ApiError)
+                assert result.status == 503
             with pytest.raises(ApiError):
                 await read(worker, asking())
 
@@ -273,11 +273,11 @@ def test_a_text_of_no_tokens_ends_at_once() -> None:
 def test_the_lock_goes_to_who_waits_before_who_has_just_had_it() -> None:
     lock, order = FairLock(), list[str]()
 
-    def other() -> None:
+    def other_turn() -> None:
         with lock.hold():
             order.append("other")
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=other_turn)
     with lock.hold():
         thread.start()
         while not lock._waiting:

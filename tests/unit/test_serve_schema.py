@@ -58,10 +58,10 @@ def test_the_shapes_are_those_that_check_the_requests(
             text = json.dumps(content)
             for shape in shapes:
                 assert f"#/components/schemas/{shape.__name__}" in text
-                (one,), components = msgspec.json.schema_components(
+                (component,), components = msgspec.json.schema_components(
                     [shape], ref_template="#/components/schemas/{name}"
                 )
-                assert one["$ref"].endswith(shape.__name__)
+                assert component["$ref"].endswith(shape.__name__)
                 assert schema["components"]["schemas"][shape.__name__] == json.loads(
                     json.dumps(components[shape.__name__])
                 )
@@ -69,7 +69,7 @@ def test_the_shapes_are_those_that_check_the_requests(
 
 def test_a_job_is_one_of_its_kinds(schema: dict[str, Any]) -> None:
     body = schema["paths"]["/api/jobs"]["post"]["requestBody"]["content"]["application/json"]
-    kinds = [one["allOf"][1]["properties"]["kind"]["const"] for one in body["schema"]["oneOf"]]
+    kinds = [kind["allOf"][1]["properties"]["kind"]["const"] for kind in body["schema"]["oneOf"]]
     assert kinds == list(REQUESTS)
 
 
@@ -80,11 +80,11 @@ def test_every_reference_leads_somewhere(schema: dict[str, Any]) -> None:
     def walk(value: object) -> None:
         if isinstance(value, dict):
             refs.update(v for k, v in value.items() if k == "$ref")
-            for each in value.values():
-                walk(each)
+            for item in value.values():
+                walk(item)
         elif isinstance(value, list):
-            for each in value:
-                walk(each)
+            for item in value:
+                walk(item)
 
     walk(schema)
     assert {ref.rpartition("/")[2] for ref in refs} <= names

@@ -23,72 +23,72 @@ CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
-    made = Workspace(tmp_path / "w.ownwords")
-    made.root.mkdir()
-    return made
+def workspace(tmp_path: Path) -> Workspace:
+    made_workspace = Workspace(tmp_path / "w.ownwords")
+    made_workspace.root.mkdir()
+    return made_workspace
 
 
 @pytest.fixture
-def client(place: Workspace) -> Iterator[TestClient]:
-    state = AppState(place)
-    with TestClient(Starlette(routes=score.routes(state))) as made:
-        yield made
-        made.portal.call(state.close)  # type: ignore[union-attr]
+def client(workspace: Workspace) -> Iterator[TestClient]:
+    state = AppState(workspace)
+    with TestClient(Starlette(routes=score.routes(state))) as test_client:
+        yield test_client
+        test_client.portal.call(state.close)  # type: ignore[union-attr]
 
 
-def said(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+def texts_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Every text in what was answered."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             if key not in ("url", "id"):
-                yield from said(each)
+                yield from texts_in(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from said(each)
+        for item in value:
+            yield from texts_in(item)
 
 
 @pytest.mark.parametrize("card", CARDS)
 def test_every_text_stands_on_the_scorecards_page_too(
-    client: TestClient, place: Workspace, card: Scorecard
+    client: TestClient, workspace: Workspace, card: Scorecard
 ) -> None:
-    files.write(card, place.root)
-    found = client.get("/api/score").json()["card"]
+    files.write(card, workspace.root)
+    report = client.get("/api/score").json()["card"]
     page = " ".join(html.unescape(re.sub(r"<[^>]+>", "", render(card))).split())
-    texts = [" ".join(one.split()) for one in said(found)]
-    assert [one for one in texts if one not in page] == []
-    assert found["is_bad"] == ('<h1 class="bad">' in render(card))
+    texts = [" ".join(text.split()) for text in texts_in(report)]
+    assert [text for text in texts if text not in page] == []
+    assert report["is_bad"] == ('<h1 class="bad">' in render(card))
 
 
-def test_figures_are_those_of_the_card(client: TestClient, place: Workspace) -> None:
-    whole = sample_card.good()
-    files.write(whole, place.root)
-    found = client.get("/api/score").json()["card"]
-    drawn = [one for panel in found["prediction"]["panels"] for one in panel["gauges"]]
-    assert sorted(one["value"] for one in drawn) == sorted(row.bits for row in whole.bits)
-    assert [one["is_ours"] for one in drawn].count(True) == sum(r.is_ours for r in whole.bits)
-    assert all(
-        one["value"] <= panel["top"]
-        for panel in found["voice"]["panels"]
-        for one in panel["gauges"]
+def test_figures_are_those_of_the_card(client: TestClient, workspace: Workspace) -> None:
+    scorecard = sample_card.good()
+    files.write(scorecard, workspace.root)
+    card = client.get("/api/score").json()["card"]
+    drawn = [gauge for panel in card["prediction"]["panels"] for gauge in panel["gauges"]]
+    assert sorted(gauge["value"] for gauge in drawn) == sorted(row.bits for row in scorecard.bits)
+    assert [gauge["is_ours"] for gauge in drawn].count(True) == sum(
+        r.is_ours for r in scorecard.bits
     )
-    assert len(found["samples"]["rows"]) == len(whole.samples)
+    assert all(
+        one["value"] <= panel["top"] for panel in card["voice"]["panels"] for one in panel["gauges"]
+    )
+    assert len(card["samples"]["rows"]) == len(scorecard.samples)
 
 
-def test_what_a_model_wrote_stays_text(client: TestClient, place: Workspace) -> None:
-    whole = sample_card.good()
-    samples = (replace(whole.samples[0], tuned=sample_card.EVIL), *whole.samples[1:])
-    files.write(replace(whole, samples=samples), place.root)
-    found = client.get("/api/score").json()["card"]
-    shown = [line for one in found["samples"]["rows"] for part in one["tuned"] for line in part]
-    assert any("<script>" in line for line in shown)  # as text: the page makes no markup of it
-    assert not any("\x1b" in line or "\u202e" in line for line in shown)
+def test_what_a_model_wrote_stays_text(client: TestClient, workspace: Workspace) -> None:
+    scorecard = sample_card.good()
+    samples = (replace(scorecard.samples[0], tuned=sample_card.EVIL), *scorecard.samples[1:])
+    files.write(replace(scorecard, samples=samples), workspace.root)
+    card = client.get("/api/score").json()["card"]
+    lines = [line for row in card["samples"]["rows"] for part in row["tuned"] for line in part]
+    assert any("<script>" in line for line in lines)  # as text: the page makes no markup of it
+    assert not any("\x1b" in line or "\u202e" in line for line in lines)
 
 
-def test_without_a_card_it_says_what_there_is(client: TestClient, place: Workspace) -> None:
+def test_without_a_card_it_says_what_there_is(client: TestClient, workspace: Workspace) -> None:
     nothing = client.get("/api/score").json()
     assert nothing == {"card": None, "has_model": False, "unreadable": False}
-    (place.root / files.DATA).write_text("{}")
+    (workspace.root / files.DATA).write_text("{}")
     assert client.get("/api/score").json()["unreadable"] is True

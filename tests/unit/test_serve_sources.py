@@ -15,8 +15,8 @@ from ownwords.serve.sources.source_list import (
 )
 
 
-def listed(place: Path, *given: Path, command: str = "") -> SourceList:
-    return SourceList(Workspace(place), given, look_command=lambda: command)
+def listed(workspace: Path, *folder: Path, command: str = "") -> SourceList:
+    return SourceList(Workspace(workspace), folder, look_command=lambda: command)
 
 
 def test_without_a_source_there_is_nothing_to_read(tmp_path: Path) -> None:
@@ -44,35 +44,35 @@ def test_the_flags_are_those_that_differ() -> None:
 def test_what_is_added_stays_and_what_is_removed_is_deleted_only_if_it_was_uploaded(
     tmp_path: Path,
 ) -> None:
-    place, own = tmp_path / "w", tmp_path / "mine.xml"
+    workspace, own = tmp_path / "w", tmp_path / "mine.xml"
     own.write_text("<rss/>")
-    first = listed(place)
+    first = listed(workspace)
     upload = first.uploads / "u1" / "db.sqlite"
-    kept = first.add(own, "path", "a feed")
-    assert first.add(own, "path", "a feed") == kept
+    source = first.add(own, "path", "a feed")
+    assert first.add(own, "path", "a feed") == source
     upload.parent.mkdir(parents=True)
     upload.write_bytes(b"x")
     dropped = first.add(upload, "upload", "a Publii site", "my blog")
-    again = listed(place)  # as after a restart
-    assert [source.id for source in again.sources()] == [kept.id, dropped.id]
+    reloaded = listed(workspace)  # as after a restart
+    assert [source.id for source in reloaded.sources()] == [source.id, dropped.id]
     assert (dropped.name, dropped.bytes) == ("my blog", 1)
-    again.remove(dropped.id)
-    again.remove(kept.id)
+    reloaded.remove(dropped.id)
+    reloaded.remove(source.id)
     assert not upload.parent.exists()
     assert own.exists()
     with pytest.raises(ApiError):
-        again.remove(kept.id)
+        reloaded.remove(source.id)
 
 
 def test_a_copied_workspace_knows_its_own_copy_of_an_upload(tmp_path: Path) -> None:
-    place = tmp_path / "w"
-    upload = listed(place).uploads / "u1" / "posts.zip"
-    listed(place).add(tmp_path / "none", "path", "")
+    workspace = tmp_path / "w"
+    upload = listed(workspace).uploads / "u1" / "posts.zip"
+    listed(workspace).add(tmp_path / "none", "path", "")
     upload.parent.mkdir(parents=True)
     upload.write_bytes(b"x")
-    listed(place).add(upload, "upload", "")
-    shutil.copytree(place, tmp_path / "copy")
-    shutil.rmtree(place)
+    listed(workspace).add(upload, "upload", "")
+    shutil.copytree(workspace, tmp_path / "copy")
+    shutil.rmtree(workspace)
     copied = listed(tmp_path / "copy").sources()
     assert copied[1].path == str(tmp_path / "copy" / "uploads" / "u1" / "posts.zip")
     assert copied[1].problem == ""
@@ -90,10 +90,10 @@ def test_a_copied_workspace_is_named_in_its_own_command(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_what_it_was_before(tmp_path: Path) -> None:
-    place = tmp_path / "w"
-    sources = listed(place, tmp_path)
+    workspace = tmp_path / "w"
+    sources = listed(workspace, tmp_path)
     sources.set_filter({"drafts": True})
-    assert listed(place, tmp_path).filter.drafts
+    assert listed(workspace, tmp_path).filter.drafts
     for content in (b"", b"[", b"[]", b'{"sources": 3}', b"\xff"):
-        (place / "sources.json").write_bytes(content)
-        assert listed(place, tmp_path).paths() == [tmp_path]
+        (workspace / "sources.json").write_bytes(content)
+        assert listed(workspace, tmp_path).paths() == [tmp_path]

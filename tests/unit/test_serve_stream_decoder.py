@@ -34,9 +34,11 @@ def follow(
     decoder = StreamDecoder(tokenizer, [*start, *after], stops, top=top)
     pieces = []
     for n, i in enumerate(ids):
-        others = tuple((other, -float(other)) for other in range(3))
+        alternatives = tuple((id_, -float(id_)) for id_ in range(3))
         pieces.append(
-            decoder.feed(GeneratedToken(i, -float(n), others) if chances else GeneratedToken(i))
+            decoder.feed(
+                GeneratedToken(i, -float(n), alternatives) if chances else GeneratedToken(i)
+            )
         )
         if decoder.is_stopped:
             return pieces, decoder
@@ -60,20 +62,22 @@ def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
 @given(noise)
 def test_every_token_is_told_once_with_its_chance(ids: list[int]) -> None:
     pieces, _decoder = follow(ODD, ids, top=2)
-    told = join_chunks(pieces).tokens
-    assert [token.sampled.data for token in told] == [ODD.decode_bytes([i]) for i in ids]
-    assert [token.sampled.logprob for token in told] == [-float(n) for n in range(len(ids))]
-    assert all([each.data for each in token.top] == [b"\0", b"\1"] for token in told)
+    tokens = join_chunks(pieces).tokens
+    assert [token.sampled.data for token in tokens] == [ODD.decode_bytes([i]) for i in ids]
+    assert [token.sampled.logprob for token in tokens] == [-float(n) for n in range(len(ids))]
+    assert all(
+        [alternative.data for alternative in token.top] == [b"\0", b"\1"] for token in tokens
+    )
 
 
 @given(texts)
 def test_tokens_begin_where_their_text_does(parts: list[str]) -> None:
     text = "".join(parts)
-    told = join_chunks(follow(ODD, ODD.encode(text))[0]).tokens
-    for token in told:
-        shown = token.sampled.data.decode("utf-8", "ignore")
+    tokens = join_chunks(follow(ODD, ODD.encode(text))[0]).tokens
+    for token in tokens:
+        text_start = token.sampled.data.decode("utf-8", "ignore")
         # A token that begins within a character begins where that character does.
-        assert shown in text[token.offset : token.offset + len(shown) + 1]
+        assert text_start in text[token.offset : token.offset + len(text_start) + 1]
 
 
 @given(noise, stop_strings)
@@ -81,14 +85,14 @@ def test_tokens_come_with_their_text_and_those_of_a_stop_string_not_at_all(
     ids: list[int], stops: list[str]
 ) -> None:
     pieces, decoder = follow(ODD, ids, stops=stops)
-    shown = 0
+    length = 0
     for piece in pieces[:-1]:
         for token in piece.tokens:
-            assert token.offset < shown + len(piece.text)
-        shown += len(piece.text)
+            assert token.offset < length + len(piece.text)
+        length += len(piece.text)
     if decoder.is_stopped:
-        whole = join_chunks(pieces)
-        assert all(token.offset < len(whole.text) for token in whole.tokens)
+        joined = join_chunks(pieces)
+        assert all(token.offset < len(joined.text) for token in joined.tokens)
 
 
 @given(noise)
@@ -100,11 +104,11 @@ def test_without_chances_none_are_told(ids: list[int]) -> None:
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
     tokenizer = from_files(foreign.files_of(kind))
-    before, whole = "in the", "in the thing the"
-    ids, known = tokenizer.encode(whole), tokenizer.encode(before)
-    assert ids[: len(known)] == known
-    pieces, _ = follow(tokenizer, ids[len(known) :], after=known)
-    assert before + join_chunks(pieces).text == whole
+    before, full_text = "in the", "in the thing the"
+    ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
+    assert ids[: len(prefix_ids)] == prefix_ids
+    pieces, _ = follow(tokenizer, ids[len(prefix_ids) :], after=prefix_ids)
+    assert before + join_chunks(pieces).text == full_text
     assert b"".join(token.sampled.data for token in join_chunks(pieces).tokens) == b" thing the"
 
 
@@ -125,10 +129,10 @@ def test_parts_of_characters_are_named_by_their_bytes() -> None:
     chat = ChatFormatter("m", "fp", has_logprobs=True).response(
         [(piece, "stop")], CompletionUsage(1, 2)
     )
-    told = chat["choices"][0]["logprobs"]["content"]  # type: ignore[index]
-    assert [one["token"] for one in told] == ["\\xc3", "\\xa9"]
-    assert [one["bytes"] for one in told] == [[0xC3], [0xA9]]
-    assert told[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
+    logprobs = chat["choices"][0]["logprobs"]["content"]  # type: ignore[index]
+    assert [token["token"] for token in logprobs] == ["\\xc3", "\\xa9"]
+    assert [token["bytes"] for token in logprobs] == [[0xC3], [0xA9]]
+    assert logprobs[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
     older = CompletionFormatter("m", "fp", True, [""]).response(
         [(piece, "stop")], CompletionUsage(1, 2)
     )

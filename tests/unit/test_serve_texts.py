@@ -27,13 +27,13 @@ TALK = [
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "blog.ownwords")
 
 
 @pytest.fixture
-def client(place: Workspace) -> Iterator[TestClient]:
-    state = AppState(place, ServeSettings(key="a-key-of-its-own"))
+def client(workspace: Workspace) -> Iterator[TestClient]:
+    state = AppState(workspace, ServeSettings(key="a-key-of-its-own"))
     headers = HEADERS | {"Authorization": "Bearer a-key-of-its-own"}
     with TestClient(create_app(state), base_url="http://127.0.0.1", headers=headers) as client:
         yield client
@@ -45,19 +45,19 @@ def saved(client: TestClient, **fields: Any) -> Any:  # noqa: ANN401 - JSON
     return answer.json()
 
 
-def test_a_text_is_saved_changed_and_deleted(client: TestClient, place: Workspace) -> None:
+def test_a_text_is_saved_changed_and_deleted(client: TestClient, workspace: Workspace) -> None:
     text = saved(client, text="It rained “all day”. " * 9, model="blog", settings={"seed": 3})
     assert text["title"] == " ".join(text["text"].split()[:9])
-    one = f"/api/texts/{text['id']}"
-    changed = client.put(one, json={"text": "It stopped.", "id": "0" * 16}).json()
+    url = f"/api/texts/{text['id']}"
+    changed = client.put(url, json={"text": "It stopped.", "id": "0" * 16}).json()
     assert changed["text"] == "It stopped."
     assert (changed["id"], changed["model"]) == (text["id"], "blog")
     assert changed["created"] == text["created"] <= changed["changed"]
-    assert client.get(one).json() == changed
-    with place.opened():  # a job can still begin in this folder
+    assert client.get(url).json() == changed
+    with workspace.opened():  # a job can still begin in this folder
         pass
-    assert client.delete(one).status_code == 204
-    assert client.get(one).status_code == 404
+    assert client.delete(url).status_code == 204
+    assert client.get(url).status_code == 404
     assert client.get("/api/texts").json() == {"total": 0, "first": 0, "rows": []}
 
 
@@ -93,19 +93,19 @@ def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> 
 
 @pytest.mark.parametrize("name", ["../choices", "0" * 15, "0" * 16, "%2e%2e%2fx", "A" * 16])
 def test_nothing_but_saved_texts_is_read_or_deleted(
-    client: TestClient, place: Workspace, name: str
+    client: TestClient, workspace: Workspace, name: str
 ) -> None:
     saved(client, text="x")
-    (place.root / "choices.json").write_text("{}")
+    (workspace.root / "choices.json").write_text("{}")
     for method in ("GET", "DELETE"):
         assert client.request(method, f"/api/texts/{name}").status_code in (404, 405)
-    assert (place.root / "choices.json").exists()
+    assert (workspace.root / "choices.json").exists()
 
 
-def test_a_damaged_file_hides_no_other(client: TestClient, place: Workspace) -> None:
+def test_a_damaged_file_hides_no_other(client: TestClient, workspace: Workspace) -> None:
     text = saved(client, text="whole")
     for name, content in (("0" * 16, "{"), ("1" * 16, "[]"), ("2" * 16, '{"kind": "x"}')):
-        (place.root / "texts" / f"{name}.json").write_text(content)
+        (workspace.root / "texts" / f"{name}.json").write_text(content)
     assert [row["id"] for row in client.get("/api/texts").json()["rows"]] == [text["id"]]
 
 
@@ -117,23 +117,23 @@ def test_what_is_no_text_is_refused(client: TestClient, body: dict[str, Any]) ->
     assert client.get("/api/texts").json()["total"] == 0
 
 
-def test_the_machine_is_described(client: TestClient, place: Workspace) -> None:
+def test_the_machine_is_described(client: TestClient, workspace: Workspace) -> None:
     saved(client, text="x" * 5000)
-    told = client.get("/api/machine").json()
-    assert told["version"] == __version__
-    assert told["cores"] >= 1
-    assert told["memory_free_bytes"] <= told["memory_bytes"]
-    assert told["workspace"] == str(place.root.resolve())
-    assert told["workspace_bytes"] > 5000
-    assert told["can_stop"] is False  # no server runs this app
+    result = client.get("/api/machine").json()
+    assert result["version"] == __version__
+    assert result["cores"] >= 1
+    assert result["memory_free_bytes"] <= result["memory_bytes"]
+    assert result["workspace"] == str(workspace.root.resolve())
+    assert result["workspace_bytes"] > 5000
+    assert result["can_stop"] is False  # no server runs this app
     assert client.post("/api/machine/stop").status_code == 409
 
 
 def test_the_lines_to_copy_are_whole(client: TestClient) -> None:
-    told = client.get("/api/connect").json()
-    words = shlex.split(told["curl"])
-    assert words[1] == f"{told['address']}/completions"
-    assert json.loads(words[-1])["model"] == told["model"]
+    result = client.get("/api/connect").json()
+    words = shlex.split(result["curl"])
+    assert words[1] == f"{result['address']}/completions"
+    assert json.loads(words[-1])["model"] == result["model"]
     assert "Authorization: Bearer a-key-of-its-own" in words
-    compile(told["python"], "openai", "exec")
-    assert repr(told["address"]) in told["python"]
+    compile(result["python"], "openai", "exec")
+    assert repr(result["address"]) in result["python"]

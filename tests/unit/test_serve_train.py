@@ -32,20 +32,20 @@ Begin = Callable[[str], JobManager]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / ".lock").touch()
     return Workspace(tmp_path / "w")
 
 
 @pytest.fixture
-def begin(place: Workspace) -> Iterator[Begin]:
+def begin(workspace: Workspace) -> Iterator[Begin]:
     """Makes jobs that behave in a certain manner; none outlives the test."""
-    with playing(place) as of:
+    with playing(workspace) as of:
         yield of
 
 
-def begun(place: Workspace) -> bool:
+def has_begun(place: Workspace) -> bool:
     return (place.root / "begun").exists()
 
 
@@ -104,15 +104,15 @@ def test_lines_come_once_and_only_whole(tmp_path: Path) -> None:
     assert lines.read() == (True, [Event(9, "", "note")])
 
 
-def test_a_runs_files_are_told_as_they_stand(place: Workspace) -> None:
-    run = place.runs / "finetune-b"
+def test_a_runs_files_are_told_as_they_stand(workspace: Workspace) -> None:
+    run = workspace.runs / "finetune-b"
     run.mkdir(parents=True)
     (run / "plan.toml").write_text(PLAN)
     (run / "samples.txt").write_text(
         "\n--- step 5\nOne text.\n\nIts end.\n\n--- step 9\nAnother.\n"
     )
-    (place.runs / "look").mkdir()
-    with_plan = RunFiles(place.runs)
+    (workspace.runs / "look").mkdir()
+    with_plan = RunFiles(workspace.runs)
     assert with_plan.names() == ["finetune-b"]
     assert with_plan.samples("finetune-b") == [
         {"step": 5, "text": "One text.\n\nIts end."},
@@ -128,17 +128,17 @@ def test_a_runs_files_are_told_as_they_stand(place: Workspace) -> None:
 
 
 class Served:
-    def __init__(self, place: Workspace, begin: Begin, how: str = "ends") -> None:
-        self.place, self._begin, self._how = place, begin, how
+    def __init__(self, place: Workspace, begin: Begin, manner: str = "ends") -> None:
+        self.place, self._begin, self._how = place, begin, manner
 
     def client(self) -> TestClient:
-        async def told(request: Request, error: Exception) -> Response:
+        async def error_of(request: Request, error: Exception) -> Response:
             assert isinstance(error, OwnwordsError)
             return error_response(request.url.path, error)
 
         state = AppState(self.place, sources=(self.place.root,))
         state.jobs = self._begin(self._how)
-        app = Starlette(routes=train.routes(state), exception_handlers={OwnwordsError: told})
+        app = Starlette(routes=train.routes(state), exception_handlers={OwnwordsError: error_of})
         return TestClient(app)
 
     def state(self) -> dict[str, Any]:
@@ -146,15 +146,15 @@ class Served:
         return state
 
 
-def test_a_training_from_beginning_to_end(place: Workspace, begin: Begin) -> None:
-    served = Served(place, begin, "waits")
+def test_a_training_from_beginning_to_end(workspace: Workspace, begin: Begin) -> None:
+    served = Served(workspace, begin, "waits")
     client = served.client()
     first = client.get("/api/train").json()
     assert first["state"]["status"] == "none"
     assert first["state"]["can"] == {"start": True, "stop": False, "resume": False}
-    assert [one["name"] for one in first["options"]["bases"]][-1] == "none"
+    assert [base["name"] for base in first["options"]["bases"]][-1] == "none"
     assert client.post("/api/train/start", json={"minutes": 2, "base": "none"}).status_code == 200
-    until(lambda: begun(place))
+    until(lambda: has_begun(workspace))
     refused = client.post("/api/train/start", json={"minutes": 2, "base": "none"})
     assert refused.status_code == 409
     # Another server, as after a restart, tells just the same.
@@ -168,31 +168,31 @@ def test_a_training_from_beginning_to_end(place: Workspace, begin: Begin) -> Non
     state = until(lambda: (s := served.state())["status"] == "stopped" and s)
     assert state["message"].startswith("stopped after step 10 of 40")
     assert state["can"] == {"start": True, "stop": False, "resume": True}
-    (place.root / "begun").unlink()
+    (workspace.root / "begun").unlink()
     assert served.client().post("/api/train/start", json={"resume": True}).status_code == 200
-    until(lambda: begun(place))
-    assert json.loads((place.root / "given.json").read_text())["arguments"][5] == "2"
+    until(lambda: has_begun(workspace))
+    assert json.loads((workspace.root / "given.json").read_text())["arguments"][5] == "2"
     assert served.client().post("/api/train/stop", json={}).status_code == 200
 
 
-def test_minutes_that_nobody_named_are_left_to_make(place: Workspace, begin: Begin) -> None:
-    client = Served(place, begin).client()
+def test_minutes_that_nobody_named_are_left_to_make(workspace: Workspace, begin: Begin) -> None:
+    client = Served(workspace, begin).client()
     assert client.post("/api/train/start", json={"base": "none"}).status_code == 200
     until(lambda: client.get("/api/train").json()["state"]["status"] == "done")
-    assert "--minutes" not in json.loads((place.root / "given.json").read_text())["arguments"]
+    assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
 
 
-def test_a_training_begun_in_a_terminal_is_shown(place: Workspace, begin: Begin) -> None:
-    run = place.runs / "pretrain-cc"
+def test_a_training_begun_in_a_terminal_is_shown(workspace: Workspace, begin: Begin) -> None:
+    run = workspace.runs / "pretrain-cc"
     run.mkdir(parents=True)
     (run / "plan.toml").write_text(PLAN)
     log = JsonLines(run / "metrics.jsonl")
     log(Event(time.time(), "train", "start", total=40, unit="steps"))
     log(metric(8, bits_per_byte=2.5, loss=1.7))
     log.close()
-    served = Served(place, begin)
-    with (run / ".lock").open("a+") as held:
-        assert try_lock(held.fileno())
+    served = Served(workspace, begin)
+    with (run / ".lock").open("a+") as lock_file:
+        assert try_lock(lock_file.fileno())
         state = served.state()
         assert (state["status"], state["by"], state["run"]) == (
             "training",
@@ -207,7 +207,7 @@ def test_a_training_begun_in_a_terminal_is_shown(place: Workspace, begin: Begin)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("body", "message"),
     [
         ({"minutes": 0}, "above 0"),
         ({"minutes": -1}, "above 0"),
@@ -223,35 +223,35 @@ def test_a_training_begun_in_a_terminal_is_shown(place: Workspace, begin: Begin)
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
-    place: Workspace, begin: Begin, asked: object, said: str
+    workspace: Workspace, begin: Begin, body: object, message: str
 ) -> None:
-    answer = Served(place, begin).client().post("/api/train/start", json=asked)
+    answer = Served(workspace, begin).client().post("/api/train/start", json=body)
     assert answer.status_code in (400, 409)
-    assert said in answer.json()["error"]["message"]
-    assert not (place.runs / "jobs").exists()
+    assert message in answer.json()["error"]["message"]
+    assert not (workspace.runs / "jobs").exists()
 
 
-def test_no_name_of_a_run_reaches_the_disk(place: Workspace, begin: Begin) -> None:
-    (place.root / "plan.toml").write_text(PLAN)
-    client = Served(place, begin).client()
+def test_no_name_of_a_run_reaches_the_disk(workspace: Workspace, begin: Begin) -> None:
+    (workspace.root / "plan.toml").write_text(PLAN)
+    client = Served(workspace, begin).client()
     for name in ("..", "../w", "/etc", "look\x00", "x" * 5000):
         assert client.get("/api/train", params={"run": name}).json()["plan"] is None
 
 
 def test_events_come_part_by_part_and_again_only_when_they_change(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]  # instead of waiting
     monkeypatch.setattr(train, "_KEEP_ALIVE_S", 2.0)
     monkeypatch.setattr("ownwords.serve.api.train.time.monotonic", lambda: now[0])
-    state = AppState(place, sources=(place.root,))
+    state = AppState(workspace, sources=(workspace.root,))
     pauses = 0
 
     async def sleep(_: float) -> bool:
         nonlocal pauses
         pauses += 1
         if pauses == 2:
-            run = place.runs / "finetune-z"
+            run = workspace.runs / "finetune-z"
             run.mkdir(parents=True)
             (run / "plan.toml").write_text(PLAN)
         now[0] += 0.6
@@ -268,10 +268,10 @@ def test_events_come_part_by_part_and_again_only_when_they_change(
 
 
 def test_a_model_that_is_only_compared_with_is_never_shown_as_the_model_made(
-    place: Workspace, begin: Begin
+    workspace: Workspace, begin: Begin
 ) -> None:
     for age, (name, bits) in enumerate([("comparison-b", 1.9), ("finetune-a", 1.5)]):
-        run = place.runs / name
+        run = workspace.runs / name
         run.mkdir(parents=True)
         (run / "plan.toml").write_text(PLAN)
         log = JsonLines(run / "metrics.jsonl")
@@ -280,7 +280,7 @@ def test_a_model_that_is_only_compared_with_is_never_shown_as_the_model_made(
         log(Event(time.time(), "train", "done", 40, 40, "steps"))
         log.close()
         os.utime(run / "metrics.jsonl", (time.time() - age, time.time() - age))
-    told = Served(place, begin).client().get("/api/train").json()
-    assert told["state"]["run"] == "finetune-a"
-    assert [run["name"] for run in told["runs"]] == ["comparison-b", "finetune-a"]
-    assert told["state"]["metrics"]["bits_per_byte"] == 1.5
+    status = Served(workspace, begin).client().get("/api/train").json()
+    assert status["state"]["run"] == "finetune-a"
+    assert [run["name"] for run in status["runs"]] == ["comparison-b", "finetune-a"]
+    assert status["state"]["metrics"]["bits_per_byte"] == 1.5

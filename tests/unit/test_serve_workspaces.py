@@ -54,7 +54,7 @@ def test_those_beside_the_open_one_are_listed(client: TestClient) -> None:
 
 def test_another_one_is_served_at_once_and_back(client: TestClient) -> None:
     two = listed(client)["two"]["path"]
-    one = listed(client)["one"]["path"]
+    path = listed(client)["one"]["path"]
     assert client.get("/api/corpus").status_code == 200
     assert opened(client, path=two).json()["current"] == two
     assert client.get("/api/corpus").status_code == 404
@@ -62,7 +62,7 @@ def test_another_one_is_served_at_once_and_back(client: TestClient) -> None:
     assert client.get("/metrics").status_code == 200
     assert client.get("/healthz").status_code == 200
     assert listed(client)["two"]["is_current"]
-    assert opened(client, path=one).status_code == 200
+    assert opened(client, path=path).status_code == 200
     assert client.get("/api/corpus").status_code == 200
     assert all(row["opened"] for row in listed(client).values())
 
@@ -95,17 +95,19 @@ def test_one_is_forgotten_and_its_files_stay(client: TestClient, tmp_path: Path)
     elsewhere = tmp_path / "elsewhere" / "far.ownwords"
     with Workspace(elsewhere).opened():
         pass
-    one = listed(client)["one"]["path"]
+    path = listed(client)["one"]["path"]
     assert "far" not in listed(client)
     state = AppState(Workspace(elsewhere))
-    with TestClient(create_app(state), base_url="http://127.0.0.1", headers=HEADERS) as other:
-        opened(other, path=str(elsewhere))
+    with TestClient(
+        create_app(state), base_url="http://127.0.0.1", headers=HEADERS
+    ) as other_client:
+        opened(other_client, path=str(elsewhere))
     assert listed(client)["far"]["path"] == str(elsewhere)
     answer = client.request("DELETE", "/api/workspaces", json={"path": str(elsewhere)})
     assert answer.status_code == 204
     assert "far" not in listed(client)
     assert elsewhere.is_dir()
-    assert opened(client, path=one).status_code == 200
+    assert opened(client, path=path).status_code == 200
 
 
 def test_a_damaged_list_is_an_empty_one(client: TestClient, folder: Path) -> None:

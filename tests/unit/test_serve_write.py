@@ -32,33 +32,33 @@ POSTS = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     """A workspace with a tiny model; no archive."""
     return played.workspace(tmp_path)
 
 
 @pytest.fixture
-def with_archive(tmp_path: Path, place: Workspace) -> Workspace:
+def with_archive(tmp_path: Path, workspace: Workspace) -> Workspace:
     blog = tmp_path / "posts"
     blog.mkdir()
     for n, (name, text) in enumerate(POSTS.items()):
         head = f"---\ntitle: On the {name}\ndate: 2020-0{n + 1}-02\n---\n\n"
         (blog / f"{name}.md").write_text(head + text, "utf-8")
-    (place.root / "ownwords.toml").touch()
-    look([blog], workspace=place.root)
-    return place
+    (workspace.root / "ownwords.toml").touch()
+    look([blog], workspace=workspace.root)
+    return workspace
 
 
 def calling(place: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awaitable[Any]]) -> Any:  # noqa: ANN401
     """What the work comes to, with a client of the routes."""
 
-    async def told(request: Asked, error: Exception) -> Response:
+    async def error_of(request: Asked, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
         return error_response(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
         state = AppState(place, played.settings(rows=2, queue=0))
-        app = Starlette(routes=write.routes(state), exception_handlers={OwnwordsError: told})
+        app = Starlette(routes=write.routes(state), exception_handlers={OwnwordsError: error_of})
         transport = httpx.ASGITransport(app)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
@@ -70,33 +70,35 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awai
 
 
 def events_of(text: str) -> list[tuple[str, Any]]:
-    found = []
+    events = []
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if not line.startswith(":")]
         if lines:
             assert [line.partition(":")[0] for line in lines] == ["event", "data"]
-            found.append((lines[0][7:], json.loads(lines[1][6:])))
-    return found
+            events.append((lines[0][7:], json.loads(lines[1][6:])))
+    return events
 
 
-def written(place: Workspace, **body: object) -> list[tuple[str, Any]]:
+def write_events(place: Workspace, **body: object) -> list[tuple[str, Any]]:
     async def work(client: httpx.AsyncClient, _: AppState) -> list[tuple[str, Any]]:
         answer = await client.post("/api/write", json=body)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/event-stream")
         return events_of(answer.text)
 
-    found: list[tuple[str, Any]] = calling(place, work)
-    return found
+    events: list[tuple[str, Any]] = calling(place, work)
+    return events
 
 
 def text_of(events: list[tuple[str, Any]]) -> str:
     return "".join(data for name, data in events if name == "text")
 
 
-def test_what_is_streamed_is_what_the_model_writes(place: Workspace) -> None:
-    events = written(place, prompt="The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02)
-    model = Model.load(place.root / "model", threads=1)
+def test_what_is_streamed_is_what_the_model_writes(workspace: Workspace) -> None:
+    events = write_events(
+        workspace, prompt="The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02
+    )
+    model = Model.load(workspace.root / "model", threads=1)
     expected = model.write("The rain", max_tokens=40, seed=7, temperature=0.9, min_p=0.02)
     assert text_of(events) == "".join(expected)
     names = [name for name, _ in events]
@@ -105,26 +107,27 @@ def test_what_is_streamed_is_what_the_model_writes(place: Workspace) -> None:
     assert events[-1][1]["tokens"] <= 40
 
 
-def test_the_same_seed_writes_the_same_text_and_another_another(place: Workspace) -> None:
-    one, same, other = (
-        text_of(written(place, prompt="The", tokens=30, seed=s, temperature=1.0)) for s in (1, 1, 2)
+def test_the_same_seed_writes_the_same_text_and_another_another(workspace: Workspace) -> None:
+    first, same, changed = (
+        text_of(write_events(workspace, prompt="The", tokens=30, seed=s, temperature=1.0))
+        for s in (1, 1, 2)
     )
-    assert one == same != other
+    assert first == same != changed
 
 
-def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
+def test_the_base_is_named_beside_the_own_model(workspace: Workspace) -> None:
     async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
         return (await client.get("/api/write")).json()
 
-    said = calling(place, work)
-    roles = {one["name"]: one["role"] for one in said["models"]}
+    answer = calling(workspace, work)
+    roles = {model["name"]: model["role"] for model in answer["models"]}
     assert next(iter(roles.items())) == ("blog", "tuned")
     assert set(roles.values()) <= {"tuned", "base", "other"}
-    assert said["defaults"]["min_p"] > 0
+    assert answer["defaults"]["min_p"] > 0
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({"tokens": 0}, 400, "from 1"),
         ({"tokens": 10.5}, 400, "whole number"),
@@ -138,28 +141,28 @@ def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
     ],
 )
 def test_what_cannot_be_written_is_refused(
-    place: Workspace, body: dict[str, object], status: int, said: str
+    workspace: Workspace, body: dict[str, object], status: int, message: str
 ) -> None:
     async def work(client: httpx.AsyncClient, _: AppState) -> httpx.Response:
         return await client.post("/api/write", json=body)
 
-    answer = calling(place, work)
+    answer = calling(workspace, work)
     assert answer.status_code == status
-    assert said in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]
 
 
-def test_whoever_leaves_frees_a_row_and_too_many_are_refused(place: Workspace) -> None:
+def test_whoever_leaves_frees_a_row_and_too_many_are_refused(workspace: Workspace) -> None:
     async def work(client: httpx.AsyncClient, state: AppState) -> None:
         loaded = await state.get_model()
         body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
 
         leave = asyncio.Event()
 
-        async def read(begun: asyncio.Event) -> None:
+        async def read(has_begun: asyncio.Event) -> None:
             # As a browser that reads no further, and then goes away in the middle.
             async def send(message: Any) -> None:  # noqa: ANN401
                 if message["type"] == "http.response.body" and message.get("body"):
-                    begun.set()
+                    has_begun.set()
                     await leave.wait()
 
             messages = [{"type": "http.request", "body": json.dumps(body).encode()}]
@@ -181,7 +184,7 @@ def test_whoever_leaves_frees_a_row_and_too_many_are_refused(place: Workspace) -
             await client._transport.app(scope, receive, send)  # type: ignore[attr-defined]
 
         first, second = asyncio.Event(), asyncio.Event()
-        readers = [asyncio.create_task(read(each)) for each in (first, second)]
+        readers = [asyncio.create_task(read(event)) for event in (first, second)]
         await asyncio.gather(first.wait(), second.wait())
         refused = await client.post("/api/write", json={**body, "tokens": 5})
         assert refused.status_code == 429
@@ -190,10 +193,10 @@ def test_whoever_leaves_frees_a_row_and_too_many_are_refused(place: Workspace) -
         async with asyncio.timeout(5):
             while loaded.worker.running or loaded.worker.waiting:
                 await asyncio.sleep(0.01)
-        again = await client.post("/api/write", json={**body, "tokens": 5})
-        assert again.status_code == 200
+        retried = await client.post("/api/write", json={**body, "tokens": 5})
+        assert retried.status_code == 200
 
-    calling(place, work)
+    calling(workspace, work)
 
 
 def test_the_guard_tells_where_it_closed_the_way() -> None:
@@ -204,19 +207,19 @@ def test_the_guard_tells_where_it_closed_the_way() -> None:
     prompt = tokenizer.encode("He said that ")
     text = "nobody spoke of a thing, nobody spoke of that boat"
 
-    def held(text: str, pieces: int) -> list[str]:
-        found = write.BlockedPassages(guard, tokenizer, prompt)
+    def blocked_texts(text: str, pieces: int) -> list[str]:
+        blocked = write.BlockedPassages(guard, tokenizer, prompt)
         ids = tokenizer.encode(text)
-        for place in range(0, len(ids), pieces):
-            found.feed(ids[place : place + pieces])
-        return found.contexts
+        for offset in range(0, len(ids), pieces):
+            blocked.feed(ids[offset : offset + pieces])
+        return blocked.contexts
 
     for pieces in (1, 7, 1000):
         # After each "nobody spoke of" the fourth word of the post was not to be had.
-        first, second = held(text, pieces)
+        first, second = blocked_texts(text, pieces)
         assert first == "He said that nobody spoke of"
         assert second == "He said that nobody spoke of a thing, nobody spoke of"
-        assert held("quite another text", pieces) == []
+        assert blocked_texts("quite another text", pieces) == []
 
 
 def origins(place: Workspace, text: str) -> Any:  # noqa: ANN401
@@ -231,28 +234,28 @@ def test_what_stands_in_a_post_word_for_word_is_found_with_its_post(
     with_archive: Workspace,
 ) -> None:
     text = "Yesterday nobody spoke of the boat. We counted, and the limescale has its reasons, too."
-    status, found = origins(with_archive, text)
+    status, result = origins(with_archive, text)
     assert status == 200
-    told = {one["text"]: one["title"] for one in found["shared"]}
-    assert told == {
+    titles = {passage["text"]: passage["title"] for passage in result["shared"]}
+    assert titles == {
         "nobody spoke of the boat. We": "On the harbour",
         "and the limescale has its reasons,": "On the kettle",
     }
-    for one in found["shared"]:
-        assert text[one["start"] :].startswith(one["text"])
-        assert one["words"] == len(one["text"].split())
-    assert found["is_complete"]
-    assert found["nearest"][0]["title"] in ("On the harbour", "On the kettle")
-    assert found["nearest"][0]["document"]
+    for passage in result["shared"]:
+        assert text[passage["start"] :].startswith(passage["text"])
+        assert passage["words"] == len(passage["text"].split())
+    assert result["is_complete"]
+    assert result["nearest"][0]["title"] in ("On the harbour", "On the kettle")
+    assert result["nearest"][0]["document"]
 
 
 def test_nothing_comes_from_nowhere(with_archive: Workspace) -> None:
     assert origins(with_archive, "")[1] == {"shared": [], "nearest": [], "is_complete": True}
-    found = origins(with_archive, "zyzzyva quux")[1]
-    assert found["shared"] == []
+    result = origins(with_archive, "zyzzyva quux")[1]
+    assert result["shared"] == []
 
 
-def test_without_an_archive_it_says_so(place: Workspace) -> None:
-    status, said = origins(place, "some text")
+def test_without_an_archive_it_says_so(workspace: Workspace) -> None:
+    status, result = origins(workspace, "some text")
     assert status == 404
-    assert said["error"]["message"]
+    assert result["error"]["message"]
