@@ -255,3 +255,32 @@ def test_evaluation_reads_every_token_once_in_order(
                 assert len(set(mine.tolist())) <= 1
     unmasked = list(sequential_batches(shards, rows=rows, context=context, isolate=False))
     assert all(batch.documents_BT is None for batch in unmasked)
+
+
+@settings(max_examples=40)
+@given(LENGTHS, st.integers(2, 30), st.integers(1, 4), st.integers(0, 6))
+def test_rows_begin_with_the_start_token_that_a_base_expects(
+    lengths: list[int], context: int, rows: int, step: int
+) -> None:
+    if sum(lengths) < context + 1:
+        return
+    plain = shards_of(lengths)
+    start = plain.vocabulary  # an id that no document holds
+    begun = replace(plain, row_start=start)
+    before = batches_of(plain, rows=rows, context=context).batch(step)
+    batches = batches_of(begun, rows=rows, context=context)
+    batch = batches.batch(step)
+    assert (batch.ids_BT[:, 0] == start).all()
+    assert torch.equal(batch.ids_BT[:, 1:], before.ids_BT[:, 1:])
+    assert (batch.targets_BT[:, 0] == IGNORED).all()
+    assert torch.equal(batch.targets_BT[:, 1:], before.targets_BT[:, 1:])
+    assert batches.total(step) == batch.tokens == int((batch.targets_BT != IGNORED).sum())
+    pairs = zip(
+        sequential_batches(plain, rows=rows, context=context),
+        sequential_batches(begun, rows=rows, context=context),
+        strict=True,
+    )
+    for usual, other in pairs:
+        assert (other.ids_BT[:, 0] == start).all()
+        assert torch.equal(other.ids_BT[:, 1:], usual.ids_BT[:, 1:])
+        assert torch.equal(other.targets_BT, usual.targets_BT)

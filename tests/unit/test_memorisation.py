@@ -34,6 +34,7 @@ class Held:
     offsets_D1: Any
     bytes_D: Any
     names: tuple[str, ...] = ()
+    row_start: int | None = None
 
 
 def held_shards(documents: Sequence[Sequence[int]]) -> Held:

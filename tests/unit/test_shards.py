@@ -282,7 +282,7 @@ def _equal_json(first: bytes, second: bytes) -> bool:
 
 def test_another_format_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
-    monkeypatch.setattr(room, "FORMAT", 2)
+    monkeypatch.setattr(room, "FORMAT", room.FORMAT + 1)
     with pytest.raises(WorkspaceError, match="another version of ownwords"):
         open_shards(shards.folder)
     assert build_shards(TEXTS, ByteTokenizer(), tmp_path).key != shards.key

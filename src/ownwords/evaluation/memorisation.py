@@ -29,6 +29,8 @@ class EncodedDocuments(Protocol):
     def ids(self) -> npt.NDArray[Any]: ...
     @property
     def offsets_D1(self) -> npt.NDArray[np.int64]: ...  # noqa: N802
+    @property
+    def row_start(self) -> int | None: ...
 
 
 def extraction_rate(
@@ -126,6 +128,8 @@ def _greedy_runs(
                 for at in places[start : start + _ROWS]
             ]
             ids_BT = torch.from_numpy(np.stack(rows)).to(device)
+            if shards.row_start is not None:
+                ids_BT[:, 0] = shards.row_start
             hidden_BTC = model(ids_BT[:, :-1])[:, prefix - 1 :]
             top_BT = model.logits(hidden_BTC).argmax(-1)
             is_right_BT = top_BT == ids_BT[:, prefix:]

@@ -39,6 +39,7 @@ class _EncodedTexts:
 
     ids: npt.NDArray[np.int64]
     offsets_D1: npt.NDArray[np.int64]  # noqa: N815
+    row_start: int | None
 
 
 class ModelMetrics:
@@ -97,11 +98,13 @@ class ModelMetrics:
         return Model.load(self.folder)
 
     def _encoded(self, texts: Sequence[str]) -> _EncodedTexts:
-        rows = bits_per_byte.encode(self._model_and_tokenizer[1], texts)
+        tokenizer = self._model_and_tokenizer[1]
+        rows = bits_per_byte.encode(tokenizer, texts)
         lengths = [len(row) for row in rows]
         return _EncodedTexts(
             ids=np.concatenate([*rows, np.zeros(0, np.int64)]),
             offsets_D1=np.cumsum([0, *lengths]),
+            row_start=tokenizer.row_start,
         )
 
     def _checked(self, score: Score) -> Score:

@@ -101,6 +101,8 @@ class HFTokenizer(TokenTable):
             _role(roles.end, special | vocabulary),
             roles.template,
         )
+        # Without its start token, Gemma predicts poorly for hundreds of tokens.
+        self.row_start = self.start if roles.adds_start else None
         self._strips = strips
         self._lock = Lock()
         self._backend = _backend(files[tokenizer_json.TOKENIZER], added)

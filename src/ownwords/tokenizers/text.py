@@ -33,7 +33,8 @@ class TokenTable:
     """Decodes ids to bytes and text by a table; the base class of all tokenizers.
 
     `table[id]` holds the bytes of a token (for a special token, its name in UTF-8), or None if
-    the id is unused. `special` maps the names of special tokens to their ids.
+    the id is unused. `special` maps the names of special tokens to their ids. `row_start` is the id
+    that every row of a training batch must begin with, if the model was pretrained so.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TokenTable:
         self.start = start
         self.end = end
         self.template = template
+        self.row_start: int | None = None
 
     @property
     def vocabulary_size(self) -> int:

@@ -158,6 +158,7 @@ class SpecialTokensConfig:
     start: str | None = None
     end: str | None = None
     template: str | None = None
+    adds_start: bool = False  # before every text, as the model was pretrained
 
     @classmethod
     def read(cls, files: Mapping[str, bytes]) -> "SpecialTokensConfig":
@@ -183,7 +184,10 @@ class SpecialTokensConfig:
                 f"{CONFIG}: chat_template is neither text nor a list of named ones"
             )
         return cls(
-            _content("bos_token", config, named), _content("eos_token", config, named), template
+            _content("bos_token", config, named),
+            _content("eos_token", config, named),
+            template,
+            config.get("add_bos_token") is True,
         )
 
     def config(self) -> Json:
@@ -192,7 +196,7 @@ class SpecialTokensConfig:
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
-            "add_bos_token": False,
+            "add_bos_token": self.adds_start,
             "add_eos_token": False,
             **{name: value for name, value in config.items() if value is not None},
         }

@@ -119,12 +119,17 @@ class Batches:
             self._base.read(base, ids_BT1[len(own) :], documents_BT1[len(own) :])
         ids_BT = ids_BT1[:, :-1].copy()
         counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
+        if self.shards.row_start is not None:
+            # What follows the start token in the middle of a text is no beginning to learn.
+            ids_BT[:, 0] = self.shards.row_start
+            counted_BT[:, 0] = False
         return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
 
     def total(self, step: int) -> int:
         """The number of targets in the loss of a step, over all ranks."""
         own, base = self._rows(step, 0, self.rows)
-        return self._own.targets(own) + (self._base.targets(base) if self._base else 0)
+        skip = 0 if self.shards.row_start is None else 1
+        return self._own.targets(own, skip) + (self._base.targets(base, skip) if self._base else 0)
 
     def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
         """Rows `low` to `high` of a step, as row numbers in the own and in the base's stream."""
@@ -160,7 +165,10 @@ def sequential_batches(
         # The padding is a document of its own, numbered after the last.
         documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))
         counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & there_BT1[:, 1:]
-        yield _batch(ids_BT1[:, :-1].copy(), ids_BT1, counted_BT, documents_BT1, isolate)
+        ids_BT = ids_BT1[:, :-1].copy()
+        if shards.row_start is not None:
+            ids_BT[:, 0] = shards.row_start
+        yield _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, isolate)
 
 
 def _batch(

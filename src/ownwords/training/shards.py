@@ -30,7 +30,7 @@ from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import shard_cache
 
-FORMAT = 1
+FORMAT = 2
 _TOKENS, _OFFSETS, _BYTES, _NAMES = "tokens.bin", "offsets.bin", "bytes.bin", "names.json"
 _INT64 = np.dtype("<i8")
 # Characters encoded at a time: enough to use every core, few enough to need little memory.
@@ -67,6 +67,7 @@ class Shards:
     offsets_D1: npt.NDArray[np.int64]
     bytes_D: npt.NDArray[np.int64]  # of each document's text in UTF-8
     names: tuple[str, ...]
+    row_start: int | None = None  # the id that every row begins with; None: any
 
     @property
     def documents(self) -> int:
@@ -168,6 +169,7 @@ def open_shards(folder: Path) -> Shards:
         offsets_D1=offsets_D1,
         bytes_D=bytes_D,
         names=tuple(names),
+        row_start=manifest["row_start"],
     )
 
 
@@ -178,7 +180,7 @@ class _Reading:
         self._texts = texts
         self._hash = hashlib.blake2b(digest_size=16)
         self.start, self.end = (tokenizer.start, tokenizer.end) if marks else (None, None)
-        decisive = (FORMAT, self.start, self.end, tokenizer.vocabulary_size)
+        decisive = (FORMAT, self.start, self.end, tokenizer.row_start, tokenizer.vocabulary_size)
         self._begins = digest(tokenizer.fingerprint(), repr((*decisive, _special(tokenizer))))
         self.bytes = 0
 
@@ -303,6 +305,7 @@ def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
         "tokenizer": tokenizer.fingerprint(),
         "vocabulary": tokenizer.vocabulary_size,
         "special": _special(tokenizer),
+        "row_start": tokenizer.row_start,
         "dtype": _dtype(tokenizer.vocabulary_size).str,
         "files": files,
     }

@@ -75,11 +75,14 @@ class TokenStream:
                     pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
                 number += last - first + 1
 
-    def targets(self, rows: range) -> int:
-        """The number of tokens in these rows whose next token is of the same document."""
-        counted = len(rows) * self._context
+    def targets(self, rows: range, skip: int = 0) -> int:
+        """The number of tokens in these rows whose next token is of the same document.
+
+        The first `skip` tokens of each row are not counted.
+        """
+        counted = len(rows) * (self._context - skip)
         for row in rows:
-            for epoch, at, end in self._stretches(self.position(row), self._context):
+            for epoch, at, end in self._stretches(self.position(row) + skip, self._context - skip):
                 first, last = np.searchsorted(epoch.ends_S, (at, end), side="right").tolist()
                 counted -= last - first
         return counted
