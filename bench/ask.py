@@ -87,25 +87,25 @@ def main() -> int:
             built["peak_mb"],
         )
         line("looked through, unchanged", f"{built['again_ms']:.1f} ms", "", True, built["peak_mb"])
-        for how in ("text", "vectors", "both"):
-            found = in_a_process(how, path)
+        for mode in ("text", "vectors", "both"):
+            result = in_a_process(mode, path)
             spread = (
-                f"19 of 20 under {found['p95_ms']:.0f} ms, the first {found['first_ms']:.0f} ms"
+                f"19 of 20 under {result['p95_ms']:.0f} ms, the first {result['first_ms']:.0f} ms"
             )
             line(
-                f"a question, {how}",
-                f"{found['median_ms']:.1f} ms",
+                f"a question, {mode}",
+                f"{result['median_ms']:.1f} ms",
                 f"under {MOST_MS:g}; {spread}",
-                found["median_ms"] < MOST_MS,
-                found["peak_mb"],
+                result["median_ms"] < MOST_MS,
+                result["peak_mb"],
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-def line(what: str, figure: str, limit: str, held: bool, peak_mb: float) -> None:
-    print(f"{what:30}{figure:>12}  {limit:58}{peak_mb:6.0f} MB  {'ok' if held else 'OVER'}")
+def line(label: str, figure: str, limit: str, is_met: bool, peak_mb: float) -> None:
+    print(f"{label:30}{figure:>12}  {limit:58}{peak_mb:6.0f} MB  {'ok' if is_met else 'OVER'}")
 
 
 def in_a_process(part: str, path: Path) -> dict[str, float]:
@@ -129,7 +129,7 @@ def build(path: Path) -> dict[str, float]:
         seconds = time.perf_counter() - began
         began = time.perf_counter()
         index.refresh()
-        again = time.perf_counter() - began
+        second_s = time.perf_counter() - began
         ids = index.ids()
         rows = Drawn().embed(["" for _ in range(WINDOWS * len(ids))])
         windows = rows.reshape(len(ids), WINDOWS, DIMENSIONS)
@@ -138,25 +138,25 @@ def build(path: Path) -> dict[str, float]:
             (characters,) = db.execute("SELECT sum(length(text)) FROM segments").fetchone()
         return {
             "seconds": seconds,
-            "again_ms": again * 1000,
+            "again_ms": second_s * 1000,
             "mb": characters / 1e6,
             "chunks": index.size(),
         }
 
 
-def ask(path: Path, how: SearchMode) -> dict[str, float]:
+def ask(path: Path, mode: SearchMode) -> dict[str, float]:
     with SearchIndex(path) as index:
-        searcher = ArchiveSearcher(index, None if how == "text" else Drawn())
+        searcher = ArchiveSearcher(index, None if mode == "text" else Drawn())
         times: list[float] = []
         for question in questions(index):
             began = time.perf_counter()
-            searcher.find(question, how=how)
+            searcher.find(question, how=mode)
             times.append((time.perf_counter() - began) * 1000)
-    rest = sorted(times[1:])
+    later = sorted(times[1:])
     return {
         "first_ms": times[0],
-        "median_ms": statistics.median(rest),
-        "p95_ms": rest[len(rest) * 19 // 20],
+        "median_ms": statistics.median(later),
+        "p95_ms": later[len(later) * 19 // 20],
     }
 
 
@@ -164,15 +164,15 @@ def questions(index: SearchIndex) -> list[str]:
     """Of words that stand near each other in some passage: two to six of them."""
     generator = np.random.default_rng(5)
     ids = generator.choice(index.ids(), QUESTIONS, replace=False)
-    asked = []
+    questions_made = []
     for passage in index.passages([(int(id_), 0.0) for id_ in ids]):
         words = [
             word for word in re.findall(r"[^\W\d_]{3,}", passage.text) if is_content_word(word)
         ]
-        many, at = int(generator.integers(2, 7)), int(generator.integers(0, len(words) - 20))
-        chosen = sorted(generator.choice(20, many, replace=False) + at)
-        asked.append(f"What did I say about {' and '.join(words[n] for n in chosen)}?")
-    return asked
+        length, at = int(generator.integers(2, 7)), int(generator.integers(0, len(words) - 20))
+        chosen = sorted(generator.choice(20, length, replace=False) + at)
+        questions_made.append(f"What did I say about {' and '.join(words[n] for n in chosen)}?")
+    return questions_made
 
 
 def synthesise(path: Path, posts: int) -> None:

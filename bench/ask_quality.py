@@ -93,27 +93,30 @@ def main() -> int:
     parser.add_argument("--embed", default="minilm")
     options = parser.parse_args()
     questions = [
-        each
-        for each in _questions(options.folder / "questions.tsv")
-        if options.half in ("all", each.half)
+        question
+        for question in _questions(options.folder / "questions.tsv")
+        if options.half in ("all", question.half)
     ]
     columns = options.columns.split(",")
     embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
     results: dict[tuple[str, str, str], list[tuple[Asked, Given, float, bool]]] = defaultdict(list)
-    for name in sorted({each.archive for each in questions}):
+    for name in sorted({question.archive for question in questions}):
         work = Workspace.open(options.folder / f"{name}.ownwords")
         for column in columns:
             give = _giver(column, work, embedder)
-            for each in questions:
-                if each.archive == name:
-                    given = give(each)
-                    point, false = _judged(each, given, work)
-                    results[column, each.kind, each.half].append((each, given, point, false))
+            for question in questions:
+                if question.archive == name:
+                    give_column = give(question)
+                    point, false = _judged(question, give_column, work)
+                    results[column, question.kind, question.half].append(
+                        (question, give_column, point, false)
+                    )
                     if column == options.misses and not point:
                         print(
-                            f"  miss {each.kind:8}{each.archive:7}{each.text}\n"
-                            f"       {'REFUSED ' if given.refused else ''}{given.sentence}"
-                            f" {given.posts[:3]}"
+                            f"  miss {question.kind:8}{question.archive:7}{question.text}\n"
+                            "      "
+                            f" {'REFUSED ' if give_column.refused else ''}{give_column.sentence}"
+                            f" {give_column.posts[:3]}"
                         )
     for half in ("choose", "judge"):
         _table(half, columns, results)
@@ -121,13 +124,13 @@ def main() -> int:
 
 
 def _questions(path: Path) -> Iterator[Asked]:
-    seen: dict[str, int] = defaultdict(int)
+    seen_keys: dict[str, int] = defaultdict(int)
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
         kind, archive, text, right = line.split("\t")
-        seen[kind] += 1
-        yield Asked(kind, archive, text, right, "judge" if seen[kind] % 2 else "choose")
+        seen_keys[kind] += 1
+        yield Asked(kind, archive, text, right, "judge" if seen_keys[kind] % 2 else "choose")
 
 
 def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[[Asked], Given]:
@@ -137,19 +140,19 @@ def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[
             embed_missing(work.index, model)
         searcher = ArchiveSearcher(work.index, model)
 
-        def asked(each: Asked) -> Given:
-            ranked = each.kind in ("own", "para", "two")
-            return _of_answer(answer(each.text, searcher, limit=3 * SHOWN if ranked else 8))
+        def ask_archive(question: Asked) -> Given:
+            ranked = question.kind in ("own", "para", "two")
+            return _of_answer(answer(question.text, searcher, limit=3 * SHOWN if ranked else 8))
 
-        return asked
+        return ask_archive
     if column == "minilm":
         assert embedder is not None
         cache = work.path / "paragraphs.npy"
         rows = np.load(cache) if cache.exists() else embedder.embed([t for _, t in work.paragraphs])
         np.save(cache, rows)
 
-        def nearest(each: Asked) -> Given:
-            scores = rows @ embedder.embed([each.text])[0]
+        def nearest(question: Asked) -> Given:
+            scores = rows @ embedder.embed([question.text])[0]
             order = np.argsort(-scores)[:200]
             return Given(list(dict.fromkeys(work.paragraphs[int(at)][0] for at in order)))
 
@@ -163,35 +166,35 @@ def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[
     db.execute("CREATE VIRTUAL TABLE t USING fts5(id UNINDEXED, text, tokenize='porter unicode61')")
     db.executemany("INSERT INTO t VALUES (?, ?)", items)
 
-    def bm25(each: Asked) -> Given:
-        words = " OR ".join(f'"{word}"' for word in _STOP.findall(each.text))
-        found = db.execute("SELECT id FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT 200", (words,))
-        return Given(list(dict.fromkeys(row[0] for row in found)))
+    def bm25(question: Asked) -> Given:
+        words = " OR ".join(f'"{word}"' for word in _STOP.findall(question.text))
+        rows = db.execute("SELECT id FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT 200", (words,))
+        return Given(list(dict.fromkeys(row[0] for row in rows)))
 
     return bm25
 
 
-def _of_answer(given: Answer) -> Given:
-    posts = list(dict.fromkeys(passage.document for passage in given.passages))
-    notes = " ".join((given.why, *given.notes))
-    return Given(posts, given.refused, given.refused or "“" in notes, given.answer)
+def _of_answer(result: Answer) -> Given:
+    posts = list(dict.fromkeys(passage.document for passage in result.passages))
+    notes = " ".join((result.why, *result.notes))
+    return Given(posts, result.refused, result.refused or "“" in notes, result.answer)
 
 
-def _judged(each: Asked, given: Given, work: Workspace) -> tuple[float, bool]:
+def _judged(question: Asked, output: Given, work: Workspace) -> tuple[float, bool]:
     """Whether it is right, and whether something false was said."""
-    if each.kind in ("near", "foreign"):
-        return float(given.told if each.kind == "near" else given.refused), False
-    if each.kind == "dates":
-        right = _expected(each.right, work)
-        said = given.sentence
-        is_right = re.search(right, said, re.IGNORECASE) is not None
-        return float(is_right), bool(said) and not given.refused and not is_right
-    if given.refused:
+    if question.kind in ("near", "foreign"):
+        return float(output.told if question.kind == "near" else output.refused), False
+    if question.kind == "dates":
+        right = _expected(question.right, work)
+        sentence = output.sentence
+        is_right = re.search(right, sentence, re.IGNORECASE) is not None
+        return float(is_right), bool(sentence) and not output.refused and not is_right
+    if output.refused:
         return 0.0, True
-    return float(_place(each.right, given.posts) <= SHOWN), False
+    return float(_rank_of(question.right, output.posts) <= SHOWN), False
 
 
-def _place(right: str, posts: Sequence[str]) -> int:
+def _rank_of(right: str, posts: Sequence[str]) -> int:
     """The rank at which all that is needed has been seen."""
     places = []
     for part in right.split("&"):
@@ -201,10 +204,10 @@ def _place(right: str, posts: Sequence[str]) -> int:
 
 
 def _expected(right: str, work: Workspace) -> str:
-    what, _, word = right.partition(" ")
-    if what not in ("COUNT", "LAST", "YEAR", "MONTH"):
+    kind, _, word = right.partition(" ")
+    if kind not in ("COUNT", "LAST", "YEAR", "MONTH"):
         return right
-    if what in ("YEAR", "MONTH"):
+    if kind in ("YEAR", "MONTH"):
         return rf"\b{sum(day.startswith(word) for _, day, _ in work.texts.values())}\b"
     has = re.compile(rf"\b{word}s?\b", re.IGNORECASE)
     days = [
@@ -212,7 +215,7 @@ def _expected(right: str, work: Workspace) -> str:
         for title, day, text in work.texts.values()
         if has.search(_FILE_OR_ADDRESS.sub("", f"{title}\n{text}"))
     ]
-    if what == "COUNT":
+    if kind == "COUNT":
         return rf"\b{len(days)}\b"
     year, month, number = max(days).split("-")
     return f"{int(number)} {MONTHS[int(month) - 1]} {year}"
@@ -225,8 +228,8 @@ def _table(
 ) -> None:
     rows: list[tuple[str, list[str]]] = []
     for kind in KINDS:
-        asked = max((len(results[column, kind, half]) for column in columns), default=0)
-        if not asked:
+        count = max((len(results[column, kind, half]) for column in columns), default=0)
+        if not count:
             continue
         cells = []
         for column in columns:
@@ -234,8 +237,8 @@ def _table(
             cell = f"{sum(point for *_, point, _ in got):.0f}"
             if kind in ("own", "para"):
                 firsts = sum(
-                    not given.refused and _place(each.right, given.posts) == 1
-                    for each, given, *_ in got
+                    not output.refused and _rank_of(question.right, output.posts) == 1
+                    for question, output, *_ in got
                 )
                 cell += f" ({firsts})"
             if kind == "dates":
@@ -243,13 +246,13 @@ def _table(
             cells.append(
                 cell if kind in ("own", "para", "two") or column in ("words", "both") else ""
             )
-        rows.append((f"{kind} ({asked})", cells))
+        rows.append((f"{kind} ({count})", cells))
     wrongly = [
         str(
             sum(
-                given.refused
+                output.refused
                 for kind in ("own", "para", "two")
-                for _, given, *_ in results[c, kind, half]
+                for _, output, *_ in results[c, kind, half]
             )
         )
         for c in columns

@@ -71,24 +71,26 @@ def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -
         ("ours GPT-2 bf16", "bf16", "gpt2", "adamw"),
     ]
     if context >= LONG and not every:
-        names = [each for each in names if each[1] != "float32" or each[0] == BASELINE]
-        names = [each for each in names if each[0] != "nanoGPT autocast"]
+        names = [name for name in names if name[1] != "float32" or name[0] == BASELINE]
+        names = [name for name in names if name[0] != "nanoGPT autocast"]
     kinds = (("adamw", "muon") if every else ("muon",)) if shape == "tiny" else ()
     names += [
         (f"ours Qwen3 {kind} {precision}", precision, "qwen3", kind)
         for kind in kinds
         for precision in PRECISIONS
     ]
-    found = [Row(n, shape, rows, context, p, family, kind) for n, p, family, kind in names]
+    rows_made = [Row(n, shape, rows, context, p, family, kind) for n, p, family, kind in names]
     if shape == "tiny":
-        found += [
+        rows_made += [
             Row(f"ours Qwen3 muon {p}, {r} x {c}", shape, r, c, p, "qwen3", "muon")
             for r, c in LARGER
             for p in PRECISIONS
         ]
     if compiled:
-        found += [replace(row, name=f"{row.name} compiled", compiled=True) for row in list(found)]
-    return found
+        rows_made += [
+            replace(row, name=f"{row.name} compiled", compiled=True) for row in list(rows_made)
+        ]
+    return rows_made
 
 
 @measuring()
@@ -106,8 +108,10 @@ def main() -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        said = json.loads(arguments.child)
-        figures = measure(Row(**said["row"]), **said["limits"]) if said["row"] else peak()
+        settings = json.loads(arguments.child)
+        figures = (
+            measure(Row(**settings["row"]), **settings["limits"]) if settings["row"] else peak()
+        )
         print(json.dumps(figures))
         return 0
     shapes = []
@@ -129,51 +133,51 @@ def main() -> int:
         rounds = rounds or (2 if shape == "gpt2" and context >= 256 else 3)
         seconds = seconds or (3.0 if shape == "gpt2" else 1.0)
         print(f"\n{name}, {rows} x {context} tokens, median of {rounds}", flush=True)
-        before, found, after = _peak(), _in_turn(chosen, rounds, seconds), _peak()
+        before, results, after = _peak(), _in_turn(chosen, rounds, seconds), _peak()
         limit = max(limit, before, after)
-        _show(chosen, found, limit * 1e9)
+        _show(chosen, results, limit * 1e9)
         print(f"limit: a product of bfloat16 matrices at {limit:,.0f} GFLOP/s", flush=True)
     return 0
 
 
 def _peak() -> float:
     """GFLOP/s. A neighbour may be in the way just then, so that it is asked for several times."""
-    found = run("training", "--child", json.dumps({"row": None, "limits": {}})).figures
-    return float(found["value"])
+    figures = run("training", "--child", json.dumps({"row": None, "limits": {}})).figures
+    return float(figures["value"])
 
 
 def _in_turn(rows: Sequence[Row], rounds: int, seconds: float) -> SearchResult:
-    found: dict[str, list[dict[str, float]]] = {row.name: [] for row in rows}
+    results: dict[str, list[dict[str, float]]] = {row.name: [] for row in rows}
     for _ in range(rounds):
         for row in rows:
-            asked = json.dumps({"row": asdict(row), "limits": {"seconds": seconds}})
-            ran = run("training", "--child", asked)
-            found[row.name].append(ran.figures | {"peak_mb": ran.peak_mb})
-    return found
+            message = json.dumps({"row": asdict(row), "limits": {"seconds": seconds}})
+            ran = run("training", "--child", message)
+            results[row.name].append(ran.figures | {"peak_mb": ran.peak_mb})
+    return results
 
 
-def _show(rows: Sequence[Row], found: SearchResult, limit: float) -> None:
+def _show(rows: Sequence[Row], results: SearchResult, limit: float) -> None:
     median = {
-        name: {key: statistics.median(one[key] for one in figures) for key in figures[0]}
-        for name, figures in found.items()
+        name: {key: statistics.median(figure[key] for figure in figures) for key in figures[0]}
+        for name, figures in results.items()
     }
     base = median[BASELINE]
-    chosen = _chosen(rows, {name: one["seconds"] for name, one in median.items()})
+    chosen = _chosen(rows, {name: figure["seconds"] for name, figure in median.items()})
     print(
         f"{'':34} {'tokens/s':>9} {'ratio':>6} {'ms/step':>8} {'of limit':>9}"
         f" {'MB':>6} {'memory':>7} {'parameters':>11}"
     )
     for row in rows:
-        one = median[row.name]
-        speed = one["tokens"] / one["seconds"]
+        figure = median[row.name]
+        speed = figure["tokens"] / figure["seconds"]
         ratio = speed / (base["tokens"] / base["seconds"])
-        memory = f"{one['peak_mb'] / base['peak_mb']:6.2f}x"
-        if one["tokens"] != base["tokens"]:  # another batch needs other memory
+        memory = f"{figure['peak_mb'] / base['peak_mb']:6.2f}x"
+        if figure["tokens"] != base["tokens"]:  # another batch needs other memory
             memory = f"{'':7}"
         print(
-            f"{row.name:34} {speed:9,.0f} {ratio:5.2f}x {1000 * one['seconds']:8.1f}"
-            f" {speed * one['flops_per_token'] / limit:9.1%} {one['peak_mb']:6,.0f}"
-            f" {memory} {one['parameters'] / 1e6:10.2f}M"
+            f"{row.name:34} {speed:9,.0f} {ratio:5.2f}x {1000 * figure['seconds']:8.1f}"
+            f" {speed * figure['flops_per_token'] / limit:9.1%} {figure['peak_mb']:6,.0f}"
+            f" {memory} {figure['parameters'] / 1e6:10.2f}M"
             f"{'  chosen' if row.name in chosen else ''}",
             flush=True,
         )
@@ -210,13 +214,13 @@ def measure(row: Row, seconds: float) -> dict[str, float]:
     first_s = time.perf_counter() - began
     if first_s < SLOW_S:
         step(1)
-    taken: list[float] = []
-    while sum(taken) < seconds or (len(taken) < 2 and taken[0] < SLOW_S):
+    seconds_taken: list[float] = []
+    while sum(seconds_taken) < seconds or (len(seconds_taken) < 2 and seconds_taken[0] < SLOW_S):
         began = time.perf_counter()
-        step(len(taken) + 2)
-        taken.append(time.perf_counter() - began)
+        step(len(seconds_taken) + 2)
+        seconds_taken.append(time.perf_counter() - began)
     return {
-        "seconds": statistics.median(taken),
+        "seconds": statistics.median(seconds_taken),
         "first_s": first_s,
         "tokens": row.rows * row.context,
         "parameters": parameters,
@@ -274,7 +278,7 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     from ownwords.training.optim import Optimizer
     from ownwords.training.settings import OptimConfig
 
-    where = device.choose("cpu")
+    chosen_device = device.choose("cpu")
     model = build(_shape_of(row))
     model.init_weights(1)
     per_token = flops.per_token(model, row.context)
@@ -288,7 +292,7 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     kind = OptimConfig().kind if row.optimizer == "muon" else "adamw"
     optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights, exact=exact)
     exact.clear()
-    note = device.try_compile(model, row.compiled, where)
+    note = device.try_compile(model, row.compiled, chosen_device)
     if note:
         raise SystemExit(note)
     generator = torch.Generator().manual_seed(1)
@@ -298,7 +302,7 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
 
     def step(number: int) -> None:
         optimizer.zero_grad()
-        with where.autocast(row.precision):
+        with chosen_device.autocast(row.precision):
             loss, tokens = model.loss(ids_BT, targets_BT)
         torch.autograd.backward(loss / tokens)
         optimizer.step(1.0, number)

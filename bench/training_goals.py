@@ -107,15 +107,15 @@ def main() -> int:
     return 0
 
 
-def _show(name: str, work: Work, found: list[dict[str, float]]) -> None:
-    ours = found[0]
-    speeds = [work.rows * work.context / each["seconds"] for each in found]
+def _show(name: str, work: Work, results: list[dict[str, float]]) -> None:
+    ours = results[0]
+    speeds = [work.rows * work.context / result["seconds"] for result in results]
     share = speeds[0] * ours["flops_per_token"] / ours["limit"]
     line = f"{name:45} {speeds[0]:9,.0f} {1000 * ours['seconds']:9,.1f} {share:9.1%}"
     line += f" {ours['added_mb']:6,.0f} {ours['weights_mb']:8,.0f}"
     line += f" {ours['added_mb'] / ours['weights_mb']:7.2f}x"
-    if len(found) > 1:
-        line += f" {speeds[1]:9,.0f} {speeds[0] / speeds[1]:6.2f}x {found[1]['added_mb']:7,.0f}"
+    if len(results) > 1:
+        line += f" {speeds[1]:9,.0f} {speeds[0] / speeds[1]:6.2f}x {results[1]['added_mb']:7,.0f}"
     print(line, flush=True)
 
 
@@ -124,16 +124,16 @@ def _in_turns(
 ) -> list[dict[str, float]]:
     """The figures of each checkout."""
     with contextlib.ExitStack() as stack:
-        asks = [stack.enter_context(_worker(name, each)) for each in checkouts]
-        found = [ask({}) for ask in asks]
+        asks = [stack.enter_context(_worker(name, checkout)) for checkout in checkouts]
+        results = [ask({}) for ask in asks]
         for _ in range(rounds):
-            for ask, figures in zip(asks, found, strict=True):
-                told = ask({"seconds": seconds})
-                figures["seconds"] = min(told["seconds"], figures.get("seconds", told["seconds"]))
-                figures["added_mb"] = told["added_mb"]
+            for ask, figures in zip(asks, results, strict=True):
+                reply = ask({"seconds": seconds})
+                figures["seconds"] = min(reply["seconds"], figures.get("seconds", reply["seconds"]))
+                figures["added_mb"] = reply["added_mb"]
             limit = asks[0]({"limit": True})["limit"]
-            found[0]["limit"] = max(limit, found[0].get("limit", limit))
-        return found
+            results[0]["limit"] = max(limit, results[0].get("limit", limit))
+        return results
 
 
 @contextlib.contextmanager
@@ -175,7 +175,7 @@ def _work(name: str) -> int:
     step, figures = _training(work)
     step(0)
     step(1)
-    done = 2
+    steps = 2
     for line in sys.stdin:
         order = json.loads(line)
         if "limit" in order:
@@ -183,13 +183,13 @@ def _work(name: str) -> int:
 
             figures["limit"] = 1e9 * torch_product(torch, "cpu", "bfloat16").value
         if "seconds" in order:
-            taken: list[float] = []
-            while not taken or sum(taken) < order["seconds"]:
+            seconds_taken: list[float] = []
+            while not seconds_taken or sum(seconds_taken) < order["seconds"]:
                 began = time.perf_counter()
-                step(done)
-                taken.append(time.perf_counter() - began)
-                done += 1
-            figures["seconds"] = min(taken)
+                step(steps)
+                seconds_taken.append(time.perf_counter() - began)
+                steps += 1
+            figures["seconds"] = min(seconds_taken)
         added_mb = _peak_mb() - figures["empty_mb"]
         print(json.dumps(figures | {"added_mb": added_mb}), flush=True)
     return 0
@@ -204,8 +204,8 @@ def _first(*places: str) -> Any:  # noqa: ANN401 - what a checkout calls by one 
     """What is at the first of these places that this checkout has, such as "module:name"."""
     import importlib
 
-    for place in places:
-        module, _, name = place.partition(":")
+    for path in places:
+        module, _, name = path.partition(":")
         with contextlib.suppress(ImportError, AttributeError):
             return getattr(importlib.import_module(f"ownwords.{module}"), name)
     raise SystemExit(f"this checkout has none of {', '.join(places)}")
@@ -235,9 +235,9 @@ def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
     model.init_weights(1)
     exact: dict[str, torch.Tensor] = {}
     if not work.rank:
-        exact = {name: each.detach() for name, each in model.named_parameters()}
+        exact = {name: parameter.detach() for name, parameter in model.named_parameters()}
     model.to(torch.bfloat16)
-    figures = {"weights_mb": sum(2 * each.numel() for each in model.parameters()) / 1e6}
+    figures = {"weights_mb": sum(2 * parameter.numel() for parameter in model.parameters()) / 1e6}
     if work.rank:
         attach(model, adapter(rank=work.rank, alpha=2.0 * work.rank), 1)
     model.train()

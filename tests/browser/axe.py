@@ -21,5 +21,5 @@ def violations(page: "Page") -> list[str]:
     if not SCRIPT.exists():
         pytest.skip("needs axe-core: `make test-browser` installs it, if there is npm")
     page.evaluate(SCRIPT.read_text("utf-8"))
-    found: list[str] = page.evaluate(_RUN)
-    return found
+    violations_found: list[str] = page.evaluate(_RUN)
+    return violations_found

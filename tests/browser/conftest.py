@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def browser() -> "Iterator[Browser]":
     """Chromium, for the whole run."""
     api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    found = next(
+    path_found = next(
         (
             path
             for name in ("chromium", "chromium-browser", "google-chrome")
@@ -34,11 +34,11 @@ def browser() -> "Iterator[Browser]":
         ),
         None,
     )
-    if found is None:
+    if path_found is None:
         pytest.skip("needs Chromium: Debian's package is called chromium")
     with api.sync_playwright() as playwright:
         # The sandbox needs rights that containers seldom give; only our own pages are opened.
-        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=path_found, args=["--no-sandbox"])
         yield chromium
         chromium.close()
 
@@ -46,10 +46,12 @@ def browser() -> "Iterator[Browser]":
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The sample blog with a hostile post, a tiny model and a scorecard; no test changes it."""
-    place = workspace(tmp_path_factory.mktemp("site"))
-    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
-    files.write(sample_card.good(), place.root)
-    yield from served(place)
+    workspace_made = workspace(tmp_path_factory.mktemp("site"))
+    openai_server.save(
+        workspace_made.root / "model", ByteTokenizer(), learned=openai_server.LEARNED
+    )
+    files.write(sample_card.good(), workspace_made.root)
+    yield from served(workspace_made)
 
 
 @pytest.fixture
@@ -61,10 +63,10 @@ def own_site(tmp_path: Path) -> Iterator[Site]:
 @pytest.fixture
 def empty_site(tmp_path: Path) -> Iterator[Site]:
     """A workspace in which nothing has been made yet."""
-    place = Workspace(tmp_path / "new.ownwords")
-    with place.opened():
+    workspace_made = Workspace(tmp_path / "new.ownwords")
+    with workspace_made.opened():
         pass
-    yield from served(place)
+    yield from served(workspace_made)
 
 
 @pytest.fixture

@@ -77,20 +77,20 @@ def until(page: "Page", expression: str) -> None:
 
 def too_faint(page: "Page") -> list[str]:
     """Texts that stand out too little from what is behind them."""
-    found: list[str] = page.evaluate(_CONTRAST, [LEAST_CONTRAST, LEAST_CONTRAST_LARGE])
-    return found
+    problems: list[str] = page.evaluate(_CONTRAST, [LEAST_CONTRAST, LEAST_CONTRAST_LARGE])
+    return problems
 
 
 def sticking_out(page: "Page") -> list[str]:
     """What makes the page scroll sideways."""
-    found: list[str] = page.evaluate(_STICKS_OUT)
-    return found
+    problems: list[str] = page.evaluate(_STICKS_OUT)
+    return problems
 
 
 def too_small(page: "Page") -> list[str]:
     """Controls that a finger would miss."""
-    found: list[str] = page.evaluate(_SMALL, LEAST_TARGET)
-    return found
+    problems: list[str] = page.evaluate(_SMALL, LEAST_TARGET)
+    return problems
 
 
 def nameless(page: "Page") -> list[str]:

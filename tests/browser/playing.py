@@ -17,11 +17,11 @@ MAKE = Path(__file__).resolve().parents[1] / "played_make.py"
 
 
 @contextmanager
-def served(place: Workspace, port: int = 0) -> Iterator[str]:
+def served(workspace_served: Workspace, port: int = 0) -> Iterator[str]:
     """The link of such a server."""
     from browser.site import link_of
 
-    command = [sys.executable, "-u", __file__, str(port), "serve", str(place.root)]
+    command = [sys.executable, "-u", __file__, str(port), "serve", str(workspace_served.root)]
     with subprocess.Popen(
         [*command, "--port", "0", "--threads", "1"],
         stdout=subprocess.PIPE,

@@ -65,17 +65,17 @@ def opened(
     wrong = _watched(page, site.address)
     yield page
     context.close()
-    assert [one for one in wrong if not any(part in one for part in expected)] == []
+    assert [message for message in wrong if not any(part in message for part in expected)] == []
 
 
 def _watched(page: "Page", address: str) -> list[str]:
     wrong: list[str] = []
 
-    def said(message: "ConsoleMessage") -> None:
+    def note_message(message: "ConsoleMessage") -> None:
         if message.type in ("error", "warning"):
             wrong.append(message.text)
 
-    def asked(request: "Request") -> None:
+    def note_request(request: "Request") -> None:
         if not request.url.startswith((address, "data:", "blob:", "about:")):
             wrong.append(f"asked {request.url}")
 
@@ -86,10 +86,10 @@ def _watched(page: "Page", address: str) -> list[str]:
     def failed(error: Exception) -> None:
         wrong.append(str(error))
 
-    page.on("console", said)
+    page.on("console", note_message)
     page.on("pageerror", failed)
     page.on("dialog", opened_dialog)
-    page.on("request", asked)
+    page.on("request", note_request)
     return wrong
 
 
@@ -97,18 +97,27 @@ def workspace(folder: Path) -> Workspace:
     extra = folder / "extra"
     extra.mkdir()
     (extra / "hostile.md").write_text(HOSTILE, "utf-8")
-    place = Workspace(folder / "steps.ownwords")
-    look([BLOG, extra], workspace=place.root)
-    return place
+    workspace_made = Workspace(folder / "steps.ownwords")
+    look([BLOG, extra], workspace=workspace_made.root)
+    return workspace_made
 
 
-def served(place: Workspace) -> Iterator[Site]:
-    command = [sys.executable, "-u", "-m", "ownwords", "serve", str(place.root), "--port", "0"]
+def served(workspace_served: Workspace) -> Iterator[Site]:
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "ownwords",
+        "serve",
+        str(workspace_served.root),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(
         [*command, "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as server:
         try:
-            yield Site(link_of(server), place)
+            yield Site(link_of(server), workspace_served)
         finally:
             server.terminate()
             server.communicate(timeout=_STARTS_S)
@@ -116,9 +125,9 @@ def served(place: Workspace) -> Iterator[Site]:
 
 def link_of(server: "subprocess.Popen[str]") -> str:
     assert server.stdout is not None
-    said = ""
+    output = ""
     for line in server.stdout:
-        said += line
-        if found := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
-            return found[0]
-    raise AssertionError(f"the server did not start: {said}")
+        output += line
+        if match := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
+            return match[0]
+    raise AssertionError(f"the server did not start: {output}")

@@ -21,7 +21,7 @@ QUESTION = "What is the rain gauge made of?"
 ANSWERED = "document.querySelector('.turn:last-child .answer')?.ariaBusy === 'false'"
 
 
-def asked(page: "Page", question: str = QUESTION) -> None:
+def ask_question(page: "Page", question: str = QUESTION) -> None:
     page.get_by_label("Your question").fill(question)
     page.keyboard.press("Enter")
     until(page, ANSWERED)
@@ -30,7 +30,7 @@ def asked(page: "Page", question: str = QUESTION) -> None:
 def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page") -> None:
     shown(page, "/#/ask")
     page.get_by_label("Who answers").select_option("none")
-    asked(page)
+    ask_question(page)
     page.wait_for_url("**/#/ask/*")  # it has been saved
     first = page.locator(".passages-found > li").first
     assert "copper" in page.locator(".passages-found").first.inner_text().lower()
@@ -48,7 +48,7 @@ def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page"
 
 def test_what_is_not_there_is_said(page: "Page") -> None:
     shown(page, "/#/ask")
-    asked(page, "Did I ever parachute from a zeppelin over Antarctica?")
+    ask_question(page, "Did I ever parachute from a zeppelin over Antarctica?")
     assert "not in your archive" in page.locator(".turn .answer").inner_text()
 
 
@@ -66,7 +66,7 @@ def test_keys_alone_ask_and_an_address_can_carry_a_question(page: "Page") -> Non
 
 def test_a_follow_up_is_asked_with_what_it_follows(page: "Page") -> None:
     shown(page, "/#/ask")
-    asked(page, "copper")
+    ask_question(page, "copper")
     page.get_by_role("button", name="Ask a follow-up").click()
     assert "copper" in page.locator(".following").inner_text()
     with page.expect_request("**/api/ask") as sent:
@@ -80,8 +80,8 @@ def test_a_follow_up_is_asked_with_what_it_follows(page: "Page") -> None:
 
 def test_the_second_answer_is_not_under_the_box(page: "Page") -> None:
     shown(page, "/#/ask")
-    asked(page, "copper")
-    asked(page, "limescale")
+    ask_question(page, "copper")
+    ask_question(page, "limescale")
     answer = page.locator(".turn").last.locator(".answer > *").first.bounding_box()
     box = page.locator(".question").bounding_box()
     assert answer is not None
@@ -92,9 +92,13 @@ def test_the_second_answer_is_not_under_the_box(page: "Page") -> None:
 def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
     browser: "Browser", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = workspace(tmp_path)
-    with Archive(place.archive) as archive:
-        post = next(one for one in archive.documents() if one.title == "Five inches of copper")
+    workspace_made = workspace(tmp_path)
+    with Archive(workspace_made.archive) as archive:
+        post = next(
+            document
+            for document in archive.documents()
+            if document.title == "Five inches of copper"
+        )
     words = " ".join(post.text().split()[:9])
     reply = (
         f'You wrote this <img src="https://elsewhere.example/x.png" onerror="alert(1)"> '
@@ -104,16 +108,16 @@ def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
     plain = f'It is what you wrote [1: "{words}"]. {reply}'
     with (
         endpoint(monkeypatch, replies=[plain]) as played,
-        playing.served(place, port=played.port) as address,
+        playing.served(workspace_made, port=played.port) as address,
     ):
-        for page in opened(browser, Site(address, place)):
+        for page in opened(browser, Site(address, workspace_made)):
             shown(page, "/#/ask")
             choose = page.get_by_label("Who answers")
             assert choose.input_value() == "none"  # nothing is sent before somebody chooses
             choose.select_option(label="writer (llama.cpp)")
-            said = page.locator(".who").inner_text()
-            assert "writer (llama.cpp, on this machine) is sent your question" in said
-            asked(page, "five inches of copper")
+            text = page.locator(".who").inner_text()
+            assert "writer (llama.cpp, on this machine) is sent your question" in text
+            ask_question(page, "five inches of copper")
             answer = page.locator(".turn .answer")
             assert answer.locator("img, iframe, script").count() == 0
             outward = "[...document.querySelectorAll('.turn a')].map((a) => a.getAttribute('href'))"

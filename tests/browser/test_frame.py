@@ -168,21 +168,21 @@ def test_a_server_that_is_gone_is_told_in_a_sentence_and_can_be_asked_again(
     expected.append("Failed to load resource")
     page.route("**/api/corpus/facets", lambda route: route.abort())
     page.goto("/#/posts")
-    told = page.get_by_role("alert")
-    assert "the server does not answer" in told.inner_text().lower()
+    alert = page.get_by_role("alert")
+    assert "the server does not answer" in alert.inner_text().lower()
     page.unroute("**/api/corpus/facets")
-    told.get_by_role("button", name="Try again").click()
+    alert.get_by_role("button", name="Try again").click()
     page.wait_for_selector("h1")
 
 
 def test_an_error_of_the_server_keeps_its_hint(page: "Page", expected: list[str]) -> None:
     expected.append("Failed to load resource")
-    said = '{"error": {"message": "the disk is full", "hint": "make room"}}'
-    page.route("**/api/corpus/facets", lambda route: route.fulfill(status=507, body=said))
+    error_body = '{"error": {"message": "the disk is full", "hint": "make room"}}'
+    page.route("**/api/corpus/facets", lambda route: route.fulfill(status=507, body=error_body))
     page.goto("/#/posts")
-    told = page.get_by_role("alert").inner_text()
-    assert "The disk is full." in told
-    assert "Make room." in told
+    alert = page.get_by_role("alert").inner_text()
+    assert "The disk is full." in alert
+    assert "Make room." in alert
 
 
 def test_nothing_inline_and_the_policy_is_strict(page: "Page") -> None:

@@ -27,13 +27,13 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A workspace of the sample blog, whose jobs are played."""
-    place = workspace(tmp_path_factory.mktemp("home"))
-    with playing.served(place) as address:
-        yield Site(address, place)
+    workspace_made = workspace(tmp_path_factory.mktemp("home"))
+    with playing.served(workspace_made) as address:
+        yield Site(address, workspace_made)
 
 
 @pytest.fixture
-def place(site: Site) -> Iterator[Workspace]:
+def home_workspace(site: Site) -> Iterator[Workspace]:
     """The workspace, in which nothing was made yet; no job outlives the test."""
     (site.place.root / "manner").write_text("waits")
     yield site.place
@@ -44,21 +44,23 @@ def place(site: Site) -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def page(browser: "Browser", site: Site, place: Workspace) -> "Iterator[Page]":
-    assert place
+def page(browser: "Browser", site: Site, home_workspace: Workspace) -> "Iterator[Page]":
+    assert home_workspace
     yield from opened(browser, site)
 
 
-def until_heading(page: "Page", said: str) -> None:
-    until(page, f"document.querySelector('h1')?.innerText === {json.dumps(said)}")
+def until_heading(page: "Page", heading: str) -> None:
+    until(page, f"document.querySelector('h1')?.innerText === {json.dumps(heading)}")
 
 
 def tabbed_to(page: "Page", name: str) -> None:
     """Walk with the tab key until the control of that name has the focus."""
     for _ in range(80):
         page.keyboard.press("Tab")
-        said = page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText")
-        if said and said.strip() == name:
+        label = page.evaluate(
+            "document.activeElement.ariaLabel ?? document.activeElement.innerText"
+        )
+        if label and label.strip() == name:
             return
     raise AssertionError(f"the tab key never came to {name}")
 
@@ -77,16 +79,18 @@ def test_what_is_done_is_one_line_and_opens_again(page: "Page") -> None:
     assert page.get_by_role("button", name="Result", exact=True).is_disabled()
 
 
-def test_made_stopped_and_gone_on_with_by_keys_alone(page: "Page", place: Workspace) -> None:
+def test_made_stopped_and_gone_on_with_by_keys_alone(
+    page: "Page", home_workspace: Workspace
+) -> None:
     shown(page, "/")
     page.wait_for_selector(".cards")
     tabbed_to(page, "Start")
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")
     until(page, "document.querySelector('.progress .now')")
-    given = json.loads((place.root / "given.json").read_text())["arguments"]
-    assert float(given[given.index("--minutes") + 1]) == 10
-    assert "--base" not in given  # the best that the time allows
+    arguments = json.loads((home_workspace.root / "given.json").read_text())["arguments"]
+    assert float(arguments[arguments.index("--minutes") + 1]) == 10
+    assert "--base" not in arguments  # the best that the time allows
     tabbed_to(page, "Stop")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog[open]")
@@ -114,39 +118,43 @@ def test_another_page_sees_the_same_and_can_stop_it(
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
-    for other in opened(browser, site):
-        shown(other, "/#/posts")
-        until(other, "!document.getElementById('busy').hidden")
-        other.locator("#busy").click()
-        until_heading(other, "Making your model")
-        other.get_by_role("button", name="Stop").click()
-        other.locator("dialog").get_by_role("button", name="Stop").click()
-        until(other, "document.querySelector('h1').innerText.startsWith('Paused')")
+    for second_page in opened(browser, site):
+        shown(second_page, "/#/posts")
+        until(second_page, "!document.getElementById('busy').hidden")
+        second_page.locator("#busy").click()
+        until_heading(second_page, "Making your model")
+        second_page.get_by_role("button", name="Stop").click()
+        second_page.locator("dialog").get_by_role("button", name="Stop").click()
+        until(second_page, "document.querySelector('h1').innerText.startsWith('Paused')")
     until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
 
 
-def test_what_goes_wrong_is_one_sentence(page: "Page", place: Workspace) -> None:
-    (place.root / "manner").write_text("fails")
+def test_what_goes_wrong_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:
+    (home_workspace.root / "manner").write_text("fails")
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "The model could not be made")
-    said = page.locator(".progress .problem").inner_text()
-    assert "The blog holds no text." in said
-    assert "Write some." in said
+    problem = page.locator(".progress .problem").inner_text()
+    assert "The blog holds no text." in problem
+    assert "Write some." in problem
     assert page.get_by_role("button", name="Try again").count() == 1
 
 
-def test_the_details_show_curve_samples_plan_and_log(page: "Page", place: Workspace) -> None:
+def test_the_details_show_curve_samples_plan_and_log(
+    page: "Page", home_workspace: Workspace
+) -> None:
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
     page.get_by_text("Details", exact=True).click()
     until(page, "document.querySelector('.details .totals')?.innerText.includes('500')")
-    log = JsonLines(place.runs / "finetune-aaaa" / "metrics.jsonl")
+    log = JsonLines(home_workspace.runs / "finetune-aaaa" / "metrics.jsonl")
     for step in range(11, 31):
         log(metric(step, bits_per_byte=2 + 1 / step, loss=1.4 + 0.7 / step, tokens_per_s=2000.0))
     log(metric(30, validation_bits_per_byte=2.05, averaged_bits_per_byte=2.01))
-    (place.runs / "finetune-aaaa" / "samples.txt").write_text("\n--- step 8\nThe <b>rain</b>.\n")
+    (home_workspace.runs / "finetune-aaaa" / "samples.txt").write_text(
+        "\n--- step 8\nThe <b>rain</b>.\n"
+    )
     until(page, "document.querySelector('.details .totals')?.innerText.includes('2.010')")
     until(page, "document.querySelector('.details').innerText.includes('The <b>rain</b>.')")
     assert page.locator("main b b").count() == 0
@@ -172,9 +180,9 @@ def test_a_file_that_is_no_blog_is_refused_in_a_sentence(
     shown(empty_page, "/")
     until_heading(empty_page, "A language model of your own writing")
     empty_page.locator("input[type=file]").set_input_files(picture)
-    told = empty_page.locator(".step .problem")
-    told.wait_for()
-    assert "cat.png" in told.inner_text()
+    problem = empty_page.locator(".step .problem")
+    problem.wait_for()
+    assert "cat.png" in problem.inner_text()
     empty_page.get_by_text("A folder, or a blog’s address").click()
     empty_page.get_by_label("Folder or file on this machine").fill("/no/such/folder")
     empty_page.get_by_role("button", name="Add", exact=True).click()

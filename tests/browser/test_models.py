@@ -22,16 +22,18 @@ pytestmark = pytest.mark.browser
 
 def card_address(page: "Page") -> str:
     """Where the current model's scorecard is."""
-    found = page.request.get("/api/models", headers={"X-Ownwords": "1"}).json()["models"]
-    return f"/#/models/{quote(found[0]['name'])}"
+    models = page.request.get("/api/models", headers={"X-Ownwords": "1"}).json()["models"]
+    return f"/#/models/{quote(models[0]['name'])}"
 
 
 @pytest.fixture
 def model_site(tmp_path: Path) -> Iterator[Site]:
     """A site with a tiny model, for one test alone."""
-    place = workspace(tmp_path)
-    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
-    yield from served(place)
+    workspace_made = workspace(tmp_path)
+    openai_server.save(
+        workspace_made.root / "model", ByteTokenizer(), learned=openai_server.LEARNED
+    )
+    yield from served(workspace_made)
 
 
 @pytest.fixture

@@ -19,25 +19,25 @@ pytestmark = pytest.mark.browser
 POSTS = 55  # of examples/blog, a page and the hostile one among them
 
 
-def asked(page: "Page", path: str) -> Any:  # noqa: ANN401 - JSON
+def fetch_json(page: "Page", path: str) -> Any:  # noqa: ANN401 - JSON
     answer = page.request.get(path, headers={"X-Ownwords": "1"})
     return json.loads(answer.text())
 
 
 def titles(page: "Page") -> list[str]:
-    return [one.inner_text() for one in page.locator(".every tbody .named").all()]
+    return [cell.inner_text() for cell in page.locator(".every tbody .named").all()]
 
 
 def test_the_report_says_what_the_report_says(page: "Page") -> None:
     shown(page, "/#/posts/report")
-    found = asked(page, "/api/corpus")
+    report = fetch_json(page, "/api/corpus")
     text = page.locator("main").inner_text()
-    for one in found["totals"]:
-        assert one["figure"] in text
-    assert found["lede"] in text
+    for total in report["totals"]:
+        assert total["figure"] in text
+    assert report["lede"] in text
     for heading in ("Where the words are", "Whose words these are", "Year by year", "Said twice"):
         assert page.get_by_role("heading", name=heading).count() == 1
-    assert page.locator("svg.columns rect.own").count() == len(found["years"]["columns"])
+    assert page.locator("svg.columns rect.own").count() == len(report["years"]["columns"])
     assert page.locator("svg.stack").count() >= 3
 
 
@@ -90,27 +90,30 @@ def test_nothing_that_fits_is_said(page: "Page") -> None:
 
 
 def test_a_text_shows_whose_words_stand_in_it(page: "Page") -> None:
-    rows = asked(page, "/api/corpus/posts?most=200")["rows"]
+    rows = fetch_json(page, "/api/corpus/posts?most=200")["rows"]
     for row in rows[:12]:
-        found = asked(page, f"/api/corpus/post?id={row['id']}")
-        foreign = [one for one in found["segments"] if one["whose"] != "own"]
+        post = fetch_json(page, f"/api/corpus/post?id={row['id']}")
+        foreign = [segment for segment in post["segments"] if segment["whose"] != "own"]
         if foreign:
             break
     shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}")
     assert page.locator("h1").inner_text() == row["title"]
     assert page.locator("article .foreign").count() == len(foreign)
     text = " ".join(page.locator("article").inner_text().split())
-    for one in found["segments"]:
-        assert " ".join(one["text"].split())[:60] in text
+    for segment in post["segments"]:
+        assert " ".join(segment["text"].split())[:60] in text
 
 
 def test_a_citation_opens_at_its_words(page: "Page") -> None:
-    row = asked(page, "/api/corpus/posts?sort=words")["rows"][0]
-    found = asked(page, f"/api/corpus/post?id={row['id']}")
-    last = [one["text"] for one in found["segments"] if one["kind"] == "prose"][-1]
+    row = fetch_json(page, "/api/corpus/posts?sort=words")["rows"][0]
+    post = fetch_json(page, f"/api/corpus/post?id={row['id']}")
+    last = [segment["text"] for segment in post["segments"] if segment["kind"] == "prose"][-1]
     words = re.split(r"(?<=[.!?])\s", last)[-1]
-    said = words.replace("’", "'").upper()  # the same words, set otherwise
-    shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}?quote={said.replace('%', '%25')}")
+    expected_words = words.replace("’", "'").upper()  # the same words, set otherwise
+    shown(
+        page,
+        f"/#/posts/post/{row['id'].replace('/', '%2F')}?quote={expected_words.replace('%', '%25')}",
+    )
     marks = page.locator("article mark")
     until(page, "document.querySelector('article mark')")
     assert "".join(mark.inner_text() for mark in marks.all()).split() == words.split()
@@ -122,7 +125,7 @@ def test_a_citation_opens_at_its_words(page: "Page") -> None:
 
 
 def test_a_citation_that_is_gone_is_told(page: "Page") -> None:
-    row = asked(page, "/api/corpus/posts")["rows"][0]
+    row = fetch_json(page, "/api/corpus/posts")["rows"][0]
     shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}?quote=these words are nowhere")
     assert page.get_by_text("This passage is no longer in the post").count() == 1
 
@@ -187,23 +190,23 @@ def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_sit
     before = own_site.place.choices.read_text("utf-8")
     row = page.locator(".decisions > li").first
     chosen = row.locator("input:checked").input_value()
-    other = "keep" if chosen != "keep" else "leave out"
-    row.locator(f"input[value='{other}']").check(force=True)
+    changed = "keep" if chosen != "keep" else "leave out"
+    row.locator(f"input[value='{changed}']").check(force=True)
     page.wait_for_selector(".pending.card")
-    said = page.locator(".pending").inner_text()
-    assert "takes effect at the next training" in said
+    text = page.locator(".pending").inner_text()
+    assert "takes effect at the next training" in text
     assert page.locator(".pending").get_by_role("link", name="Make a new model").count() == 1
-    then = asked(page, "/api/corpus/decisions")["words_then"]
-    assert f"{then:,}" in said
+    then = fetch_json(page, "/api/corpus/decisions")["words_then"]
+    assert f"{then:,}" in text
     row.get_by_role("button", name="Back to the default").click()
     page.wait_for_selector(".pending.card", state="detached")
     assert own_site.place.choices.read_text("utf-8") == before
-    row.locator(f"input[value='{other}']").check(force=True)
+    row.locator(f"input[value='{changed}']").check(force=True)
     page.wait_for_selector(".pending.card")
     look([BLOG, own_site.place.root.parent / "extra"], workspace=own_site.place.root)
     shown(page, "/#/posts/decisions")
     assert page.locator(".pending.card").count() == 0
-    assert asked(page, "/api/corpus/decisions")["words_now"] == then
+    assert fetch_json(page, "/api/corpus/decisions")["words_now"] == then
 
 
 def test_before_anything_is_read_it_says_what_to_do(
@@ -229,10 +232,10 @@ def test_a_long_page_says_what_stands_on_it(page: "Page") -> None:
 
 
 def _hostile(page: "Page") -> str:
-    rows = asked(page, "/api/corpus/posts?title=onerror")["rows"]
+    rows = fetch_json(page, "/api/corpus/posts?title=onerror")["rows"]
     return str(rows[0]["id"])
 
 
 def _decisions(site: Site) -> dict[str, str]:
     entries = tomllib.loads(site.place.choices.read_text("utf-8"))["post"]
-    return {one["id"]: one["decision"] for one in entries}
+    return {entry["id"]: entry["decision"] for entry in entries}

@@ -49,9 +49,11 @@ def by_transformers(folder: Path, texts: Sequence[str], longest: int) -> npt.NDA
     ).eval()
     rows = []
     for text in texts:
-        given = tokenizer([text.strip()], truncation=True, max_length=longest, return_tensors="pt")
+        encoded = tokenizer(
+            [text.strip()], truncation=True, max_length=longest, return_tensors="pt"
+        )
         with torch.no_grad():
-            states = model(**given).last_hidden_state[0]
+            states = model(**encoded).last_hidden_state[0]
         mean = states.mean(0)
         rows.append((mean / mean.norm()).numpy())
     return np.stack(rows)

@@ -46,19 +46,21 @@ def our_logits(model: CausalLM, ids: torch.Tensor) -> torch.Tensor:
 def greedy(logits_of: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor) -> list[int]:
     for _ in range(STEPS):
         ids = torch.cat([ids, logits_of(ids)[:, -1:].argmax(-1)], dim=1)
-    found: list[int] = ids[0].tolist()
-    return found
+    token_ids: list[int] = ids[0].tolist()
+    return token_ids
 
 
 def theirs(folder: Path, **options: object) -> Any:  # noqa: ANN401 - it has no types
-    model, told = transformers.AutoModelForCausalLM.from_pretrained(
+    model, load_info = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
         trust_remote_code=False,
         local_files_only=True,
         output_loading_info=True,
         **options,
     )
-    assert not any(told[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert not any(
+        load_info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
+    )
     return model.eval()
 
 
@@ -137,8 +139,8 @@ def test_a_directory_of_theirs_opens_here(
     )
 
     bundle.save(tmp_path / "again", loaded.model, models.Letters())
-    again = safetensors.load_file(tmp_path / "again" / "model.safetensors")
-    assert all(torch.equal(tensor, stored[name]) for name, tensor in again.items())
+    resaved = safetensors.load_file(tmp_path / "again" / "model.safetensors")
+    assert all(torch.equal(tensor, stored[name]) for name, tensor in resaved.items())
 
 
 def test_generation_settings_and_config_survive_transformers(tmp_path: Path) -> None:
@@ -149,5 +151,5 @@ def test_generation_settings_and_config_survive_transformers(tmp_path: Path) -> 
     for name, data in models.Letters().files().items():
         (tmp_path / "theirs" / name).write_bytes(data)
     assert bundle.load(tmp_path / "theirs").config == bundle.load(tmp_path / "m").config
-    said = json.loads((tmp_path / "m" / "config.json").read_bytes())
-    assert said["architectures"] == ["Qwen3ForCausalLM"]
+    config = json.loads((tmp_path / "m" / "config.json").read_bytes())
+    assert config["architectures"] == ["Qwen3ForCausalLM"]

@@ -121,8 +121,8 @@ def _pair(name: str, dtype: torch.dtype | None = None) -> Iterator[tuple[CausalL
         )
         stored = theirs.state_dict()
         state = {
-            own: stored.pop(other).T if transposed else stored.pop(other)
-            for own, other, transposed in hf_names(ours.config)
+            own: stored.pop(their_name).T if transposed else stored.pop(their_name)
+            for own, their_name, transposed in hf_names(ours.config)
         }
         assert set(stored) <= {"lm_head.weight"}
         ours.load_state_dict(state)
@@ -156,9 +156,9 @@ def test_gradients_are_theirs(name: str) -> None:
         backward(expected)
         torch.testing.assert_close(total / count, expected, atol=1e-5, rtol=1e-5)
         parameters = dict(theirs.named_parameters())
-        for own, other, transposed in hf_names(ours.config):
+        for own, their_name, transposed in hf_names(ours.config):
             ours_grad = ours.get_parameter(own).grad
-            theirs_grad = parameters[other].grad
+            theirs_grad = parameters[their_name].grad
             assert ours_grad is not None
             if transposed:
                 theirs_grad = theirs_grad.T
@@ -168,11 +168,11 @@ def test_gradients_are_theirs(name: str) -> None:
 
 def _greedy(model: CausalLM, ids: Tensor, steps: int) -> list[int]:
     cache = model.new_cache(1, ids.shape[1] + steps)
-    made: list[int] = []
+    token_ids: list[int] = []
     for _ in range(steps):
-        made.append(int(model.logits(model(ids, cache=cache)[:, -1:]).argmax()))
-        ids = torch.tensor([[made[-1]]])
-    return made
+        token_ids.append(int(model.logits(model(ids, cache=cache)[:, -1:]).argmax()))
+        ids = torch.tensor([[token_ids[-1]]])
+    return token_ids
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -187,10 +187,10 @@ def test_sixty_four_greedy_tokens_are_theirs(name: str) -> None:
             eos_token_id=None,
             pad_token_id=0,
         )
-        made = expected[0, 20:].tolist()
-        assert len(made) == 64
-        assert len(set(made)) > 3
-        assert _greedy(ours, ids, 64) == made
+        token_ids = expected[0, 20:].tolist()
+        assert len(token_ids) == 64
+        assert len(set(token_ids)) > 3
+        assert _greedy(ours, ids, 64) == token_ids
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -201,12 +201,12 @@ def test_bfloat16_is_as_near_to_the_truth_as_theirs(name: str) -> None:
     """
     with _pair(name, torch.bfloat16) as (ours, theirs), torch.no_grad():
         ids = _ids(4, 90)
-        made, expected = ours.logits(ours(ids)).float(), theirs(ids).logits.float()
+        actual, expected = ours.logits(ours(ids)).float(), theirs(ids).logits.float()
         true_model = build(ours.config)
         true_model.load_state_dict(ours.state_dict())
         true = true_model.logits(true_model(ids))
-        assert (made - true).norm() < 1.25 * (expected - true).norm()
-        assert (made - expected).norm() < 0.08 * expected.norm()
+        assert (actual - true).norm() < 1.25 * (expected - true).norm()
+        assert (actual - expected).norm() < 0.08 * expected.norm()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -232,11 +232,11 @@ def test_a_ragged_batch_is_theirs_one_by_one(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_config_written_by_us_is_read_by_them_as_the_same_model(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
-        written = ours.config.to_hf()
-        assert registry.config_from_json(written) == ours.config
-        again = transformers.AutoConfig.for_model(**written)
-        model = transformers.AutoModelForCausalLM.from_config(again).eval()
+        config = ours.config.to_hf()
+        assert registry.config_from_json(config) == ours.config
+        reread = transformers.AutoConfig.for_model(**config)
+        model = transformers.AutoModelForCausalLM.from_config(reread).eval()
         model.load_state_dict(theirs.state_dict())
         ids = _ids(1, 60)
         torch.testing.assert_close(model(ids).logits, theirs(ids).logits, atol=1e-5, rtol=0)
-        assert registry.config_from_json(again.to_dict()) == ours.config
+        assert registry.config_from_json(reread.to_dict()) == ours.config

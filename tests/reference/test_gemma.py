@@ -64,9 +64,9 @@ def converted(file: Path) -> Path:
 @pytest.fixture(scope="module")
 def trimmed(converted: Path) -> Path:
     """The same weights with the tokens of an author of `OWN`."""
-    made = trimming.trim(converted, OWN, converted.parent / "trimmed")
-    assert made.tokens < 0.2 * made.tokens_before
-    return made.folder
+    trimmed_base = trimming.trim(converted, OWN, converted.parent / "trimmed")
+    assert trimmed_base.tokens < 0.2 * trimmed_base.tokens_before
+    return trimmed_base.folder
 
 
 def lines(count: int) -> list[str]:
@@ -86,7 +86,7 @@ def test_ten_thousand_lines_have_the_ids_that_transformers_gives(file: Path) -> 
     with open_gguf(file) as contents:
         ours = from_files(files_of(contents.metadata))
     texts = lines(10_000)
-    expected = [each.ids for each in backend.encode_batch(texts, add_special_tokens=False)]
+    expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
     got = [row.tolist() for row in ours.encode_batch(texts)]
     different = [text for text, a, b in zip(texts, got, expected, strict=True) if a != b]
     assert not different, different[:3]
@@ -121,7 +121,7 @@ def test_a_trimmed_base_opens_in_transformers(trimmed: Path) -> None:
     backend = theirs.backend_tokenizer
     backend.encode_special_tokens = True
     texts = [*lines(2000), *OWN]
-    expected = [each.ids for each in backend.encode_batch(texts, add_special_tokens=False)]
+    expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
     assert [row.tolist() for row in ours.tokenizer.encode_batch(texts)] == expected
     network = transformers.AutoModelForCausalLM.from_pretrained(
         str(trimmed), dtype=torch.float32
@@ -129,24 +129,24 @@ def test_a_trimmed_base_opens_in_transformers(trimmed: Path) -> None:
     for prompt in PROMPTS:
         ids = [2, *ours.tokenizer.encode(prompt)]
         with torch.no_grad():
-            written = network.generate(
+            generated = network.generate(
                 torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=None
             )[0].tolist()
-        check_greedy(ours, written, len(ids), 1e-3)
+        check_greedy(ours, generated, len(ids), 1e-3)
 
 
 def test_a_trimmed_base_opens_in_llama_cpp(trimmed: Path) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
-    written = export(trimmed, "gguf", type="f16")
-    assert not written.notes
+    report = export(trimmed, "gguf", type="f16")
+    assert not report.notes
     ours = Model.load(trimmed, device="cpu")
-    vocabulary = llama_cpp.Llama(str(written.path), vocab_only=True, verbose=False)
+    vocabulary = llama_cpp.Llama(str(report.path), vocab_only=True, verbose=False)
     texts = [text for text in [*lines(2000), *OWN] if "\x00" not in text]
     expected = [row.tolist() for row in ours.tokenizer.encode_batch(texts)]
     got = [vocabulary.tokenize(text.encode(), add_bos=False, special=False) for text in texts]
     different = [text for text, a, b in zip(texts, got, expected, strict=True) if a != b]
     assert not different, different[:3]
-    check_greedy_text_in_llama_cpp(written.path, ours)
+    check_greedy_text_in_llama_cpp(report.path, ours)
 
 
 def check_greedy_text_in_llama_cpp(path: Path, ours: Model) -> None:

@@ -138,13 +138,13 @@ def tokenizer() -> bpe.BPETokenizer:
 def silent() -> Iterator[None]:
     """llama.cpp speaks to the process's own stderr."""
     sys.stderr.flush()
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    saved_stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
         os.close(null)
 
 
@@ -192,15 +192,15 @@ def ours(model: CausalLM, prompt: list[int], count: int) -> tuple[list[int], np.
 
 
 def theirs(opened: Any, prompt: list[int], count: int) -> tuple[list[int], np.ndarray]:  # noqa: ANN401
-    found, rows = [], []
+    token_ids, rows = [], []
     tokens = list(prompt)
     for _ in range(count):
         opened.eval(tokens)
         logits = np.array(opened._ctx.get_logits_ith(-1)[: opened.n_vocab()])
         rows.append(logits)
         tokens = [int(logits.argmax())]
-        found += tokens
-    return found, np.stack(rows)
+        token_ids += tokens
+    return token_ids, np.stack(rows)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -259,7 +259,7 @@ def fuzzed(count: int, seed: int) -> list[str]:
     """Strings of ten scripts and what lies between words, one in five all over Unicode."""
     chance = random.Random(seed)
     words = TEXT[:400].split(" ")
-    found = []
+    texts = []
     for number in range(count):
         parts = []
         for _ in range(chance.randint(1, 12)):
@@ -272,17 +272,17 @@ def fuzzed(count: int, seed: int) -> list[str]:
             parts += [
                 chr(chance.choice([*range(0xD800), *range(0xE000, 0x110000)])) for _ in "1234"
             ]
-        found.append("".join(parts))
-    return found
+        texts.append("".join(parts))
+    return texts
 
 
 def differing(opened: Any, encode: Any, texts: list[str]) -> list[tuple[str, list[int], list[int]]]:  # noqa: ANN401
-    found = []
+    differences = []
     for text in texts:
         got = opened.tokenize(text.encode("utf-8"), add_bos=False, special=False)
         if got != encode(text):
-            found.append((text, got, encode(text)))
-    return found
+            differences.append((text, got, encode(text)))
+    return differences
 
 
 @pytest.mark.parametrize("kind", ["trained", "bytes"])
@@ -291,8 +291,8 @@ def test_llama_cpp_gives_the_same_ids(
 ) -> None:
     used = tokenizer if kind == "trained" else ByteTokenizer()
     path = tmp_path / "model.gguf"
-    written = gguf.save(path, model_of("qwen3"), used.files(), type="f32")
-    assert not written.notes
+    report = gguf.save(path, model_of("qwen3"), used.files(), type="f32")
+    assert not report.notes
     with llama(path) as opened:
         wrong = differing(opened, used.encode, fuzzed(1000, seed=1))
         special = "<|author|>The trouble<|title|>\n<|end|>"
@@ -310,11 +310,11 @@ def imported(kind: str) -> Mapping[str, bytes]:
     special = ["<s>", "</s>"]
     if kind in ("llama2", "gemma"):
         return sentencepiece(prefix=kind == "llama2")
-    made = hf.Tokenizer(hf.models.BPE())
+    tokenizer_made = hf.Tokenizer(hf.models.BPE())
     if kind == "gpt2":
-        made.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer_made.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
     elif kind == "smollm":
-        made.pre_tokenizer = hf.pre_tokenizers.Sequence(
+        tokenizer_made.pre_tokenizer = hf.pre_tokenizers.Sequence(
             [
                 hf.pre_tokenizers.Digits(individual_digits=True),
                 hf.pre_tokenizers.ByteLevel(add_prefix_space=False),
@@ -326,22 +326,22 @@ def imported(kind: str) -> Mapping[str, bytes]:
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits
             + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )  # fmt: skip
-        made.pre_tokenizer = hf.pre_tokenizers.Sequence(
+        tokenizer_made.pre_tokenizer = hf.pre_tokenizers.Sequence(
             [
                 hf.pre_tokenizers.Split(hf.Regex(pattern), "isolated"),
                 hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
-    made.decoder = hf.decoders.ByteLevel()
+    tokenizer_made.decoder = hf.decoders.ByteLevel()
     trainer = hf.trainers.BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=special,
         initial_alphabet=hf.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator([TEXT], trainer)
+    tokenizer_made.train_from_iterator([TEXT], trainer)
     settings = b'{"bos_token": "<s>", "eos_token": {"content": "</s>"}}'
-    return {"tokenizer.json": made.to_str().encode(), "tokenizer_config.json": settings}
+    return {"tokenizer.json": tokenizer_made.to_str().encode(), "tokenizer_config.json": settings}
 
 
 def sentencepiece(*, prefix: bool) -> Mapping[str, bytes]:
@@ -358,20 +358,20 @@ def sentencepiece(*, prefix: bool) -> Mapping[str, bytes]:
     merges = []
     for piece in pieces:
         pairs = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
-        known = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
-        merges += sorted(known, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-    made = hf.Tokenizer(
+        known_pairs = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
+        merges += sorted(known_pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    tokenizer_made = hf.Tokenizer(
         hf.models.BPE(
             vocab=ids, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True
         )
     )
     spaces = hf.normalizers.Replace(" ", "▁")
-    made.normalizer = (
+    tokenizer_made.normalizer = (
         hf.normalizers.Sequence([hf.normalizers.Prepend("▁"), spaces]) if prefix else spaces
     )
-    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer_made.add_special_tokens(["<unk>", "<s>", "</s>"])
     settings = b'{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}'
-    return {"tokenizer.json": made.to_str().encode(), "tokenizer_config.json": settings}
+    return {"tokenizer.json": tokenizer_made.to_str().encode(), "tokenizer_config.json": settings}
 
 
 # The long s and composition are what llama.cpp does otherwise, and says so of itself.
@@ -384,8 +384,8 @@ def test_llama_cpp_gives_the_ids_of_imported_tokenizers(kind: str, tmp_path: Pat
     hf = pytest.importorskip("tokenizers")
     files = imported(kind)
     path = tmp_path / "model.gguf"
-    written = gguf.save(path, model_of("llama"), files, type="f32")
-    assert not written.notes
+    report = gguf.save(path, model_of("llama"), files, type="f32")
+    assert not report.notes
     there = hf.Tokenizer.from_str(files["tokenizer.json"].decode())
     back = hf.Tokenizer.from_str(gguf.load(path).tokenizer_files["tokenizer.json"].decode())
 
@@ -413,16 +413,16 @@ def test_the_gguf_package_reads_what_we_write(
 ) -> None:
     package = pytest.importorskip("gguf")
     path = tmp_path / "model.gguf"
-    written = gguf.save(path, model_of(name), tokenizer.files(), type=type, name="Дневник")
+    report = gguf.save(path, model_of(name), tokenizer.files(), type=type, name="Дневник")
     read = package.GGUFReader(path)
-    assert {tensor.name for tensor in read.tensors} == set(written.tensors)
+    assert {tensor.name for tensor in read.tensors} == set(report.tensors)
     assert read.fields["general.name"].contents() == "Дневник"
     assert read.fields["tokenizer.ggml.pre"].contents() == "llama-bpe"
     with open_gguf(path) as contents:
         assert set(contents.metadata) == {k for k in read.fields if not k.startswith("GGUF.")}
         for tensor in read.tensors:
             values = package.dequantize(tensor.data, tensor.tensor_type)
-            assert tensor.tensor_type.name.lower() == written.tensors[tensor.name]
+            assert tensor.tensor_type.name.lower() == report.tensors[tensor.name]
             assert np.array_equal(values, contents.tensor(tensor.name))
 
 

@@ -55,10 +55,10 @@ class Embeddings(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request_body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         data = [
             {"object": "embedding", "index": n, "embedding": [float(len(text)), 0.0, 1.0]}
-            for n, text in enumerate(asked["input"])
+            for n, text in enumerate(request_body["input"])
         ]
         answer = {"object": "list", "data": data, "model": "lengths"}
         body = json.dumps(answer).encode()
@@ -90,15 +90,15 @@ def process(*arguments: str) -> Iterator[str]:
         [*command, "--threads", "1"], stdout=subprocess.PIPE, text=True, encoding="utf-8"
     ) as running:
         assert running.stdout is not None
-        said = ""
+        output = ""
         for line in running.stdout:
-            said += line
+            output += line
             if "Ctrl-C" in line:
                 break
-        found = re.search(r"http://\S+/v1", said)
-        assert found, said
+        match = re.search(r"http://\S+/v1", output)
+        assert match, output
         try:
-            yield found[0]
+            yield match[0]
         finally:
             running.terminate()
             running.wait(20)
@@ -126,8 +126,8 @@ def url(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def client(url: str) -> Iterator[Any]:
-    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as made:
-        yield made
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as openai_client:
+        yield openai_client
 
 
 @pytest.fixture(scope="module")
@@ -173,22 +173,22 @@ def test_completions(client: Any, own: Model) -> None:  # noqa: ANN401
 
 
 def test_chats(client: Any, own: Model) -> None:  # noqa: ANN401
-    told: dict[str, Any] = {
+    options: dict[str, Any] = {
         "model": OWN,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "On "}]}],
         "max_completion_tokens": 20,
         "seed": 3,
     }
     expected = "".join(own.write("On ", max_tokens=20, seed=3))
-    answer = client.chat.completions.create(**told, logprobs=True, top_logprobs=2)
+    answer = client.chat.completions.create(**options, logprobs=True, top_logprobs=2)
     assert answer.choices[0].message.content == expected
     assert answer.choices[0].finish_reason in ("stop", "length")
-    told_bytes = b"".join(bytes(one.bytes) for one in answer.choices[0].logprobs.content)
+    told_bytes = b"".join(bytes(token.bytes) for token in answer.choices[0].logprobs.content)
     assert told_bytes.decode("utf-8", "replace") == expected
     # Its helper takes an answer that was cut off for a mistake: this one ends by a stop string.
     stop = next(c for c in expected[4:] if c not in expected[:4])
     with client.chat.completions.stream(
-        **told, stop=[stop], stream_options={"include_usage": True}
+        **options, stop=[stop], stream_options={"include_usage": True}
     ) as stream:
         events = list(stream)
         final = stream.get_final_completion()
@@ -201,7 +201,7 @@ def test_several_at_once(url: str, own: Model) -> None:
     async def work() -> list[str]:
         async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
-            async def one(seed: int) -> str:
+            async def write_one(seed: int) -> str:
                 stream = await client.chat.completions.create(
                     model=OWN,
                     messages=[{"role": "user", "content": "On "}],
@@ -211,7 +211,7 @@ def test_several_at_once(url: str, own: Model) -> None:
                 )
                 return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
-            return list(await asyncio.gather(*map(one, range(8))))
+            return list(await asyncio.gather(*map(write_one, range(8))))
 
     expected = ["".join(own.write("On ", max_tokens=12, seed=seed)) for seed in range(8)]
     assert asyncio.run(work()) == expected
@@ -229,9 +229,9 @@ def test_a_stream_that_is_left_frees_its_seat(client: Any) -> None:  # noqa: ANN
 def test_embeddings(client: Any) -> None:  # noqa: ANN401
     for form in ({}, {"encoding_format": "float"}):
         answer = client.embeddings.create(model="lengths", input=["abc", "a"], **form)
-        for each, length in zip(answer.data, (3, 1), strict=True):
+        for item, length in zip(answer.data, (3, 1), strict=True):
             norm = math.hypot(length, 1)
-            assert each.embedding == pytest.approx([length / norm, 0, 1 / norm], abs=1e-6)
+            assert item.embedding == pytest.approx([length / norm, 0, 1 / norm], abs=1e-6)
 
 
 def test_errors_are_those_of_the_client(client: Any) -> None:  # noqa: ANN401
@@ -275,7 +275,7 @@ def llm(url: str, tmp_path: Path) -> Iterator[Any]:
     environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "PYTHONUTF8": "1"}
 
     def call(*arguments: str) -> str:
-        made = subprocess.run(
+        process_run = subprocess.run(
             [sys.executable, "-m", "llm", *arguments],
             env=environment,
             capture_output=True,
@@ -285,26 +285,26 @@ def llm(url: str, tmp_path: Path) -> Iterator[Any]:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        assert made.returncode == 0, made.stderr
-        return made.stdout
+        assert process_run.returncode == 0, process_run.stderr
+        return process_run.stdout
 
     return call  # type: ignore[return-value]
 
 
 def test_llm_writes_with_the_model(llm: Any, own: Model) -> None:  # noqa: ANN401
-    how = ["-o", "seed", "3", "-o", "max_tokens", "20"]
+    options = ["-o", "seed", "3", "-o", "max_tokens", "20"]
     expected = "".join(own.write("On ", max_tokens=20, seed=3)).strip()
     for model in ("own", "own-text"):
         for stream in ((), ("--no-stream",)):
-            assert llm("prompt", "-m", model, *how, *stream, "On ").strip() == expected
+            assert llm("prompt", "-m", model, *options, *stream, "On ").strip() == expected
 
 
 def test_llm_goes_on_with_a_conversation(llm: Any) -> None:  # noqa: ANN401
-    how = ["-o", "seed", "3", "-o", "max_tokens", "8"]
-    llm("prompt", "-m", "chatty", "-s", "Be kind", *how, "One")
-    llm("prompt", "-c", *how, "Two")
+    options = ["-o", "seed", "3", "-o", "max_tokens", "8"]
+    llm("prompt", "-m", "chatty", "-s", "Be kind", *options, "One")
+    llm("prompt", "-c", *options, "Two")
     logged = json.loads(llm("logs", "--json"))
-    usage = [one["input_tokens"] for one in logged]
+    usage = [row["input_tokens"] for row in logged]
     assert len(usage) == 2
     assert usage[1] > usage[0] + len("Two") or usage[0] > usage[1] + len("Two")
 

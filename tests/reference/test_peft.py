@@ -188,12 +188,12 @@ def test_ranks_and_alphas_of_single_layers_are_those_of_peft(tmp_path: Path) -> 
 )
 def test_what_we_lack_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
     ours, theirs = _pair("llama")
-    said: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "r": 4,
         "target_modules": ["q_proj"],
         "task_type": "CAUSAL_LM",
         **changed,
     }
-    get_peft_model(theirs, LoraConfig(**said)).save_pretrained(str(tmp_path))
+    get_peft_model(theirs, LoraConfig(**settings)).save_pretrained(str(tmp_path))
     with pytest.raises(ModelError):
         peft.load(tmp_path, ours)

@@ -31,12 +31,12 @@ def bodies(database: Path, *, markdown: bool) -> list[str]:
             " WHERE post_id = p.id AND key = '_core'), '') FROM posts p"
         ).fetchall()
     connection.close()
-    found = []
+    bodies_found = []
     for text, core in rows:
         is_markdown = '"markdown"' in core
         if is_markdown == markdown and not text.startswith("["):
-            found.append(text)
-    return found
+            bodies_found.append(text)
+    return bodies_found
 
 
 @pytest.fixture(params=["sample", "columnist"])
@@ -49,7 +49,7 @@ def database(request: pytest.FixtureRequest) -> Path:
 
 def test_html_keeps_the_letters_that_beautiful_soup_finds(database: Path) -> None:
     bs4 = pytest.importorskip("bs4")
-    seen = 0
+    count = 0
     for body in bodies(database, markdown=False):
         if re.search(r"<script|hidden|display:|Ã|â€", body):
             continue  # what is dropped or mended there, the unit tests say
@@ -59,14 +59,14 @@ def test_html_keeps_the_letters_that_beautiful_soup_finds(database: Path) -> Non
         # List numbers are shown by the browser, not written in the markup.
         assert not theirs - ours
         assert sum((ours - theirs).values()) <= sum(s.kind == "list" for s in reading.segments) * 50
-        seen += 1
-    assert seen > 10
+        count += 1
+    assert count > 10
 
 
 def test_markdown_keeps_the_letters_that_marko_renders(database: Path) -> None:
     bs4 = pytest.importorskip("bs4")
     marko = pytest.importorskip("marko")
-    seen = 0
+    count = 0
     for body in bodies(database, markdown=True):
         # Publii's size suffix is no Markdown; captions are kept by us alone.
         plain = re.sub(r"!\[[^]]*\]\([^)]*\)", "", body).replace("---READMORE---", "")
@@ -75,10 +75,10 @@ def test_markdown_keeps_the_letters_that_marko_renders(database: Path) -> None:
         segments = parse_body(plain, "markdown").segments
         ours = letters("".join(s.text for s in segments if s.kind != "list"))
         assert not ours - letters(rendered)
-        whole = letters("".join(s.text for s in segments))
-        assert not letters(rendered) - whole
-        seen += 1
-    assert seen > 5
+        full_text = letters("".join(s.text for s in segments))
+        assert not letters(rendered) - full_text
+        count += 1
+    assert count > 5
 
 
 def test_words_are_counted_as_a_regular_expression_counts_them(database: Path) -> None:
@@ -93,20 +93,20 @@ def test_sketches_estimate_what_full_sets_say() -> None:
     vocabulary = [f"word{n}" for n in range(5000)]
     base = [vocabulary[n] for n in generator.integers(0, 5000, 20_000)]
     for share in (0.2, 0.5, 0.9):
-        other = [vocabulary[n] for n in generator.integers(0, 5000, 3_000)]
-        taken = int(len(other) * share)
-        other[:taken] = base[100 : 100 + taken]
+        changed = [vocabulary[n] for n in generator.integers(0, 5000, 3_000)]
+        shared = int(len(changed) * share)
+        changed[:shared] = base[100 : 100 + shared]
 
         def shingles(words: list[str]) -> set[tuple[str, ...]]:
             return {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
 
-        exact = len(shingles(base) & shingles(other)) / len(shingles(other))
-        one, two = (
+        exact = len(shingles(base) & shingles(changed)) / len(shingles(changed))
+        first, two = (
             extract_features(Document("x", "", (Segment("prose", " ".join(words)),)))
-            for words in (base, other)
+            for words in (base, changed)
         )
-        level = max(one.level, two.level)
+        level = max(first.level, two.level)
         limit = np.uint64((1 << (64 - level)) - 1)
         coarse = two.sketch[two.sketch <= limit]
-        estimate = np.isin(coarse, one.sketch).mean()
+        estimate = np.isin(coarse, first.sketch).mean()
         assert abs(estimate - exact) < 0.15

@@ -37,8 +37,8 @@ FIXED = [
 def strings(count: int, seed: int) -> list[str]:
     """Runs of a few scripts each, blanks and digits between, in NFC or NFD or neither."""
     rng = random.Random(seed)
-    made = list(FIXED)
-    while len(made) < count:
+    texts = list(FIXED)
+    while len(texts) < count:
         runs = []
         for _ in range(rng.randint(1, 8)):
             low, high = rng.choice(SCRIPTS) if rng.random() < 0.9 else (0, 0x10FFFF)
@@ -48,8 +48,8 @@ def strings(count: int, seed: int) -> list[str]:
             )
         text = "".join(c for c in "".join(runs) if not "\ud800" <= c <= "\udfff")
         nfc, nfd = unicodedata.normalize("NFC", text), unicodedata.normalize("NFD", text)
-        made.append(rng.choice([text, nfc, nfd]))
-    return made
+        texts.append(rng.choice([text, nfc, nfd]))
+    return texts
 
 
 LEARNED = train([BOOK, *strings(300, seed=1)], 1500, template=DEFAULT_TEMPLATE)
@@ -98,10 +98,10 @@ def test_transformers_gives_the_same_ids_from_imported_files(kind: str, tmp_path
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     for text, ids in zip(texts, expected, strict=True):
         assert ours.encode(text) == ids, repr(text[:200])
-        kept = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
+        normalized = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
         if kind != "Qwen" or unicodedata.is_normalized("NFC", text):
-            assert ours.decode(ids) == kept
-            assert theirs.decode(ids, clean_up_tokenization_spaces=False) == kept
+            assert ours.decode(ids) == normalized
+            assert theirs.decode(ids, clean_up_tokenization_spaces=False) == normalized
 
 
 CHATS = [
@@ -161,7 +161,7 @@ def test_the_engines_agree_on_every_character() -> None:
         split = tokenizers.pre_tokenizers.Split(
             tokenizers.Regex(characters), "removed", invert=True
         )
-        one = "".join(part for part, _ in split.pre_tokenize_str(everything))
+        joined = "".join(part for part, _ in split.pre_tokenize_str(everything))
         encoding = tiktoken.Encoding(
             "x", pat_str=characters, mergeable_ranks=single, special_tokens={}
         )
@@ -169,17 +169,17 @@ def test_the_engines_agree_on_every_character() -> None:
         trainer = rustbpe.Tokenizer()
         trainer.train_from_iterator(iter(["a"]), 256, pattern=characters)
         three = bytes(trainer.encode(everything)).decode()
-        assert one == two == three, characters
+        assert joined == two == three, characters
 
 
 def test_segments_split_by_the_linear_pattern_are_the_pattern_s_words() -> None:
     tokenizers = pytest.importorskip("tokenizers")
-    whole, linear = (
+    plain, linear = (
         tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
         for pattern in (PATTERN, LINEAR_PATTERN)
     )
     for text in [*strings(3000, seed=4), BOOK]:
-        words = [word for word, _ in whole.pre_tokenize_str(text)]
+        words = [word for word, _ in plain.pre_tokenize_str(text)]
         parts = [word for part in split_segments(text) for word, _ in linear.pre_tokenize_str(part)]
         assert parts == words, repr(text[:200])
 

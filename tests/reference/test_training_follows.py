@@ -58,13 +58,13 @@ class Numpy:
             "lnfb": (width,),
         }
         numbers = np.fromfile(path, "<f4", offset=1024).astype(np.float64)
-        found: Parameters = {}
+        parameters: Parameters = {}
         for name, shape in shapes.items():
             size = int(np.prod(shape))
-            found[name], numbers = numbers[:size].reshape(shape), numbers[size:]
+            parameters[name], numbers = numbers[:size].reshape(shape), numbers[size:]
         assert not numbers.size
-        found["wte"] = found["wte"][:vocabulary]
-        return cls(found)
+        parameters["wte"] = parameters["wte"][:vocabulary]
+        return cls(parameters)
 
     def step(self, ids: Array, targets: Array) -> tuple[float, Parameters]:
         """The mean loss, and its gradient for every parameter."""
@@ -76,7 +76,7 @@ class Numpy:
         future = np.triu(np.ones((t, t), bool), 1)
 
         x = p["wte"][ids] + p["wpe"][:t]
-        kept = []
+        saved = []
         for i in range(L):
             n1, back1 = norm(x, p["ln1w"][i], p["ln1b"][i])
             qkv = n1 @ p["qkvw"][i].T + p["qkvb"][i]
@@ -92,7 +92,7 @@ class Numpy:
             h = n2 @ p["fcw"][i].T + p["fcb"][i]
             tanh = np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3))
             a = 0.5 * h * (1 + tanh)
-            kept.append((n1, back1, q, k, v, att, y, n2, back2, h, tanh, a))
+            saved.append((n1, back1, q, k, v, att, y, n2, back2, h, tanh, a))
             x = middle + a @ p["fcprojw"][i].T + p["fcprojb"][i]
         n, back = norm(x, p["lnfw"], p["lnfb"])
         logits = n @ p["wte"].T
@@ -106,7 +106,7 @@ class Numpy:
         g["wte"] += outer(d_logits, n)
         dx, g["lnfw"], g["lnfb"] = back(d_logits @ p["wte"])
         for i in reversed(range(L)):
-            n1, back1, q, k, v, att, y, n2, back2, h, tanh, a = kept[i]
+            n1, back1, q, k, v, att, y, n2, back2, h, tanh, a = saved[i]
             g["fcprojw"][i], g["fcprojb"][i] = outer(dx, a), dx.sum((0, 1))
             slope = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * h**2)
             dh = (dx @ p["fcprojw"][i]) * (0.5 * (1 + tanh) + 0.5 * h * (1 - tanh**2) * slope)
@@ -233,8 +233,8 @@ def in_our_names(model: CausalLM, parameters: Parameters) -> Parameters:
         if theirs in places:
             found[ours] = parameters[places[theirs]]
             continue
-        _, _, layer, rest = theirs.split(".", 3)
-        part, kind = rest.rsplit(".", 1)
+        _, _, layer, tail = theirs.split(".", 3)
+        part, kind = tail.rsplit(".", 1)
         found[ours] = parameters[parts[part] + kind[0]][int(layer)]
     return found
 

@@ -59,28 +59,38 @@ class PlayedWriter:
 @pytest.fixture(autouse=True)
 def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | None], None]]:
     """What the dates of the posts say; nothing, unless a test says so."""
-    told: list[DateAnswer | None] = [None]
-    monkeypatch.setattr(date_questions, "answer_from_dates", lambda index, question, limit: told[0])
-    yield lambda what: told.__setitem__(0, what)
+    answers: list[DateAnswer | None] = [None]
+    monkeypatch.setattr(
+        date_questions, "answer_from_dates", lambda index, question, limit: answers[0]
+    )
+    yield lambda dated_answer: answers.__setitem__(0, dated_answer)
 
 
 def ask(
     writer: LLMBackend | None = None,
     passages: tuple[RetrievedPassage, ...] = PASSAGES,
-    **how: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
 ) -> Answer:
     searcher: Any = PlayedSearcher(RetrievalResult(passages))
-    return answer(how.pop("question", QUESTION), searcher, writer, **how)
+    return answer(options.pop("question", QUESTION), searcher, writer, **options)
 
 
 def test_an_answer_and_what_it_rests_on() -> None:
     writer = PlayedWriter()
-    told = ask(writer)
-    assert told.answer == "You keep three copies [1]."
-    assert not told.refused
-    assert told.model == "a model"
-    (one,) = told.citations
-    assert (one.number, one.title, one.date, one.url, one.quote, one.passage, one.document) == (
+    result = ask(writer)
+    assert result.answer == "You keep three copies [1]."
+    assert not result.refused
+    assert result.model == "a model"
+    (citation,) = result.citations
+    assert (
+        citation.number,
+        citation.title,
+        citation.date,
+        citation.url,
+        citation.quote,
+        citation.passage,
+        citation.document,
+    ) == (
         1,
         "Three of Everything",
         "2009-03-12",
@@ -89,20 +99,20 @@ def test_an_answer_and_what_it_rests_on() -> None:
         1,
         "blog:post/1",
     )
-    assert told.passages == PASSAGES
+    assert result.passages == PASSAGES
     ((_, max_tokens, seed, temperature),) = writer.asked
     assert (seed, temperature) == (SEED, 0.2)
     assert max_tokens > 100
 
 
 def test_the_json_is_what_the_issue_asks_for() -> None:
-    said = json.loads(json.dumps(ask(PlayedWriter()).to_dict()))
-    assert said["answer"] == "You keep three copies [1]."
-    assert said["citations"][0]["quote"] in said["passages"][0]["text"]
-    assert {"title", "date", "url", "text", "score"} <= said["passages"][0].keys()
-    assert len(said["passages"]) == len(PASSAGES)
-    assert said["passages"][0]["matching"][0] in said["passages"][0]["text"]
-    assert (said["refused"], said["model"], said["notes"]) == (False, "a model", [CHECKED])
+    data = json.loads(json.dumps(ask(PlayedWriter()).to_dict()))
+    assert data["answer"] == "You keep three copies [1]."
+    assert data["citations"][0]["quote"] in data["passages"][0]["text"]
+    assert {"title", "date", "url", "text", "score"} <= data["passages"][0].keys()
+    assert len(data["passages"]) == len(PASSAGES)
+    assert data["passages"][0]["matching"][0] in data["passages"][0]["text"]
+    assert (data["refused"], data["model"], data["notes"]) == (False, "a model", [CHECKED])
 
 
 def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
@@ -111,25 +121,29 @@ def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
     weak = PlayedSearcher(
         RetrievalResult(PASSAGES, is_weak=True, why="no post contains “volcano”", nearest=near)
     )
-    seen: list[int] = []
-    told = answer(
+    counts: list[int] = []
+    result = answer(
         "What of volcanoes?",
         weak,  # type: ignore[arg-type]
         writer,
-        on_passages=lambda them: seen.append(len(them)),
+        on_passages=lambda them: counts.append(len(them)),
     )
-    assert (told.answer, told.refused, told.why) == (NOT_THERE, True, "No post contains “volcano”.")
+    assert (result.answer, result.refused, result.why) == (
+        NOT_THERE,
+        True,
+        "No post contains “volcano”.",
+    )
     assert writer.asked == []
-    assert (told.citations, told.passages) == ((), ())
-    assert told.nearest == near
-    assert told.to_dict()["nearest"][0]["document"] == "blog:post/3"
-    assert seen == [0]
+    assert (result.citations, result.passages) == ((), ())
+    assert result.nearest == near
+    assert result.to_dict()["nearest"][0]["document"] == "blog:post/3"
+    assert counts == [0]
 
 
 def test_without_a_model_the_passages_speak() -> None:
-    told = ask(None, limit=5)
-    assert (told.answer, told.why, told.model, told.refused) == ("", "", "", False)
-    assert told.passages == PASSAGES
+    result = ask(None, limit=5)
+    assert (result.answer, result.why, result.model, result.refused) == ("", "", "", False)
+    assert result.passages == PASSAGES
     searcher = PlayedSearcher(RetrievalResult(PASSAGES))
     answer("  How   many? ", searcher, None, limit=5)  # type: ignore[arg-type]
     assert searcher.asked == [("How many?", 5)]
@@ -140,52 +154,52 @@ def test_questions_of_dates_need_neither_search_nor_model(
 ) -> None:
     dated(DateAnswer("Your first post is “Three of Everything”.", PASSAGES[:1]))
     writer = PlayedWriter()
-    told = ask(writer)
-    assert told.answer == "Your first post is “Three of Everything” [1]."
+    result = ask(writer)
+    assert result.answer == "Your first post is “Three of Everything” [1]."
     assert writer.asked == []
-    (one,) = told.citations
-    assert PASSAGES[0].text.startswith(one.quote)
-    assert told.passages == PASSAGES[:1]
+    (citation,) = result.citations
+    assert PASSAGES[0].text.startswith(citation.quote)
+    assert result.passages == PASSAGES[:1]
 
 
 def test_what_dates_only_introduce_is_read_by_the_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:
     dated(DateAnswer("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_complete=False))
-    told = ask(PlayedWriter())
-    assert told.answer == "You keep three copies [1]."
-    assert told.notes[0] == "You wrote about copies in 1 post of 2009."
+    result = ask(PlayedWriter())
+    assert result.answer == "You keep three copies [1]."
+    assert result.notes[0] == "You wrote about copies in 1 post of 2009."
     alone = ask(None)
     assert alone.answer == "You wrote about copies in 1 post of 2009."
     assert (alone.citations, len(alone.passages)) == ((), 1)
 
 
 def test_what_is_left_out_is_said() -> None:
-    told = ask(PlayedWriter(GOOD + " You live on the moon."))
-    assert told.answer == "You keep three copies [1]."
-    assert told.notes == ("1 sentence was left out: it has no citation.", CHECKED)
-    told = ask(PlayedWriter("You live on the moon."))
-    assert told.answer == ""
-    assert told.why == (
+    result = ask(PlayedWriter(GOOD + " You live on the moon."))
+    assert result.answer == "You keep three copies [1]."
+    assert result.notes == ("1 sentence was left out: it has no citation.", CHECKED)
+    result = ask(PlayedWriter("You live on the moon."))
+    assert result.answer == ""
+    assert result.why == (
         "The answer of a model is not shown, because no sentence was supported: it has no citation."
     )
-    assert told.passages == PASSAGES
+    assert result.passages == PASSAGES
     assert ask(PlayedWriter("NOT IN THE PASSAGES")).why == (
         "a model finds no answer in these passages."
     )
 
 
 def test_a_model_elsewhere_is_told_of() -> None:
-    told = ask(PlayedWriter(is_local=False, name="m at example.org"))
-    assert told.notes == (
+    result = ask(PlayedWriter(is_local=False, name="m at example.org"))
+    assert result.notes == (
         "The question and 5 passages were sent to m at example.org.",
         CHECKED,
     )
 
 
 def test_what_there_was_no_room_for_is_said() -> None:
-    told = ask(PlayedWriter(context=330))
-    note, checked = told.notes
+    result = ask(PlayedWriter(context=330))
+    note, checked = result.notes
     assert checked == CHECKED
     assert note.startswith("Only ")
     assert "of 5 passages" in note
@@ -205,26 +219,26 @@ def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
             raise ContextLengthError("no passage fits", context=0)
 
     writer = Stubborn(context=4000)
-    told = ask(writer)
-    assert told.answer == ""
-    assert "No passage fits." in told.why
+    result = ask(writer)
+    assert result.answer == ""
+    assert "No passage fits." in result.why
     assert 1 < len(writer.asked) <= 3
     sizes = [sum(len(m["content"]) for m in messages) for messages, *_ in writer.asked]
     assert sizes == sorted(sizes, reverse=True)
 
 
 def test_passages_and_sentences_are_told_as_they_come() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     second = ' You gave up [2: "I gave up on three copies"].'
-    whole = ask(
+    result = ask(
         PlayedWriter(GOOD + second),
-        on_passages=lambda them: told.append(f"{len(them)} passages"),
-        on_text=told.append,
+        on_passages=lambda them: reported.append(f"{len(them)} passages"),
+        on_text=reported.append,
     )
-    said = [one for one in told if one]
-    assert said == ["5 passages", "You keep three copies [1].", " You gave up [2]."]
-    assert "".join(said[1:]) == whole.answer
-    assert told.count("") > 5  # a reader who has left is noticed
+    texts = [item for item in reported if item]
+    assert texts == ["5 passages", "You keep three copies [1].", " You gave up [2]."]
+    assert "".join(texts[1:]) == result.answer
+    assert reported.count("") > 5  # a reader who has left is noticed
 
 
 def test_who_stops_listening_ends_the_writing() -> None:
@@ -256,5 +270,7 @@ def test_nothing_of_this_needs_torch() -> None:
         "import sys; import ownwords.ask.answer, ownwords.ask.llm_backends, ownwords.cli.ask,"
         " ownwords.cli.ask_view; print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "False"

@@ -164,8 +164,8 @@ def test_every_visible_word_of_any_document_stands_in_its_chunks_in_order(
     chunks = cut(*segments)
     assert all(chunk.words <= MOST or "```" in chunk.text for chunk in chunks)
     wanted = [w for s in segments if s.kind == "prose" for w in visible(s.text).split()]
-    shown = iter(word for chunk in chunks for word in chunk.text.split())
-    assert all(any(word == other for other in shown) for word in wanted)
+    words_shown = iter(word for chunk in chunks for word in chunk.text.split())
+    assert all(any(word == shown_word for shown_word in words_shown) for word in wanted)
 
 
 def passage(text: str, whose: str = "own") -> RetrievedPassage:
@@ -173,9 +173,9 @@ def passage(text: str, whose: str = "own") -> RetrievedPassage:
 
 
 def test_whose_a_quote_is_depends_on_where_it_stands() -> None:
-    one = passage("I said so.\n\n> Till it stops.\n> No more.\n\nHe meant  the oven.")
-    assert one.whose_is("the oven") == "own"
-    assert one.whose_is("till it stops. No more") == "quoted"
-    assert one.whose_is("meant the") == "own"
+    quoted = passage("I said so.\n\n> Till it stops.\n> No more.\n\nHe meant  the oven.")
+    assert quoted.whose_is("the oven") == "own"
+    assert quoted.whose_is("till it stops. No more") == "quoted"
+    assert quoted.whose_is("meant the") == "own"
     assert passage("Mine or not", "other").whose_is("Mine") == "other"
     assert passage("All\n> of it", "quoted").whose_is("of it") == "quoted"

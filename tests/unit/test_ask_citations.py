@@ -26,7 +26,7 @@ def reading(text: str, question: str = QUESTION) -> ParsedAnswer:
 def cited(text: str) -> list[list[tuple[int, str]]]:
     """Of each sentence the passages and words that it cites and that hold."""
     return [
-        [(one.passage.id, one.quote) for one in statement.cited]
+        [(citation.passage.id, citation.quote) for citation in statement.cited]
         for statement in reading(text).statements
     ]
 
@@ -59,10 +59,10 @@ def cited(text: str) -> list[list[tuple[int, str]]]:
     ],
 )
 def test_a_citation_is_read_however_it_is_written(text: str) -> None:
-    found = [one for sentence in cited(text) for one in sentence]
-    assert (1, COPIES) in found
-    assert {number for number, _ in found} == {1}
-    assert all(quote in BACKUPS for _, quote in found)
+    citations = [citation for sentence in cited(text) for citation in sentence]
+    assert (1, COPIES) in citations
+    assert {number for number, _ in citations} == {1}
+    assert all(quote in BACKUPS for _, quote in citations)
     statements = reading(text).statements
     assert "three copies" in statements[0].text
     assert "[" not in statements[0].text
@@ -101,13 +101,13 @@ def test_a_full_stop_within_a_quotation_ends_no_sentence() -> None:
 )
 def test_what_does_not_hold_is_told(text: str, why: str) -> None:
     (statement,) = reading(text).statements
-    assert any(why in each for each in statement.failed)
-    assert not any(one.passage.id == 9 for one in statement.cited)
+    assert any(why in failure for failure in statement.failed)
+    assert not any(citation.passage.id == 9 for citation in statement.cited)
 
 
 def test_words_of_another_passage_are_cited_from_there() -> None:
     (statement,) = reading('One is plenty [1: "One copy in the cellar is plenty"].').statements
-    assert [one.passage.id for one in statement.cited] == [2]
+    assert [citation.passage.id for citation in statement.cited] == [2]
     assert statement.moved == 1
 
 
@@ -160,9 +160,9 @@ def test_whatever_is_written_only_what_stands_there_is_shown(text: str) -> None:
     for begin in range(0, len(text), 9):
         composer.add(text[begin : begin + 9])
     composer.end()
-    for one in composer.citations:
-        source = next(each for each in PASSAGES if each.id == one.passage)
-        assert one.quote in source.text
+    for citation in composer.citations:
+        source = next(item for item in PASSAGES if item.id == citation.passage)
+        assert citation.quote in source.text
     assert bool(composer.text) == bool(composer.citations)
 
 
@@ -176,17 +176,17 @@ def test_whatever_is_written_only_what_stands_there_is_shown(text: str) -> None:
     )
 )  # fmt: skip
 def test_broken_marks_break_nothing(parts: list[str]) -> None:
-    told: list[str] = []
-    composer = AnswerBuilder(EXCERPTS, QUESTION, told.append)
+    reported: list[str] = []
+    composer = AnswerBuilder(EXCERPTS, QUESTION, reported.append)
     for part in parts:
         composer.add(part)
     composer.end()
-    assert "".join(told) == composer.text
-    numbers = {one.number for one in composer.citations}
+    assert "".join(reported) == composer.text
+    numbers = {citation.number for citation in composer.citations}
     assert numbers == set(range(1, len(numbers) + 1))
-    for one in composer.citations:
-        assert one.quote in next(each for each in PASSAGES if each.id == one.passage).text
-        assert f"[{one.number}]" in composer.text
+    for citation in composer.citations:
+        assert citation.quote in next(item for item in PASSAGES if item.id == citation.passage).text
+        assert f"[{citation.number}]" in composer.text
 
 
 def composed(text: str, question: str = QUESTION) -> AnswerBuilder:
@@ -205,7 +205,9 @@ def test_numbers_are_those_of_what_is_cited_and_nothing_else_is_listed() -> None
         "You gave up on that [1]. You had kept three copies [2]. It all began with three [2]"
         " (unchecked)."
     )
-    assert [(one.number, one.passage, one.quote) for one in answer.citations] == [
+    assert [
+        (citation.number, citation.passage, citation.quote) for citation in answer.citations
+    ] == [
         (1, 2, "I gave up on three copies"),
         (2, 1, COPIES),
     ]
@@ -260,7 +262,7 @@ BURNED = Excerpt(
 
 
 @pytest.mark.parametrize(
-    ("sentence", "shown"),
+    ("sentence", "expected"),
     [
         # All new words of the sentence must be in the sentence that is quoted, or it is marked.
         ("You painted the shed green", "You painted the shed green [1]."),
@@ -272,15 +274,15 @@ BURNED = Excerpt(
         ("The shed", "The shed [1]."),
     ],
 )
-def test_a_sentence_is_compared_with_what_it_quotes(sentence: str, shown: str) -> None:
+def test_a_sentence_is_compared_with_what_it_quotes(sentence: str, expected: str) -> None:
     excerpt = Excerpt(1, BURNED.passage, BURNED.passage.text)
     builder = AnswerBuilder([excerpt], "What happened to the shed?")
     builder.add(f'{sentence} [1: "painted the shed green"].')
     builder.end()
-    assert builder.text == shown
-    if "unchecked" in shown:
+    assert builder.text == expected
+    if "unchecked" in expected:
         assert any("“old”" in note for note in builder.notes())
-    if not shown:
+    if not expected:
         assert builder.reasons() == "its words are not in the quote"
 
 
@@ -292,11 +294,11 @@ def test_years_that_nobody_named_are_not_believed() -> None:
     numbers = Excerpt(
         1, passage(8, "It came to 12,500 pounds, all told."), "It came to 12,500 pounds"
     )
-    for said, holds in (("12500 pounds", True), ("12.500 pounds", True), ("2,500 pounds", False)):
+    for amount, holds in (("12500 pounds", True), ("12.500 pounds", True), ("2,500 pounds", False)):
         composer = AnswerBuilder([numbers], "What did it come to?")
-        composer.add(f'It came to {said} [1: "It came to 12,500 pounds"].')
+        composer.add(f'It came to {amount} [1: "It came to 12,500 pounds"].')
         composer.end()
-        assert bool(composer.text) is holds, said
+        assert bool(composer.text) is holds, amount
     right, wrong = EXCERPTS[0], "In 2021 you kept three copies."
     checked = reading(f'You keep three [1: "{COPIES}"].').statements[0].cited
     assert right.passage == checked[0].passage
@@ -337,8 +339,8 @@ def test_other_peoples_words_are_labelled() -> None:
     )
     assert answer.citations[0].whose == "quoted"
     assert "Not your own words: [1]." in answer.notes()
-    other = Excerpt(1, passage(9, BACKUPS, whose="other"), BACKUPS)
-    composer = AnswerBuilder([other], QUESTION)
+    quoted = Excerpt(1, passage(9, BACKUPS, whose="other"), BACKUPS)
+    composer = AnswerBuilder([quoted], QUESTION)
     composer.add(f'Three copies are kept [1: "{COPIES}"].')
     composer.end()
     assert composer.citations[0].whose == "other"
@@ -352,15 +354,15 @@ def test_a_model_that_finds_nothing_says_so() -> None:
 
 
 def test_sentences_are_told_as_they_are_found_to_hold() -> None:
-    told: list[str] = []
-    composer = AnswerBuilder(EXCERPTS, QUESTION, told.append)
+    reported: list[str] = []
+    composer = AnswerBuilder(EXCERPTS, QUESTION, reported.append)
     text = f'Yes. You keep three [1: "{COPIES}"]. You gave up [2: "I gave up on three copies"]. An'
-    seen = []
+    reports = []
     for letter in text:
         composer.add(letter)
-        seen.append(len(told))
-    assert told == ["Yes.", " You keep three [1]."]
-    assert seen[text.index("You gave")] == 0  # not before it is over
+        reports.append(len(reported))
+    assert reported == ["Yes.", " You keep three [1]."]
+    assert reports[text.index("You gave")] == 0  # not before it is over
     composer.end()
-    assert "".join(told) == composer.text
+    assert "".join(reported) == composer.text
     assert LATER.startswith(composer.citations[1].quote)

@@ -81,9 +81,9 @@ class Searched:
     unasked: list[str]  # unanswerable questions beyond those of the judgement
 
 
-def searched(site: Path, place: Path) -> Iterator[Searched]:
-    look([site], workspace=place)
-    path = place / "archive.sqlite"
+def searched(site: Path, folder: Path) -> Iterator[Searched]:
+    look([site], workspace=folder)
+    path = folder / "archive.sqlite"
     with SearchIndex(path) as index, Archive(path) as archive:
         index.refresh()
         searcher = ArchiveSearcher(index)
@@ -93,13 +93,13 @@ def searched(site: Path, place: Path) -> Iterator[Searched]:
             for document in archive.documents()
             for word in re.findall(r"\w+", f"{document.title} {document.text()}".casefold())
         }
-        asked = {
+        questions = {
             question.text for question in eval_questions_of(archive, index.documents()).questions
         }
         unasked = [
             question
             for topic, question in their_topics()
-            if question not in asked and not any(word.startswith(topic) for word in words)
+            if question not in questions and not any(word.startswith(topic) for word in words)
         ]
         yield Searched(searcher, judgement, unasked)
 
@@ -117,13 +117,15 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
 
 @pytest.fixture(params=["samples", pytest.param("columnists", marks=pytest.mark.shared)])
 def either(request: pytest.FixtureRequest) -> Searched:
-    found: Searched = request.getfixturevalue(request.param)
-    return found
+    searched: Searched = request.getfixturevalue(request.param)
+    return searched
 
 
 def figure(judgement: RetrievalReport, kind: str, name: str) -> float:
     row = next(row for row in judgement.rows if row.kind == kind and row.how == "text")
-    return next(figure.value for known, figure in row.figures.items() if known == name)
+    return next(
+        figure.value for name_of_figure, figure in row.figures.items() if name_of_figure == name
+    )
 
 
 def test_every_exact_title_comes_first(either: Searched) -> None:
@@ -137,9 +139,11 @@ def test_what_nobody_can_answer_is_refused_or_its_missing_word_is_named(either: 
     judged = [question.text for question in either.judgement.asked.of("unanswerable")]
     assert len(either.unasked) >= 30
     for some in (judged, either.unasked):
-        found = [either.searcher.find(question) for question in some]
-        assert sum(each.is_weak for each in found) >= 0.6 * len(found)
-        assert sum(each.is_weak or bool(each.absent) for each in found) >= 0.9 * len(found)
+        results = [either.searcher.find(question) for question in some]
+        assert sum(result.is_weak for result in results) >= 0.6 * len(results)
+        assert sum(result.is_weak or bool(result.absent) for result in results) >= 0.9 * len(
+            results
+        )
 
 
 def test_an_authors_own_links_are_found_by_their_words(samples: Searched) -> None:
@@ -157,17 +161,17 @@ def test_links_that_say_nothing_of_their_target_are_not_judged(columnists: Searc
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(("asked", "how_many"), [(ANSWERABLE, 30), (ASKED_LATER, 20)])
+@pytest.mark.parametrize(("questions", "how_many"), [(ANSWERABLE, 30), (ASKED_LATER, 20)])
 def test_what_a_reader_would_ask_is_found_and_not_refused(
-    columnists: Searched, asked: dict[str, set[int]], how_many: int
+    columnists: Searched, questions: dict[str, set[int]], how_many: int
 ) -> None:
     hits, refused = 0, []
-    for question, posts in asked.items():
-        found = columnists.searcher.find(question)
+    for question, posts in questions.items():
+        result = columnists.searcher.find(question)
         wanted = {f"columnist:post/{number}" for number in posts}
-        hits += any(passage.document in wanted for passage in found.passages[:5])
-        if found.is_weak:
+        hits += any(passage.document in wanted for passage in result.passages[:5])
+        if result.is_weak:
             refused.append(question)
-    assert len(asked) == how_many
-    assert hits >= 0.85 * len(asked)
-    assert len(refused) <= 0.1 * len(asked), refused
+    assert len(questions) == how_many
+    assert hits >= 0.85 * len(questions)
+    assert len(refused) <= 0.1 * len(questions), refused

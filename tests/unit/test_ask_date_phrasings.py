@@ -38,6 +38,6 @@ def test_there_are_many_phrasings() -> None:
 
 @pytest.mark.parametrize(("question", "sentence"), PHRASINGS, ids=[text for text, _ in PHRASINGS])
 def test_every_phrasing_is_answered_right(index: SearchIndex, question: str, sentence: str) -> None:
-    found = answer_from_dates(index, question, today=TODAY)
-    assert found is not None
-    assert found.sentence == sentence
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None
+    assert result.sentence == sentence

@@ -198,32 +198,32 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
 def test_questions_of_when_and_how_often_are_counted(
     index: SearchIndex, question: str, sentence: str, documents: list[str] | None
 ) -> None:
-    found = answer_from_dates(index, question, today=TODAY)
-    assert found is not None
-    assert found.sentence == sentence
-    assert found.is_complete
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None
+    assert result.sentence == sentence
+    assert result.is_complete
     if documents is not None:
-        assert [one.document for one in found.passages] == documents
-    assert all(one.found_by == ("date",) for one in found.passages)
+        assert [item.document for item in result.passages] == documents
+    assert all(item.found_by == ("date",) for item in result.passages)
 
 
 def test_a_topic_of_a_year_is_for_somebody_to_read(index: SearchIndex) -> None:
-    found = answer_from_dates(index, "What did I say about the kettle in 2018?")
-    assert found is not None
-    assert found.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
-    assert not found.is_complete
+    result = answer_from_dates(index, "What did I say about the kettle in 2018?")
+    assert result is not None
+    assert result.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
+    assert not result.is_complete
 
 
 def test_a_period_without_the_topic_is_said_and_not_dropped(index: SearchIndex) -> None:
-    found = answer_from_dates(index, "What did I write last month about the kettle?", today=TODAY)
-    assert found is not None and not found.is_complete
-    assert found.sentence == (
+    result = answer_from_dates(index, "What did I write last month about the kettle?", today=TODAY)
+    assert result is not None and not result.is_complete
+    assert result.sentence == (
         "No post in December 2020 mentions “kettle”; 2 posts of other times do."
     )
-    assert [passage.document for passage in found.passages] == ["kettle", "last"]
-    found = answer_from_dates(index, "What did I say about a zebra in 2018?")
-    assert found is not None and not found.is_complete and not found.passages
-    assert found.sentence == "No post in 2018 mentions “zebra”."
+    assert [passage.document for passage in result.passages] == ["kettle", "last"]
+    result = answer_from_dates(index, "What did I say about a zebra in 2018?")
+    assert result is not None and not result.is_complete and not result.passages
+    assert result.sentence == "No post in 2018 mentions “zebra”."
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,9 @@ def test_a_period_without_the_topic_is_said_and_not_dropped(index: SearchIndex) 
 def test_a_time_that_is_not_understood_is_said(
     index: SearchIndex, question: str, unread: str
 ) -> None:
-    found = answer_from_dates(index, question, today=TODAY)
-    assert found is not None and not found.is_complete and not found.passages
-    assert found.sentence.startswith(f"“{unread}” was not understood as a time")
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None and not result.is_complete and not result.passages
+    assert result.sentence.startswith(f"“{unread}” was not understood as a time")
 
 
 def test_posts_without_a_date_are_never_denied(tmp_path: Path) -> None:
@@ -267,9 +267,9 @@ def test_posts_without_a_date_are_never_denied(tmp_path: Path) -> None:
                 "No post in 2020 mentions “tea”; 3 posts without a date do.",
             ),
         ):
-            found = answer_from_dates(index, question, today=TODAY)
-            assert found is not None
-            assert found.sentence == sentence
+            result = answer_from_dates(index, question, today=TODAY)
+            assert result is not None
+            assert result.sentence == sentence
 
 
 def test_names_of_files_and_addresses_are_no_mentions(tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ def test_names_of_files_and_addresses_are_no_mentions(tmp_path: Path) -> None:
     put(path, {name: Entry(name, (text,), "2020-01-01") for name, text in texts.items()})
     with SearchIndex(path) as index:
         index.refresh()
-        found = answer_from_dates(index, "How many posts mention Docker?")
-    assert found is not None
-    assert {passage.document for passage in found.passages} == {"b", "c"}
+        result = answer_from_dates(index, "How many posts mention Docker?")
+    assert result is not None
+    assert {passage.document for passage in result.passages} == {"b", "c"}
 
 
 def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
@@ -293,9 +293,9 @@ def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
     put(path, {"a": Entry("Long", (*parts, "The zebra came. " + "end " * 200), "2020-01-01")})
     with SearchIndex(path) as index:
         index.refresh()
-        found = answer_from_dates(index, "When did I first mention a zebra?")
-    assert found is not None
-    assert "zebra" in found.passages[0].text
+        result = answer_from_dates(index, "When did I first mention a zebra?")
+    assert result is not None
+    assert "zebra" in result.passages[0].text
 
 
 def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path) -> None:
@@ -303,10 +303,10 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
     put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
     with SearchIndex(path) as index:
         index.refresh()
-        found = answer_from_dates(index, "What did I write in 2020?", limit=3)
-    assert found is not None
-    assert found.sentence == "You wrote 20 posts in 2020; these are the first 3."
-    assert len(found.passages) == 3
+        result = answer_from_dates(index, "What did I write in 2020?", limit=3)
+    assert result is not None
+    assert result.sentence == "You wrote 20 posts in 2020; these are the first 3."
+    assert len(result.passages) == 3
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_any_topic_can_be_asked_about(index: SearchIndex, question: str, topic: 
 
 
 @pytest.mark.parametrize(
-    ("question", "start", "end", "said"),
+    ("question", "start", "end", "phrase"),
     [
         ("posts in 2014", "2014-01-01", "2015-01-01", "in 2014"),
         ("of December 2014", "2014-12-01", "2015-01-01", "in December 2014"),
@@ -390,12 +390,12 @@ def test_any_topic_can_be_asked_about(index: SearchIndex, question: str, topic: 
         ),
     ],
 )
-def test_periods(question: str, start: str, end: str, said: str) -> None:
-    assert find_period(question, TODAY)[0] == Period(start, end, said)
+def test_periods(question: str, start: str, end: str, phrase: str) -> None:
+    assert find_period(question, TODAY)[0] == Period(start, end, phrase)
 
 
 @pytest.mark.parametrize(
-    ("today", "said", "start"),
+    ("today", "phrase", "start"),
     [
         (date(2021, 3, 31), "the past month", "2021-02-28"),
         (date(2024, 3, 31), "the past month", "2024-02-29"),
@@ -404,17 +404,17 @@ def test_periods(question: str, start: str, end: str, said: str) -> None:
         (date(2021, 1, 15), "the last couple of weeks", "2021-01-01"),
     ],
 )
-def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, said: str, start: str) -> None:
-    period, _ = find_period(f"posts from {said}", today)
+def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, phrase: str, start: str) -> None:
+    period, _ = find_period(f"posts from {phrase}", today)
     assert period is not None
     assert period.start == start
     assert period.holds(today.isoformat())
 
 
 @given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), st.dates())
-def test_any_while_ago_can_be_asked_about(many: int, unit: str, today: date) -> None:
+def test_any_while_ago_can_be_asked_about(count: int, unit: str, today: date) -> None:
     if today.year > 1020 and today < date.max:
-        period, _ = find_period(f"in the last {many} {unit}s", today)
+        period, _ = find_period(f"in the last {count} {unit}s", today)
         assert period is not None
         assert period.start <= today.isoformat()
 

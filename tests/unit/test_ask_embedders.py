@@ -46,9 +46,9 @@ def test_many_texts_are_read_in_batches_that_change_nothing(
 ) -> None:
     model = SentenceModel(folder_in(tmp_path))
     texts = [" ".join(["rain", "kettle", "bus"] * n) for n in (1, 5, 2, 0, 3, 4, 1)]
-    whole = model.embed(texts)
+    single_pass = model.embed(texts)
     monkeypatch.setattr(sentence_model, "_TOKENS_AT_ONCE", 20)
-    assert np.allclose(model.embed(texts), whole, atol=1e-6)
+    assert np.allclose(model.embed(texts), single_pass, atol=1e-6)
 
 
 def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -
     model = SentenceModel(folder_in(tmp_path))
     assert model.max_tokens == LONGEST
     words = ["rain", "bus", "kettle"] * LONGEST
-    seen = LONGEST - 2  # beside the two that begin and end a text
-    whole, cut = model.embed([" ".join(words), " ".join(words[:seen])])
-    assert np.allclose(whole, cut, atol=1e-6)
-    shorter, same = model.embed([" ".join(words[: seen - 1]), " ".join(words[:seen])])
+    length = LONGEST - 2  # beside the two that begin and end a text
+    uncut, cut = model.embed([" ".join(words), " ".join(words[:length])])
+    assert np.allclose(uncut, cut, atol=1e-6)
+    shorter, same = model.embed([" ".join(words[: length - 1]), " ".join(words[:length])])
     assert not np.allclose(shorter, same, atol=1e-3)
 
 
@@ -82,13 +82,13 @@ def test_the_tokens_that_it_reads_are_counted(tmp_path: Path) -> None:
 
 def test_its_name_tells_models_apart_and_not_folders(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    one = SentenceModel(folder_in(tmp_path / "first" / "small")).name
-    assert SentenceModel(folder_in(tmp_path / "second" / "small")).name == one
-    assert one.startswith("small ")
-    other = folder_in(tmp_path / "third" / "small", weights=weights_of(seed=2))
-    assert SentenceModel(other).name != one
+    name = SentenceModel(folder_in(tmp_path / "first" / "small")).name
+    assert SentenceModel(folder_in(tmp_path / "second" / "small")).name == name
+    assert name.startswith("small ")
+    retrained = folder_in(tmp_path / "third" / "small", weights=weights_of(seed=2))
+    assert SentenceModel(retrained).name != name
     first_token = folder_in(tmp_path / "fourth" / "small", pooling="cls_token")
-    assert SentenceModel(first_token).name != one
+    assert SentenceModel(first_token).name != name
 
 
 def test_vectors_take_no_torch(tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ DAMAGED: list[tuple[Damage, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGED, ids=[said for _, said in DAMAGED])
+@pytest.mark.parametrize(("damage", "message"), DAMAGED, ids=[message for _, message in DAMAGED])
 def test_what_is_missing_or_unknown_is_said_when_it_is_opened(
-    tmp_path: Path, damage: Damage, said: str
+    tmp_path: Path, damage: Damage, message: str
 ) -> None:
     pytest.importorskip("tokenizers")
     folder = folder_in(tmp_path / "small")
     damage(folder)
-    with pytest.raises(OwnwordsError, match=said) as caught:
+    with pytest.raises(OwnwordsError, match=message) as caught:
         SentenceModel(folder)
     assert "\n" not in str(caught.value)
 
@@ -273,14 +273,14 @@ class PostCounts:
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def blog(place: Path, posts: dict[str, str]) -> Path:
+def blog(blog_folder: Path, posts: dict[str, str]) -> Path:
     """Write the posts as Markdown and read them; the path of the archive."""
-    folder = place / "blog"
+    folder = blog_folder / "blog"
     folder.mkdir(exist_ok=True)
     for name, body in posts.items():
         text = f"---\ntitle: {name.capitalize()}\ndate: 2020-01-02\n---\n\n{body}\n"
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    workspace = place / "blog.ownwords"
+    workspace = blog_folder / "blog.ownwords"
     look([folder], workspace=workspace)
     return workspace / "archive.sqlite"
 
@@ -300,15 +300,20 @@ def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
         events: list[Event] = []
         assert embed_missing(index, first, Progress(events.append)) == index.size() == 3
         assert any("Kettle\nMy kettle broke" in text for text in first.texts)
-        done = events[-1]
-        assert (done.kind, done.done, done.total, done.unit) == ("done", 3, 3, "passages")
+        last_event = events[-1]
+        assert (last_event.kind, last_event.done, last_event.total, last_event.unit) == (
+            "done",
+            3,
+            3,
+            "passages",
+        )
         assert embed_missing(index, PostCounts()) == 0
     blog(tmp_path, {"garden": "No rain at all fell on the garden this year."})
     with SearchIndex(archive) as index:
         index.refresh()
-        again = PostCounts()
-        assert embed_missing(index, again) == 1
-        assert "No rain at all" in again.texts[0]
+        second = PostCounts()
+        assert embed_missing(index, second) == 1
+        assert "No rain at all" in second.texts[0]
         stored = index.vectors("counting")
         assert stored.passages.tolist() == index.ids()
         for at, (_, *parts) in enumerate(index.texts(index.ids())):
@@ -324,16 +329,16 @@ def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(KeyboardInterrupt):
             embed_missing(index, PostCounts(breaks_after=2))
         assert len(index.vectors("counting")) == 2
-        rest = PostCounts()
-        assert embed_missing(index, rest) == 1
-        assert len(rest.texts) == 1
+        remaining = PostCounts()
+        assert embed_missing(index, remaining) == 1
+        assert len(remaining.texts) == 1
 
 
 def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_path: Path) -> None:
     def embedder(name: str, breaks_after: int | None = None) -> PostCounts:
-        made = PostCounts(breaks_after)
-        made.name = name
-        return made
+        embedder_made = PostCounts(breaks_after)
+        embedder_made.name = name
+        return embedder_made
 
     with SearchIndex(blog(tmp_path, POSTS)) as index:
         index.refresh()

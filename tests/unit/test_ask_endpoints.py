@@ -16,9 +16,9 @@ LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
 
 
-def ask(endpoint: Endpoint, **how: object) -> endpoints.ChatStream:
-    said = {"max_tokens": 50, "seed": 3, "temperature": 0.2, **how}
-    return endpoints.chat(endpoint, "writer", MESSAGES, **said)  # type: ignore[arg-type]
+def ask(endpoint: Endpoint, **options: object) -> endpoints.ChatStream:
+    settings = {"max_tokens": 50, "seed": 3, "temperature": 0.2, **options}
+    return endpoints.chat(endpoint, "writer", MESSAGES, **settings)  # type: ignore[arg-type]
 
 
 def test_what_listens_here_is_found_and_nothing_is_told_to_it(
@@ -26,34 +26,37 @@ def test_what_listens_here_is_found_and_nothing_is_told_to_it(
 ) -> None:
     monkeypatch.setenv("OWNWORDS_API_KEY", "secret")
     with (
-        playing(monkeypatch) as one,
+        playing(monkeypatch) as endpoint,
         playing(monkeypatch, models=[{"id": "b"}, {"id": "c"}]) as two,
     ):
         with socket.socket() as free:
             free.bind((HERE, 0))
             nobody = free.getsockname()[1]
-        there = discover({nobody: "Nobody", two.port: "LM Studio", one.port: "Ollama"}, LONG)
-        assert [(each.name, [m.name for m in each.models]) for each in there] == [
+        there = discover({nobody: "Nobody", two.port: "LM Studio", endpoint.port: "Ollama"}, LONG)
+        assert [
+            (found_endpoint.name, [m.name for m in found_endpoint.models])
+            for found_endpoint in there
+        ] == [
             ("LM Studio", ["b", "c"]),
             ("Ollama", ["writer"]),
         ]
         assert there[0].is_local
-        for played in (one, two):
+        for played in (endpoint, two):
             ((method, path, body, headers),) = played.asked
             assert (method, path, body) == ("GET", "/v1/models", {})
             assert "secret" not in str(headers)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [b"<html>hello</html>", b"[]", b'{"data": {}}', b'{"data": []}', b'{"data": [{"name": 1}]}',
      b'{"data": [{"id": ""}, {"id": "a\\u0007"}, 7]}'],
 )  # fmt: skip
 def test_what_is_no_list_of_models_is_no_endpoint(
-    said: bytes, monkeypatch: pytest.MonkeyPatch
+    data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with playing(monkeypatch) as played:
-        played.paths["/models"] = said
+        played.paths["/models"] = data
         bare = Endpoint(f"http://{HERE}:{played.port}", "x")
         with pytest.raises(EndpointError):
             endpoints.with_models(bare)
@@ -99,11 +102,11 @@ def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_plain_answer_will_do_and_thoughts_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = (
+    data = (
         b'{"choices": [{"message": {"content": "Because.", "reasoning_content": "hm"},'
         b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
     )
-    with playing(monkeypatch, replies=[sends(whole, "application/json")]) as played:
+    with playing(monkeypatch, replies=[sends(data, "application/json")]) as played:
         reply = ask(endpoint_at(played.url))
         assert "".join(reply) == "Because."
     assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
@@ -133,9 +136,9 @@ def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None
     assert "ours" not in repr(endpoint_at("https://example.org/v1", both))
     with playing(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
         assert "".join(ask(endpoint_at(played.url, both))) == "Yes."
-        with pytest.raises(EndpointRefusedError, match="401") as told:
+        with pytest.raises(EndpointRefusedError, match="401") as raised:
             list(ask(endpoint_at(played.url, {})))
-    assert "OWNWORDS_API_KEY" in told.value.hint
+    assert "OWNWORDS_API_KEY" in raised.value.hint
 
 
 def test_addresses_are_understood_or_refused() -> None:
@@ -182,10 +185,10 @@ def test_a_prompt_that_is_too_long_is_told_with_its_figures(
 ) -> None:
     with (
         playing(monkeypatch, replies=[(400, body)]) as played,
-        pytest.raises(ContextLengthError) as told,
+        pytest.raises(ContextLengthError) as raised,
     ):
         list(ask(endpoint_at(played.url)))
-    assert (told.value.context, told.value.sent) == (room, sent)
+    assert (raised.value.context, raised.value.sent) == (room, sent)
 
 
 def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +208,7 @@ def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         {"data": [{"index": 0, "embedding": [1.0]}]},
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
@@ -216,9 +219,9 @@ def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch)
         [],
     ],
 )
-def test_what_are_no_vectors_is_told(said: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_are_no_vectors_is_told(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        playing(monkeypatch, paths={"/v1/embeddings": said}) as played,
+        playing(monkeypatch, paths={"/v1/embeddings": data}) as played,
         pytest.raises(EndpointError),
     ):
         endpoints.embeddings(endpoint_at(played.url), "e", ["a", "b"])

@@ -21,12 +21,12 @@ NOTE = (
 )
 
 
-def shown(text: str, spans: list[tuple[int, int]]) -> list[str]:
+def spans_text(text: str, spans: list[tuple[int, int]]) -> list[str]:
     return [text[begin:end] for begin, end in spans]
 
 
 def test_blocks_are_paragraphs_lists_and_whole_code() -> None:
-    assert shown(NOTE, blocks(NOTE)) == [
+    assert spans_text(NOTE, blocks(NOTE)) == [
         "Homebrew kept nagging me. I wondered how to leave the developer mode.",
         "It takes one line:",
         CODE,
@@ -36,7 +36,7 @@ def test_blocks_are_paragraphs_lists_and_whole_code() -> None:
 
 
 def test_units_are_sentences_items_and_whole_code() -> None:
-    assert shown(NOTE, units(NOTE)) == [
+    assert spans_text(NOTE, units(NOTE)) == [
         "Homebrew kept nagging me.",
         "I wondered how to leave the developer mode.",
         "It takes one line:",
@@ -50,7 +50,7 @@ def test_units_are_sentences_items_and_whole_code() -> None:
 
 def test_code_after_the_words_of_the_question_is_shown() -> None:
     text = f"Some days are long. This is how to leave the developer mode:\n\n{CODE}\n\nThe end."
-    assert shown(text, best_units("How do I leave the developer mode?", text)) == [
+    assert spans_text(text, best_units("How do I leave the developer mode?", text)) == [
         "This is how to leave the developer mode:",
         CODE,
     ]
@@ -62,7 +62,7 @@ def test_nothing_matches_where_no_word_does() -> None:
 
 def test_vectors_choose_where_words_do_not() -> None:
     text = "A first one. A second one. A third one."
-    assert shown(text, best_units("moon", text, 1, [0.1, 0.7, 0.2])) == ["A second one."]
+    assert spans_text(text, best_units("moon", text, 1, [0.1, 0.7, 0.2])) == ["A second one."]
 
 
 def test_the_units_of_several_passages_are_judged_each_by_its_own_vectors(tmp_path: Path) -> None:
@@ -73,25 +73,28 @@ def test_the_units_of_several_passages_are_judged_each_by_its_own_vectors(tmp_pa
         passage(2, "A bus of the garden. The rain fell. My kettle broke on a bus."),
     ]
     together = matching_units("my kettle broke", some, model, 1)
-    for each in some:
-        assert together[each.id] == matching_units("my kettle broke", [each], model, 1)[each.id]
-        assert "kettle" in shown(each.text, together[each.id])[0]
+    for excerpt in some:
+        assert (
+            together[excerpt.id]
+            == matching_units("my kettle broke", [excerpt], model, 1)[excerpt.id]
+        )
+        assert "kettle" in spans_text(excerpt.text, together[excerpt.id])[0]
 
 
 def test_a_window_holds_whole_blocks_below_title_and_heading() -> None:
     long = "One two three. " * 60
-    made = windows("Title", "Part › Section", f"First.\n\nSecond.\n\n{long}\n\nLast.")
-    assert all(text.startswith("Title\nPart › Section\n") for text in made)
-    assert made[0].removeprefix("Title\nPart › Section\n").startswith("First.\nSecond.")
-    assert made[-1].endswith("Last.")
+    parts = windows("Title", "Part › Section", f"First.\n\nSecond.\n\n{long}\n\nLast.")
+    assert all(text.startswith("Title\nPart › Section\n") for text in parts)
+    assert parts[0].removeprefix("Title\nPart › Section\n").startswith("First.\nSecond.")
+    assert parts[-1].endswith("Last.")
     assert windows("Title", "", "") == ["Title"]
 
 
 @given(st.text(max_size=40), st.text(alphabet="ab. \n`-é漢", max_size=4000))
 def test_windows_hold_all_of_any_text_and_fit(title: str, text: str) -> None:
-    made = windows(title, "", text)
+    parts = windows(title, "", text)
     head = f"{title}\n" if title else ""
-    bodies = [each.removeprefix(head) if each != title else "" for each in made]
+    bodies = [part.removeprefix(head) if part != title else "" for part in parts]
     assert all(len(body.encode()) <= WINDOW_BYTES for body in bodies)
     assert "".join("".join(bodies).split()) == "".join(text.split())
     for begin, end in units(text):

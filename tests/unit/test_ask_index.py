@@ -36,7 +36,7 @@ def index(path: Path) -> Iterator[SearchIndex]:
         yield opened
 
 
-def found(index: SearchIndex, words: str, *, check: bool = True) -> list[str]:
+def documents_with(index: SearchIndex, words: str, *, check: bool = True) -> list[str]:
     """The documents in which words stand; checks first that the index agrees with the chunks."""
     with index.reading() as db:
         if check:
@@ -59,7 +59,7 @@ def test_titles_headings_dates_and_texts_are_found_without_accents_and_endings(
     with SearchIndex(path) as index:
         index.refresh()
         for words in ("barometer", "heading:glasses", "cafe", "close", "date:april", "date:2019"):
-            assert found(index, words) == ["a"], words
+            assert documents_with(index, words) == ["a"], words
 
 
 def test_only_what_changed_is_made_anew(path: Path, index: SearchIndex) -> None:
@@ -70,7 +70,7 @@ def test_only_what_changed_is_made_anew(path: Path, index: SearchIndex) -> None:
     assert index.refresh() == 1
     assert index.chunks("kettle") == before["kettle"]
     assert not set(index.chunks("hats")) & set(before["hats"])
-    assert (found(index, "roof"), found(index, "lid")) == ([], ["hats"])
+    assert (documents_with(index, "roof"), documents_with(index, "lid")) == ([], ["hats"])
 
 
 def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
@@ -80,20 +80,20 @@ def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
     generation = index.generation()
     with Archive(path) as archive, archive.transaction():
         archive.remove(["hats"])
-    assert found(index, "hat OR roof") == []
+    assert documents_with(index, "hat OR roof") == []
     assert index.documents() == {"kettle"}
     assert index.generation() != generation
     with index.reading() as db:
         assert db.execute("SELECT count(*) FROM vectors").fetchone() == (index.size(),)
-        (left,) = db.execute("SELECT count(*) FROM chunks WHERE text LIKE '%roof%'").fetchone()
-    assert left == 0
+        (remaining,) = db.execute("SELECT count(*) FROM chunks WHERE text LIKE '%roof%'").fetchone()
+    assert remaining == 0
 
 
 def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(
     path: Path, index: SearchIndex
 ) -> None:
     def whose() -> set[str]:
-        return {one.whose for one in index.passages([(i, 0.0) for i in index.chunks("hats")])}
+        return {item.whose for item in index.passages([(i, 0.0) for i in index.chunks("hats")])}
 
     assert whose() == {"own"}
     for flags, expected in ((("unlike",), "other"), ((), "other"), (("duplicate",), "own")):
@@ -110,8 +110,8 @@ def test_an_archive_that_has_not_changed_may_lie_where_nothing_can_be_written(
     index.close()
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         version = db.execute("PRAGMA data_version").fetchone()
-        with SearchIndex(path) as again:
-            assert again.refresh() == 0
+        with SearchIndex(path) as reopened:
+            assert reopened.refresh() == 0
         assert db.execute("PRAGMA data_version").fetchone() == version
 
 
@@ -126,7 +126,7 @@ def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: Se
         archive.set_meta("state", "two")
     assert index.refresh() == 1
     assert index.generation() != generation
-    assert found(index, "title:caps") == ["hats"]
+    assert documents_with(index, "title:caps") == ["hats"]
 
 
 def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: SearchIndex) -> None:
@@ -134,7 +134,7 @@ def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: S
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM links")
         assert index.refresh() == 0
-        assert found(index, "hat", check=False) == ["hats"]
+        assert documents_with(index, "hat", check=False) == ["hats"]
         writer.execute("ROLLBACK")
 
 
@@ -151,9 +151,9 @@ def test_a_refresh_that_fails_leaves_what_was(
     with pytest.raises(KeyboardInterrupt):
         index.refresh(Progress(fail))
     assert index.generation() == generation
-    assert found(index, "cap") == []
+    assert documents_with(index, "cap") == []
     assert index.refresh() == 1
-    assert found(index, "cap") == ["hats"]
+    assert documents_with(index, "cap") == ["hats"]
 
 
 def test_tables_of_another_version_are_made_anew(path: Path, index: SearchIndex) -> None:
@@ -162,7 +162,7 @@ def test_tables_of_another_version_are_made_anew(path: Path, index: SearchIndex)
         db.execute("DROP TRIGGER chunk_added")
         db.commit()
     assert index.refresh() == 2
-    assert found(index, "hat") == ["hats"]
+    assert documents_with(index, "hat") == ["hats"]
 
 
 def test_an_archive_of_another_version_is_made_anew_with_all_that_a_search_added(
@@ -176,9 +176,9 @@ def test_an_archive_of_another_version_is_made_anew_with_all_that_a_search_added
     with Archive(path) as archive:
         assert archive.keys() == {}
     put(path, {"hats": HATS})
-    with SearchIndex(path) as again:
-        assert again.refresh() == 1
-        assert found(again, "roof") == ["hats"]
+    with SearchIndex(path) as reopened:
+        assert reopened.refresh() == 1
+        assert documents_with(reopened, "roof") == ["hats"]
 
 
 def entries(
@@ -258,8 +258,8 @@ def test_a_passage_tells_where_it_is_from(path: Path) -> None:
         passages = index.passages(
             [(i, 2.5) for i in reversed(index.ids())] + [(999, 1.0)], {1: ("text",)}
         )
-    assert [one.document for one in passages] == ["c", "b", "a"]
-    assert [one.url for one in passages] == ["/hats/", "", "https://b.example/hats"]
+    assert [item.document for item in passages] == ["c", "b", "a"]
+    assert [item.url for item in passages] == ["/hats/", "", "https://b.example/hats"]
     last = passages[-1]
     assert (last.title, last.date, last.heading, last.text) == (
         "Hats",
@@ -281,39 +281,39 @@ def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(
 
 
 def test_threads_share_an_index(index: SearchIndex) -> None:
-    seen: list[int] = []
+    counts: list[int] = []
 
     def read() -> None:
-        seen.append(index.size())
+        counts.append(index.size())
 
     threads = [threading.Thread(target=read) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == [index.size()] * 8
+    assert counts == [index.size()] * 8
 
 
 def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
     put(path, {f"p{n}": Entry(f"Title {n}", (f"word{n} " * 50,)) for n in range(20)})
-    made: list[int] = []
+    refreshes: list[int] = []
 
     def refresh() -> None:
         with SearchIndex(path) as index:
-            made.append(index.refresh())
+            refreshes.append(index.refresh())
 
     threads = [threading.Thread(target=refresh) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(made) == [0, 0, 0, 20]
+    assert sorted(refreshes) == [0, 0, 0, 20]
 
 
 def test_where_nothing_was_read_the_answer_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="has no archive") as told:
+    with pytest.raises(CorpusError, match="has no archive") as raised:
         SearchIndex(tmp_path / "archive.sqlite")
-    assert "ownwords look" in told.value.hint
+    assert "ownwords look" in raised.value.hint
     assert not (tmp_path / "archive.sqlite").exists()
 
 
@@ -359,7 +359,7 @@ def test_a_document_in_chinese_is_found_by_the_signs_in_it(path: Path) -> None:
     put(path, {"a": Entry("中文标题", ("我喜欢喝绿茶。",)), "b": Entry("Tea", ("Green tea.",))})
     with SearchIndex(path) as index:
         index.refresh()
-        assert found(index, '"绿 茶"') == ["a"]
-        assert found(index, 'title: "标 题"') == ["a"]
+        assert documents_with(index, '"绿 茶"') == ["a"]
+        assert documents_with(index, 'title: "标 题"') == ["a"]
         (passage,) = index.passages([(index.chunks("a")[0], 0.0)])
     assert (passage.title, passage.text) == ("中文标题", "我喜欢喝绿茶。")

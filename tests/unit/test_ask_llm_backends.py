@@ -23,7 +23,7 @@ MESSAGES = (
 )
 
 
-def written(writer: LLMBackend, max_tokens: int = 30) -> str:
+def generate(writer: LLMBackend, max_tokens: int = 30) -> str:
     return "".join(writer.write(MESSAGES, max_tokens=max_tokens, seed=1, temperature=0.0))
 
 
@@ -38,11 +38,11 @@ def test_by_default_it_is_what_runs_here_and_never_a_small_model() -> None:
     )
     assert llm_backends.default_backend(lambda: []) is None
     assert llm_backends.default_backend(lambda: [here("llama.cpp", small)]) is None
-    found = llm_backends.default_backend(
+    backend = llm_backends.default_backend(
         lambda: [here("llama.cpp", small), here("Ollama", small, big)]
     )
-    assert found is not None
-    assert (found.name, found.is_local) == ("big at Ollama", True)
+    assert backend is not None
+    assert (backend.name, backend.is_local) == ("big at Ollama", True)
     unknown = llm_backends.default_backend(
         lambda: [here("LM Studio", ServedModel("some", context=8192))]
     )
@@ -72,7 +72,7 @@ def test_an_endpoint_is_asked_for_its_models_when_none_is_named(
     with playing(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
         writer = open_backend(played.url)
         assert played.asked == []
-        assert written(writer) == "Nothing."
+        assert generate(writer) == "Nothing."
         assert (writer.name, writer.context) == (f"only at {HERE}", 9000)
         assert played.bodies()[0]["model"] == "only"
         assert writer.ended == "stop"
@@ -85,28 +85,28 @@ def test_a_model_that_does_not_converse_gives_way_unless_it_was_named(
     models = [{"id": "embedder"}, {"id": "talker"}]
     with playing(monkeypatch, models=models, replies=[refusal, "Yes."]) as played:
         writer = open_backend(played.url)
-        assert written(writer) == "Yes."
+        assert generate(writer) == "Yes."
         assert [body["model"] for body in played.bodies()] == ["embedder", "talker"]
-        assert written(writer) == "Yes."  # it is remembered
+        assert generate(writer) == "Yes."  # it is remembered
         assert played.bodies()[-1]["model"] == "talker"
     with playing(monkeypatch, models=models, replies=[refusal]) as played:
         with pytest.raises(EndpointRefusedError, match="does not support chat"):
-            written(open_backend(f"{played.url}#embedder"))
+            generate(open_backend(f"{played.url}#embedder"))
         assert len(played.bodies()) == 1
         with pytest.raises(EndpointRefusedError):
-            written(open_backend(played.url))
+            generate(open_backend(played.url))
 
 
 def test_an_endpoint_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch) as played:
         writer = EndpointBackend(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
-        written(writer)
+        generate(writer)
         away = Endpoint(f"http://{HERE}:9/v1", "x", (ServedModel("m"),))
         with pytest.raises(EndpointError, match=f"no server answers at http://{HERE}:9"):
-            written(EndpointBackend(away))
+            generate(EndpointBackend(away))
 
 
-def own_model(place: Path, template: str | None = None) -> Path:
+def own_model(model_folder: Path, template: str | None = None) -> Path:
     """A tiny model of bytes, with or without a chat template."""
     pytest.importorskip("torch")
     from families import tiny  # noqa: F401 - sets the threads
@@ -124,7 +124,7 @@ def own_model(place: Path, template: str | None = None) -> Path:
         )
     )  # fmt: skip
     network.init_weights(3)
-    folder = place / "mine.ownwords" / "model"
+    folder = model_folder / "mine.ownwords" / "model"
     folder.parent.mkdir(parents=True)
     bundle.save(folder, network, tokenizer)
     return folder
@@ -138,7 +138,7 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
         writer = open_backend(str(path))
         assert isinstance(writer, LocalBackend)
         assert (writer.name, writer.context, writer.is_local) == ("mine", 256, True)
-        text = written(writer, max_tokens=12)
+        text = generate(writer, max_tokens=12)
         plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
         expected = Model.load(folder).write(plain, max_tokens=12, seed=1, temperature=0.0)
         assert text == "".join(expected)
@@ -155,18 +155,18 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
     from ownwords.inference.text_generation import TextOutcome
 
     folder = own_model(tmp_path)
-    asked: list[tuple[GenerationRequest, Sequence[str]]] = []
+    requests: list[tuple[GenerationRequest, Sequence[str]]] = []
 
     def write(request: "GenerationRequest", stops: Sequence[str]) -> "TextGenerator":
-        asked.append((request, stops))
+        requests.append((request, stops))
         yield from ("It ", "rained.")
         return TextOutcome(7, finished)
 
     writer = LocalBackend(folder, generate=write)
-    assert written(writer, max_tokens=7) == "It rained."
+    assert generate(writer, max_tokens=7) == "It rained."
     assert writer.used is not None
     assert (writer.used.written, writer.ended) == (7, ended)
-    ((request, stops),) = asked
+    ((request, stops),) = requests
     assert (request.max_tokens, request.seed, request.sampling.temperature) == (7, 1, 0.0)
     assert "\nQuestion:" in stops
 
@@ -191,7 +191,7 @@ def test_its_own_template_is_kept_to(tmp_path: Path) -> None:
         )
     ):
         writer = LocalBackend(own_model(tmp_path / str(number), template))
-        written(writer, max_tokens=3)
+        generate(writer, max_tokens=3)
         assert writer.used is not None
         assert writer.used.prompt == writer.count(text)
 
@@ -201,9 +201,9 @@ def test_a_gguf_file_is_read_by_our_own_engine(tmp_path: Path) -> None:
     from ownwords.inference.export import export
 
     file = export(folder, "gguf", out=tmp_path / "mine.gguf", type="f32").path
-    one, other = open_backend(str(file)), open_backend(str(folder))
-    assert one.name == "mine"
-    assert written(one, max_tokens=10) == written(other, max_tokens=10)
+    from_file, from_folder = open_backend(str(file)), open_backend(str(folder))
+    assert from_file.name == "mine"
+    assert generate(from_file, max_tokens=10) == generate(from_folder, max_tokens=10)
 
 
 def test_what_is_no_model_is_told(tmp_path: Path) -> None:
@@ -213,4 +213,4 @@ def test_what_is_no_model_is_told(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF")
     pytest.importorskip("torch")
     with pytest.raises(OwnwordsError):
-        written(open_backend(str(tmp_path / "broken.gguf")))
+        generate(open_backend(str(tmp_path / "broken.gguf")))

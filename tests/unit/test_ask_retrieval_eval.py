@@ -53,18 +53,18 @@ POSTS |= {f"day-{n}": (f"Day {n} of it", "", f"Nothing came, {n} times.") for n 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("judged")
-    folder = place / "blog"
+    archive_folder = tmp_path_factory.mktemp("judged")
+    folder = archive_folder / "blog"
     folder.mkdir()
     for name, (title, summary, body) in POSTS.items():
         head = f'---\ntitle: "{title}"\ndescription: "{summary}"\ndate: 2020-01-02\n---\n\n'
         (folder / f"{name}.md").write_text(head + body + "\n", encoding="utf-8")
-    look([folder], workspace=place / "blog.ownwords")
-    return place / "blog.ownwords" / "archive.sqlite"
+    look([folder], workspace=archive_folder / "blog.ownwords")
+    return archive_folder / "blog.ownwords" / "archive.sqlite"
 
 
 @pytest.fixture(scope="module")
-def asked(archive: Path) -> EvalQuestions:
+def questions(archive: Path) -> EvalQuestions:
     with Archive(archive) as store:
         return eval_questions_of(store, [document.id for document in store.headers()])
 
@@ -73,44 +73,44 @@ def named(asked: EvalQuestions, name: str) -> str:
     return next(id_ for question in asked.questions for id_ in question.answers if name in id_)
 
 
-def test_the_words_of_a_link_ask_for_the_post_it_leads_to(asked: EvalQuestions) -> None:
-    links = {question.text: question for question in asked.of("links")}
+def test_the_words_of_a_link_ask_for_the_post_it_leads_to(questions: EvalQuestions) -> None:
+    links = {question.text: question for question in questions.of("links")}
     assert set(links) == {"the limescale", "the first frost of the year"}
     limescale = links["the limescale"]
-    assert limescale.answers == {named(asked, "kettle")}
+    assert limescale.answers == {named(questions, "kettle")}
     # It stands in two posts, and where it stands does not count in either.
     assert {source for source, _ in limescale.apart} == {
-        named(asked, "bus"),
-        named(asked, "garden"),
+        named(questions, "bus"),
+        named(questions, "garden"),
     }
-    assert not limescale.counts(named(asked, "bus"), "I thought of the Limescale, again")
-    assert limescale.counts(named(asked, "bus"), "Waiting for it in the rain")
-    assert limescale.counts(named(asked, "kettle"), "of the limescale")
+    assert not limescale.counts(named(questions, "bus"), "I thought of the Limescale, again")
+    assert limescale.counts(named(questions, "bus"), "Waiting for it in the rain")
+    assert limescale.counts(named(questions, "kettle"), "of the limescale")
 
 
 def test_links_whose_words_do_not_say_which_post_is_meant_are_not_asked(
-    asked: EvalQuestions,
+    questions: EvalQuestions,
 ) -> None:
     # "before" leads to two posts, an address is no question, and a post may link to itself.
-    assert asked.vague_links == {"before": 2, "https://example.org/x": 1}
+    assert questions.vague_links == {"before": 2, "https://example.org/x": 1}
 
 
-def test_titles_ask_twice_and_what_repeats_them_is_no_summary(asked: EvalQuestions) -> None:
+def test_titles_ask_twice_and_what_repeats_them_is_no_summary(questions: EvalQuestions) -> None:
     for kind in ("titles", "bodies"):
-        assert {question.text for question in asked.questions if question.kind == kind} == {
+        assert {question.text for question in questions.questions if question.kind == kind} == {
             title for title, _, _ in POSTS.values()
         }
-    assert [question.text for question in asked.of("summaries")] == [POSTS["kettle"][1]]
-    assert asked.title_summaries == 1
+    assert [question.text for question in questions.of("summaries")] == [POSTS["kettle"][1]]
+    assert questions.title_summaries == 1
 
 
 def test_unanswerable_questions_have_no_word_of_their_topic_in_the_archive(
-    asked: EvalQuestions,
+    questions: EvalQuestions,
 ) -> None:
-    assert len(asked.of("unanswerable")) == eval_questions.UNANSWERABLE == asked.topics
+    assert len(questions.of("unanswerable")) == eval_questions.UNANSWERABLE == questions.topics
     words = re.findall(r"\w+", " ".join(" ".join(post) for post in POSTS.values()).casefold())
     about = {question: topic for topic, question in their_topics()}
-    for question in asked.of("unanswerable"):
+    for question in questions.of("unanswerable"):
         assert not any(word.startswith(about[question.text]) for word in words)
 
 
@@ -131,11 +131,11 @@ def test_where_an_archive_is_about_everything_names_are_made_up(
     monkeypatch.setattr(eval_questions, "UNANSWERABLE", len(their_topics()) + 7)
     with Archive(archive) as store:
         ids = [document.id for document in store.headers()]
-        asked, again = eval_questions_of(store, ids), eval_questions_of(store, ids)
-    assert (asked.topics, asked.names) == (len(their_topics()), 7)
-    made_up = [question.text for question in asked.of("unanswerable")][-7:]
+        first, second = eval_questions_of(store, ids), eval_questions_of(store, ids)
+    assert (first.topics, first.names) == (len(their_topics()), 7)
+    made_up = [question.text for question in first.of("unanswerable")][-7:]
     assert len(set(made_up)) == 7
-    assert made_up == [question.text for question in again.of("unanswerable")][-7:]
+    assert made_up == [question.text for question in second.of("unanswerable")][-7:]
 
 
 def test_of_very_many_questions_the_same_few_are_asked(
@@ -144,11 +144,11 @@ def test_of_very_many_questions_the_same_few_are_asked(
     monkeypatch.setattr(eval_questions, "MOST", 2)
     with Archive(archive) as store:
         ids = [document.id for document in store.headers()]
-        one, two = (
+        first, two = (
             eval_questions_of(store, ids).of("titles"),
             eval_questions_of(store, ids).of("titles"),
         )
-    assert len(one) == 2 and one == two
+    assert len(first) == 2 and first == two
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ class Played:
     asked: list[tuple[str, int, str, bool]] = field(default_factory=list)
 
     def find(
-        self, question: str, limit: int = 8, how: str = "", *, titles: bool = True
+        self, question: str, limit: int = 8, mode: str = "", *, titles: bool = True
     ) -> RetrievalResult:
-        self.asked.append((question, limit, how, titles))
-        return self.answer(question, how)
+        self.asked.append((question, limit, mode, titles))
+        return self.answer(question, mode)
 
 
 class Named:
@@ -205,11 +205,11 @@ def judge(archive: Path, searcher: Played, progress: Progress | None = None) -> 
 
 
 def test_places_are_counted_without_where_the_question_came_from(
-    archive: Path, asked: EvalQuestions
+    archive: Path, questions: EvalQuestions
 ) -> None:
-    kettle, bus, garden = (named(asked, name) for name in ("kettle", "bus", "garden"))
+    kettle, bus, garden = (named(questions, name) for name in ("kettle", "bus", "garden"))
 
-    def answer(question: str, how: str) -> RetrievalResult:
+    def answer(question: str, mode: str) -> RetrievalResult:
         if question == "the limescale":  # the second counts as first, and so on: third of four
             own = passage(bus, "I thought of the limescale again")
             return RetrievalResult(
@@ -236,36 +236,36 @@ def test_places_are_counted_without_where_the_question_came_from(
     assert set(titles.missed) == {title for title, _, _ in POSTS.values()}  # the seventh is late
     unanswerable = judgement.row("unanswerable", "text")
     assert unanswerable is not None
-    how_many = sum(question.text.startswith("How") for question in asked.of("unanswerable"))
+    how_many = sum(question.text.startswith("How") for question in questions.of("unanswerable"))
     assert unanswerable.figures["refused"].value == how_many / 50
     assert len(unanswerable.missed) == 50 - how_many
     assert {entry[3] for entry in searcher.asked if entry[0] == "Leeks"} == {True, False}
 
 
-def test_ways_to_search_stand_side_by_side(archive: Path, asked: EvalQuestions) -> None:
-    kettle = named(asked, "kettle")
+def test_ways_to_search_stand_side_by_side(archive: Path, questions: EvalQuestions) -> None:
+    kettle = named(questions, "kettle")
     events: list[Event] = []
 
-    def answer(question: str, how: str) -> RetrievalResult:
-        if how == "text":
+    def answer(question: str, mode: str) -> RetrievalResult:
+        if mode == "text":
             return RetrievalResult((), is_weak=True)
         return RetrievalResult(
-            (passage(kettle),) if how == "both" else (passage("other"), passage(kettle))
+            (passage(kettle),) if mode == "both" else (passage("other"), passage(kettle))
         )
 
     searcher = Played(answer, Named())
     judgement = judge(archive, searcher, Progress(events.append))
     hits = {
-        how: row.figures["MRR@10"].value
-        for how in ("text", "vectors", "both")
-        if (row := judgement.row("summaries", how))
+        mode: row.figures["MRR@10"].value
+        for mode in ("text", "vectors", "both")
+        if (row := judgement.row("summaries", mode))
     }
     assert hits == {"text": 0, "vectors": 0.5, "both": 1}
     assert judgement.row("bodies", "vectors") is None
     text = judgement.as_text()
     assert max(len(line) for line in text.split("\n")) <= 80
-    shown = [line.split() for line in text.split("\n") if line.startswith("  MRR@10")]
-    assert ["MRR@10", "0.00", "(0.00–0.79)", "0.50", "(0.05–0.95)", "1.00", "(0.21–1.00)"] in shown
+    rows = [line.split() for line in text.split("\n") if line.startswith("  MRR@10")]
+    assert ["MRR@10", "0.00", "(0.00–0.79)", "0.50", "(0.05–0.95)", "1.00", "(0.21–1.00)"] in rows
     assert text.split("\n")[2].split() == ["text", "vectors", "both"]
     assert events[-1].done == events[-1].total == len(searcher.asked)
     data = json.loads(json.dumps(judgement.to_dict()))
@@ -280,8 +280,8 @@ def test_without_an_embedder_only_text_is_judged(archive: Path) -> None:
 
 
 def test_one_answer_at_a_place_has_its_textbook_value() -> None:
-    assert [reciprocal(place) for place in (1, 2, 10, 0)] == [1, 0.5, 0.1, 0]
-    assert [gain(place) for place in (1, 3, 0)] == [1, 0.5, 0]
+    assert [reciprocal(rank) for rank in (1, 2, 10, 0)] == [1, 0.5, 0.1, 0]
+    assert [gain(rank) for rank in (1, 3, 0)] == [1, 0.5, 0]
     assert gain(2) == pytest.approx(0.6309, abs=1e-4)
 
 

@@ -86,10 +86,10 @@ def test_an_exact_title_is_always_first(
     searcher: ArchiveSearcher, id_: str, way: str, case: Callable[[str], str]
 ) -> None:
     title = WAYS[way].format(case(POSTS[id_].title))
-    found = searcher.find(title)
-    assert found.passages[0].document == id_
-    assert "title" in found.passages[0].found_by
-    assert not found.is_weak
+    result = searcher.find(title)
+    assert result.passages[0].document == id_
+    assert "title" in result.passages[0].found_by
+    assert not result.is_weak
 
 
 def test_a_title_within_a_question_comes_first_and_the_longest_of_several(
@@ -101,10 +101,10 @@ def test_a_title_within_a_question_comes_first_and_the_longest_of_several(
 
 def test_posts_of_the_same_title_are_all_found(tmp_path: Path) -> None:
     same = {str(n): Entry("January", (f"Cold {n}. " + filler(n),)) for n in range(3)}
-    others = {
+    other_posts = {
         f"o{n}": Entry(f"Other {n}", ("In January it froze. " + filler(9 + n),)) for n in range(6)
     }
-    searcher = searching(tmp_path / "archive.sqlite", same | others)
+    searcher = searching(tmp_path / "archive.sqlite", same | other_posts)
     assert set(documents(searcher, "January")[:3]) == set(same)
 
 
@@ -120,10 +120,10 @@ def test_a_date_finds_the_posts_of_that_time(searcher: ArchiveSearcher) -> None:
 
 
 def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: ArchiveSearcher) -> None:
-    found = searcher.find('Where is "copy that somebody tested"?')
-    assert found.passages[0].document == "backups"
-    assert found.passages[0].found_by[0] == "phrase"
-    assert not found.is_weak
+    result = searcher.find('Where is "copy that somebody tested"?')
+    assert result.passages[0].document == "backups"
+    assert result.passages[0].found_by[0] == "phrase"
+    assert not result.is_weak
     absent = searcher.find('"somebody tested that copy"')
     assert absent.is_weak
     assert absent.why == "no post contains “somebody tested that copy” word for word"
@@ -132,10 +132,10 @@ def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: Archiv
 def test_what_the_archive_says_nothing_about_is_weak_and_names_what_is_near(
     searcher: ArchiveSearcher,
 ) -> None:
-    found = searcher.find("What did I say about volcanoes in Guatemala and about bees there?")
-    assert found.is_weak
-    assert found.why == "no post contains “volcanoes” or “guatemala”"
-    assert [one.document for one in found.nearest] == ["bees"]
+    result = searcher.find("What did I say about volcanoes in Guatemala and about bees there?")
+    assert result.is_weak
+    assert result.why == "no post contains “volcanoes” or “guatemala”"
+    assert [item.document for item in result.nearest] == ["bees"]
     assert searcher.find("Did the swarm leave the hive?").is_weak is False
 
 
@@ -152,16 +152,16 @@ def test_few_posts_are_not_refused_for_having_their_words_in_common(tmp_path: Pa
 
 
 def test_words_that_stand_apart_only_are_weak_together(searcher: ArchiveSearcher) -> None:
-    found = searcher.find("Which bees clicked in the gutter of the pier with a drive?")
-    assert found.is_weak
-    assert found.why.startswith("no passage is about “bees”, “clicked”")
+    result = searcher.find("Which bees clicked in the gutter of the pier with a drive?")
+    assert result.is_weak
+    assert result.why.startswith("no passage is about “bees”, “clicked”")
 
 
 @pytest.mark.parametrize("question", ["", "   ", "?", "\x00", "what did I do?", "\u200b\U000e0041"])
 def test_a_question_about_nothing_is_weak(searcher: ArchiveSearcher, question: str) -> None:
-    found = searcher.find(question)
-    assert found.is_weak
-    assert found.why == "the question has no word to search for"
+    result = searcher.find(question)
+    assert result.is_weak
+    assert result.why == "the question has no word to search for"
 
 
 @example('"')
@@ -175,8 +175,8 @@ def test_a_question_about_nothing_is_weak(searcher: ArchiveSearcher, question: s
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(), max_size=80))
 def test_any_text_can_be_asked(searcher: ArchiveSearcher, question: str) -> None:
-    found = searcher.find(question)
-    assert len(found.passages) <= 8
+    result = searcher.find(question)
+    assert len(result.passages) <= 8
 
 
 def test_ten_kilobytes_of_text_can_be_asked(searcher: ArchiveSearcher) -> None:
@@ -187,16 +187,16 @@ def test_ten_kilobytes_of_text_can_be_asked(searcher: ArchiveSearcher) -> None:
 
 def test_no_post_fills_the_passages_and_scores_fall(tmp_path: Path) -> None:
     long = Entry("Kettles", tuple(f"The kettle boils. {filler(50 + n, 200)}" for n in range(12)))
-    others = {f"o{n}": Entry(f"Note {n}", (f"A kettle, once. {filler(n)}",)) for n in range(8)}
-    others |= {f"n{n}": Entry(f"Other {n}", (filler(100 + n),)) for n in range(30)}
-    searcher = searching(tmp_path / "archive.sqlite", {"long": long} | others)
+    other_posts = {f"o{n}": Entry(f"Note {n}", (f"A kettle, once. {filler(n)}",)) for n in range(8)}
+    other_posts |= {f"n{n}": Entry(f"Other {n}", (filler(100 + n),)) for n in range(30)}
+    searcher = searching(tmp_path / "archive.sqlite", {"long": long} | other_posts)
     passages = searcher.find("kettle").passages
     assert len(passages) == 8
-    assert sum(one.document == "long" for one in passages) == MOST_OF_A_POST
-    scores = [one.score for one in passages]
+    assert sum(item.document == "long" for item in passages) == MOST_OF_A_POST
+    scores = [item.score for item in passages]
     assert scores == sorted(scores, reverse=True)
     assert len(searcher.find("kettle", limit=3).passages) == 3
-    assert [one.document for one in searcher.find("Kettles").passages].count("long") == 3
+    assert [item.document for item in searcher.find("Kettles").passages].count("long") == 3
 
 
 def test_of_copies_only_one_is_shown(tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_of_copies_only_one_is_shown(tmp_path: Path) -> None:
         "c": Entry("Other", (f"A kettle. {DAILY}",)),
     }
     searcher = searching(tmp_path / "archive.sqlite", posts)
-    found = documents(searcher, "kettle")
-    assert len(found) == 2
-    assert {"a", "b"} - set(found)
+    found_documents = documents(searcher, "kettle")
+    assert len(found_documents) == 2
+    assert {"a", "b"} - set(found_documents)
     assert documents(searcher, "Again")[0] == "b"
 
 
@@ -221,12 +221,12 @@ def test_the_authors_own_words_come_before_somebody_elses(tmp_path: Path) -> Non
         "c": Entry("Else", (filler(3),)),
     }
     passages = searching(tmp_path / "archive.sqlite", posts).find("kettle").passages
-    assert [(one.document, one.whose) for one in passages] == [("b", "own"), ("a", "other")]
+    assert [(item.document, item.whose) for item in passages] == [("b", "own"), ("a", "other")]
 
 
 def test_without_titles_only_the_texts_count(searcher: ArchiveSearcher) -> None:
-    found = searcher.find("The same bicycle", titles=False)
-    assert found.passages == ()
+    result = searcher.find("The same bicycle", titles=False)
+    assert result.passages == ()
     assert searcher.find("Leeds", titles=False).is_weak
     assert searcher.find("bottom bracket", titles=False).passages[0].document == "bicycle"
 
@@ -246,15 +246,15 @@ def test_a_search_sees_what_has_been_read_since(tmp_path: Path) -> None:
     assert searcher.find("zeppelin").is_weak
     put(path, POSTS | {"new": Entry("Flight", (f"A zeppelin came over. {DAILY}",))})
     searcher.index.refresh()
-    found = searcher.find("zeppelin")
-    assert (found.is_weak, found.passages[0].document) == (False, "new")
+    result = searcher.find("zeppelin")
+    assert (result.is_weak, result.passages[0].document) == (False, "new")
 
 
 def test_many_threads_may_search_at_once(searcher: ArchiveSearcher) -> None:
     questions = ["backups", "the bees", "bottom bracket", "gutter"] * 8
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda q: documents(searcher, q), questions))
-    assert found == [documents(searcher, question) for question in questions]
+        result = list(pool.map(lambda q: documents(searcher, q), questions))
+    assert result == [documents(searcher, question) for question in questions]
 
 
 class Letters:
@@ -287,7 +287,7 @@ def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> No
     assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
     assert searcher.find("zebra", how="text").passages[0].document == "c"
     both = searcher.find("zebra zzz").passages
-    assert {one.document: one.found_by for one in both}["c"] == ("text", "vectors")
+    assert {item.document: item.found_by for item in both}["c"] == ("text", "vectors")
     with pytest.raises(ConfigError, match="needs an embedding model"):
         plain.find("zebra", how="vectors")
 
@@ -313,8 +313,8 @@ def test_the_terms_of_a_question_are_its_telling_words() -> None:
     assert words("To be or not to be") == ['"to"', '"be"', '"or"', '"not"']
     assert not QueryTerms.of("What I did").has_subject
     assert QueryTerms.of("“a b” and «c» „d e“").phrases == tuple(
-        replace(QueryTerms.of("x").words[0], words=said)
-        for said in (("a", "b"), ("c",), ("d", "e"))
+        replace(QueryTerms.of("x").words[0], words=words)
+        for words in (("a", "b"), ("c",), ("d", "e"))
     )
 
 

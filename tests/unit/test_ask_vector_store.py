@@ -22,4 +22,4 @@ def test_cosines_are_the_best_of_the_windows_of_each_passage(width: int) -> None
 
 def test_without_vectors_there_are_no_cosines() -> None:
     empty = StoredVectors(np.empty(0, np.int64), np.empty((0, 0), np.int8), np.empty(0, np.float32))
-    assert [len(each) for each in empty.cosines(np.ones(3, np.float32))] == [0, 0]
+    assert [len(block) for block in empty.cosines(np.ones(3, np.float32))] == [0, 0]

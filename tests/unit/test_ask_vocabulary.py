@@ -53,7 +53,7 @@ def english(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearche
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearcher]:
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearcher]:
     yield from searching(tmp_path_factory.mktemp("others") / "archive.sqlite", OTHERS)
 
 
@@ -74,10 +74,10 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearcher
 def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
     english: ArchiveSearcher, question: str, document: str, searched: str
 ) -> None:
-    found = english.find(question)
-    assert [passage.document for passage in found.passages] == [document]
-    assert not found.is_weak
-    assert [each.replacements for each in found.substitutions] == [(searched,)]
+    result = english.find(question)
+    assert [passage.document for passage in result.passages] == [document]
+    assert not result.is_weak
+    assert [substitution.replacements for substitution in result.substitutions] == [(searched,)]
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: ArchiveSear
 def test_a_question_about_the_whole_archive_is_not_taken_for_its_words(
     english: ArchiveSearcher, question: str
 ) -> None:
-    told = answer(question, english)
-    assert (told.answer, told.passages, told.nearest) == ("", (), ())
-    assert "cannot summarise" in told.why
-    assert "ownwords look" in told.why
-    assert "No post contains" not in told.why
+    result = answer(question, english)
+    assert (result.answer, result.passages, result.nearest) == ("", (), ())
+    assert "cannot summarise" in result.why
+    assert "ownwords look" in result.why
+    assert "No post contains" not in result.why
 
 
 def test_the_answer_says_what_was_searched_for(english: ArchiveSearcher) -> None:
-    told = answer("Where did I buy the concertena?", english)
-    assert told.notes == ("No post contains “concertena”. The search used “concertina” instead.",)
-    assert told.to_dict()["passages"][0]["matching"] == [
+    result = answer("Where did I buy the concertena?", english)
+    assert result.notes == ("No post contains “concertena”. The search used “concertina” instead.",)
+    assert result.to_dict()["passages"][0]["matching"] == [
         "I bought a concertina at the auction in the rain."
     ]
 
@@ -143,11 +143,11 @@ def test_the_answer_says_what_was_searched_for(english: ArchiveSearcher) -> None
     ],
 )
 def test_questions_in_other_languages_find_their_posts(
-    others: ArchiveSearcher, question: str, document: str
+    foreign: ArchiveSearcher, question: str, document: str
 ) -> None:
-    found = others.find(question)
-    assert found.passages[0].document == document
-    assert not found.is_weak
+    result = foreign.find(question)
+    assert result.passages[0].document == document
+    assert not result.is_weak
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_questions_in_other_languages_find_their_posts(
     ],
 )
 def test_a_refusal_names_only_what_the_question_is_about(
-    others: ArchiveSearcher, question: str, why: str
+    foreign: ArchiveSearcher, question: str, why: str
 ) -> None:
-    found = others.find(question)
-    assert found.is_weak
-    assert found.why == why
+    result = foreign.find(question)
+    assert result.is_weak
+    assert result.why == why
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,12 @@ def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> Non
 def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
     for word in ("bike", "bicycle", "granny", "colour", "attic"):
         assert word not in synonyms_of(word)
-        assert all(word in synonyms_of(other) for other in synonyms_of(word))
+        assert all(word in synonyms_of(synonym) for synonym in synonyms_of(word))
     assert synonyms_of("xylophone") == ()
 
 
-def test_what_was_searched_for_is_said_as_the_post_writes_it(others: ArchiveSearcher) -> None:
-    assert others.find("strasse").substitutions == (WordSubstitution("strasse", ("straßenbahn",)),)
+def test_what_was_searched_for_is_said_as_the_post_writes_it(foreign: ArchiveSearcher) -> None:
+    assert foreign.find("strasse").substitutions == (WordSubstitution("strasse", ("straßenbahn",)),)
 
 
 def test_notes_full_of_code_are_english_and_a_german_post_among_them_is_seen(

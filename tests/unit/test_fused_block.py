@@ -70,17 +70,17 @@ SOME_LAYERS = ("blocks.*.down", "blocks.0.attention.q*", "blocks.1.attention.out
 
 
 @pytest.fixture(autouse=True)
-def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def counts_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """One entry for each block that the library computed."""
     torch.set_num_threads(1)
     monkeypatch.setattr(fused, "FAST_BF16", Isa.BASELINE)  # to be tested wherever it runs
     blocks: list[int] = []
-    whole = fused_block.forward
+    forward = fused_block.forward
 
     def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
-        made = whole(*arguments)
-        blocks.extend([1] * (made is not None))
-        return made
+        output = forward(*arguments)
+        blocks.extend([1] * (output is not None))
+        return output
 
     monkeypatch.setattr(fused_block, "forward", counted)
     yield blocks
@@ -118,13 +118,13 @@ def _slopes(
     return [total.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    one, other = one.detach().double(), other.detach().double()
-    return float((one - other).norm() / other.norm().clamp(min=1e-9))
+def _apart(ours: Tensor, theirs: Tensor) -> float:
+    ours, theirs = ours.detach().double(), theirs.detach().double()
+    return float((ours - theirs).norm() / theirs.norm().clamp(min=1e-9))
 
 
-def _errors(made: list[Tensor], truth: list[Tensor]) -> Tensor:
-    return torch.tensor([_apart(one, true) for one, true in zip(made, truth, strict=True)])
+def _errors(gradients: list[Tensor], truth: list[Tensor]) -> Tensor:
+    return torch.tensor([_apart(ours, true) for ours, true in zip(gradients, truth, strict=True)])
 
 
 def _plainly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,36 +146,36 @@ def test_blocks_learn_the_same(
     rows: int,
     tokens: int,
     borders: bool,
-    taken: list[int],
+    counts_seen: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No farther from the truth than the same layers one by one."""
     mixed = dtype == torch.float32
-    made = _slopes(_model(name, dtype, targets), mixed, rows, tokens, borders)
-    assert len(taken) == 2
+    gradients = _slopes(_model(name, dtype, targets), mixed, rows, tokens, borders)
+    assert len(counts_seen) == 2
     _plainly(monkeypatch)
     plain = _slopes(_model(name, dtype, targets), mixed, rows, tokens, borders)
     truth = _slopes(_model(name, dtype, targets).double(), False, rows, tokens, borders)
-    ours, theirs = _errors(made, truth), _errors(plain, truth)
+    ours, theirs = _errors(gradients, truth), _errors(plain, truth)
     # Of a few tokens either is nearer to the truth, by chance.
     assert ours.mean() < 2 * theirs.mean()
     assert ours.max() < max(0.1, 2 * float(theirs.max()))
 
 
 def test_rows_of_any_length_are_whole_blocks(
-    taken: list[int], monkeypatch: pytest.MonkeyPatch
+    counts_seen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more tokens than the attention's backward pass takes at once, some of which see few."""
     config = replace(SHAPES["qwen3"], context=2100)
     monkeypatch.setitem(SHAPES, "qwen3", config)
     for borders in (False, True):
-        made = _slopes(_model("qwen3"), True, 1, 2100, borders)
+        gradients = _slopes(_model("qwen3"), True, 1, 2100, borders)
         with monkeypatch.context() as patch:
             _plainly(patch)
             plain = _slopes(_model("qwen3"), True, 1, 2100, borders)
         truth = _slopes(_model("qwen3").double(), False, 1, 2100, borders)
-        assert _errors(made, truth).mean() < 1.2 * _errors(plain, truth).mean()
-    assert len(taken) == 4
+        assert _errors(gradients, truth).mean() < 1.2 * _errors(plain, truth).mean()
+    assert len(counts_seen) == 4
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt2", "gemma3"])
@@ -196,7 +196,7 @@ def test_every_isa_that_runs_here_computes_the_same(
 def test_neither_threads_nor_checkpointing_change_a_bit(
     name: str, targets: tuple[str, ...], dropout: float
 ) -> None:
-    made = []
+    runs = []
     for threads, checkpointing in ((1, False), (2, False), (1, True), (1, False)):
         torch.set_num_threads(threads)
         torch.manual_seed(5)
@@ -213,12 +213,12 @@ def test_neither_threads_nor_checkpointing_change_a_bit(
             )
         backward(y_BTC, torch.ones_like(y_BTC))
         grads = [p.grad for p in model.blocks[0].parameters() if p.requires_grad]
-        made.append([y_BTC, x_BTC.grad, *grads])
-    for one in zip(*made, strict=True):
-        assert all(torch.equal(one[0], each) for each in one[1:])
+        runs.append([y_BTC, x_BTC.grad, *grads])
+    for gradients in zip(*runs, strict=True):
+        assert all(torch.equal(gradients[0], gradient) for gradient in gradients[1:])
 
 
-def test_dropout_leaves_out_its_share_both_ways(taken: list[int]) -> None:
+def test_dropout_leaves_out_its_share_both_ways(counts_seen: list[int]) -> None:
     model = _model("gpt2")
     attention, down = "blocks.0.attention.output", model.get_parameter("blocks.0.mlp.down.bias")
     with torch.no_grad():  # the attention adds nothing: what is added is the MLP's
@@ -233,23 +233,23 @@ def test_dropout_leaves_out_its_share_both_ways(taken: list[int]) -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return model.run_block(model.blocks[0], x_BTC, sight) - x_BTC
 
-    whole, dropped = added(0.0, 1), added(0.25, 1)
-    kept = dropped.abs() > 1e-7
-    assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.01)
-    torch.testing.assert_close(dropped[kept], whole[kept] / 0.75, rtol=1e-3, atol=1e-5)
+    full, dropped = added(0.0, 1), added(0.25, 1)
+    is_kept = dropped.abs() > 1e-7
+    assert float(is_kept.float().mean()) == pytest.approx(0.75, abs=0.01)
+    torch.testing.assert_close(dropped[is_kept], full[is_kept] / 0.75, rtol=1e-3, atol=1e-5)
     assert torch.equal(added(0.25, 1), dropped)
     assert not torch.equal(added(0.25, 2), dropped)
     # The slope of the last bias is the sum of what was let through.
     down.grad = None
     backward(added(0.25, 1), torch.ones_like(x_BTC))
-    expected = kept.float().sum(dim=(0, 1)) / 0.75
+    expected = is_kept.float().sum(dim=(0, 1)) / 0.75
     torch.testing.assert_close(down.grad, expected, rtol=4e-3, atol=0)
     model.eval()
-    assert torch.equal(added(0.25, 1), whole)
-    assert len(taken) == 6
+    assert torch.equal(added(0.25, 1), full)
+    assert len(counts_seen) == 6
 
 
-def test_what_is_not_for_it_goes_as_always(taken: list[int]) -> None:
+def test_what_is_not_for_it_goes_as_always(counts_seen: list[int]) -> None:
     ids = some_ids(2, 16)
     model = _model("qwen3")
     model(ids)  # float32
@@ -261,37 +261,41 @@ def test_what_is_not_for_it_goes_as_always(taken: list[int]) -> None:
         lora.attach(quantized := _model("qwen3"), lora.AdapterConfig(4), 1)
         quantize.quantize(quantized)
         quantized(ids)
-        odd = build(Qwen3Config(**{**vars(SHAPES["qwen3"]), "width": 48}))
-        odd.init_weights(1)
-        odd(ids)
-        assert not taken
+        odd_model = build(Qwen3Config(**{**vars(SHAPES["qwen3"]), "width": 48}))
+        odd_model.init_weights(1)
+        odd_model(ids)
+        assert not counts_seen
         with torch.no_grad():
             _model("qwen3")(ids)
-        assert len(taken) == 2
+        assert len(counts_seen) == 2
         model.eval()
         lora.attach(model, lora.AdapterConfig(4, 8.0, 0.5), 1)
         model(ids)
-    assert len(taken) == 4
+    assert len(counts_seen) == 4
 
 
 def test_frozen_weights_have_no_gradients_and_change_no_others() -> None:
     frozen = ("attention.query.weight", "mlp.up.weight", "mlp.down.weight", "norm.weight")
-    whole, partly = _model("gemma3"), _model("gemma3")
+    trained, partly = _model("gemma3"), _model("gemma3")
     for name, parameter in partly.named_parameters():
         parameter.requires_grad_(not name.endswith(frozen))
-    _slopes(whole, True), _slopes(partly, True)
-    for (name, one), other in zip(whole.named_parameters(), partly.parameters(), strict=True):
+    _slopes(trained, True), _slopes(partly, True)
+    for (name, trained_parameter), partly_parameter in zip(
+        trained.named_parameters(), partly.parameters(), strict=True
+    ):
         if name.endswith(frozen):
-            assert other.grad is None
+            assert partly_parameter.grad is None
         else:
-            assert one.grad is not None
-            assert other.grad is not None
-            assert torch.equal(one.grad, other.grad)
+            assert trained_parameter.grad is not None
+            assert partly_parameter.grad is not None
+            assert torch.equal(trained_parameter.grad, partly_parameter.grad)
 
 
-def test_a_merged_adapter_is_part_of_the_weights(taken: list[int]) -> None:
+def test_a_merged_adapter_is_part_of_the_weights(counts_seen: list[int]) -> None:
     model = _model("llama", targets=ALL_LAYERS)
-    layers = {n: each for n, each in model.named_modules() if isinstance(each, lora.LoraLinear)}
+    layers = {
+        n: module for n, module in model.named_modules() if isinstance(module, lora.LoraLinear)
+    }
     adapter = lora.LoraAdapter(model, lora.AdapterConfig(5, 8.0), layers)
     ids = some_ids(2, 40)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -300,7 +304,7 @@ def test_a_merged_adapter_is_part_of_the_weights(taken: list[int]) -> None:
         merged = model(ids)
         adapter.detach()
         assert torch.equal(model(ids), merged)
-    assert len(taken) == 6
+    assert len(counts_seen) == 6
     assert _apart(merged, beside) < 0.02
 
 
@@ -374,9 +378,9 @@ def test_all_blocks_of_a_thread_work_in_one_memory_that_is_let_go() -> None:
     freed = weakref.ref(largest)
     del largest
     assert freed() is None
-    others: list[torch.Tensor] = []
+    workspaces: list[torch.Tensor] = []
     here = scratch.of(100)
-    thread = threading.Thread(target=lambda: others.append(scratch.of(100)))
+    thread = threading.Thread(target=lambda: workspaces.append(scratch.of(100)))
     thread.start()
     thread.join()
-    assert others[0] is not here
+    assert workspaces[0] is not here

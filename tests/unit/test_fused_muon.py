@@ -35,11 +35,11 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
         muon.gather(gradients)
         muon.step(weights, lr=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5))
     torch.set_num_threads(1)
-    return weights, {name: each.clone() for name, each in muon.momenta().items()}
+    return weights, {name: momentum.clone() for name, momentum in muon.momenta().items()}
 
 
-def _apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    return max(float((one[n] - other[n]).norm() / other[n].norm()) for n in SHAPES)
+def _apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
+    return max(float((first[n] - second[n]).norm() / second[n].norm()) for n in SHAPES)
 
 
 def test_it_is_as_near_to_float32_as_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +52,8 @@ def test_it_is_as_near_to_float32_as_its_twin(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_threads_change_nothing() -> None:
-    for one, other in zip(_steps(torch.bfloat16), _steps(torch.bfloat16, 2), strict=True):
-        assert all(torch.equal(one[name], other[name]) for name in SHAPES)
+    for first, second in zip(_steps(torch.bfloat16), _steps(torch.bfloat16, 2), strict=True):
+        assert all(torch.equal(first[name], second[name]) for name in SHAPES)
 
 
 @pytest.mark.parametrize("side", [1, 30, 48])

@@ -45,17 +45,17 @@ PRECISIONS: tuple[Precision, ...] = ("autocast", "bf16")
 
 
 @pytest.fixture(autouse=True)
-def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+def counts_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """How many blocks, in training or not, and steps of Muon were computed by the library."""
     monkeypatch.setattr(fused, "FAST_BF16", Isa.BASELINE)  # to be tested wherever it runs
     counts = {"blocks": 0, "trained": 0, "steps": 0}
-    whole, advance_ = fused_block.forward, fused_muon.update_
+    forward, advance_ = fused_block.forward, fused_muon.update_
 
     def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
-        made = whole(*arguments)
-        counts["blocks"] += made is not None
-        counts["trained"] += made is not None and torch.is_grad_enabled()
-        return made
+        output = forward(*arguments)
+        counts["blocks"] += output is not None
+        counts["trained"] += output is not None and torch.is_grad_enabled()
+        return output
 
     def advanced(*arguments: Any, **options: Any) -> None:  # noqa: ANN401
         counts["steps"] += 1
@@ -67,38 +67,38 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     torch.set_num_threads(1)
 
 
-def _job(folder: Path, loop: LoopConfig, key: str = "run", **others: Any) -> TrainJob:  # noqa: ANN401
-    return job(folder, loop, key=key, **{"model": model(shape=EVEN), **others})
+def _job(folder: Path, loop: LoopConfig, key: str = "run", **options: Any) -> TrainJob:  # noqa: ANN401
+    return job(folder, loop, key=key, **{"model": model(shape=EVEN), **options})
 
 
-def _ended(one: TrainJob) -> tuple[TrainOutcome, str]:
+def _ended(run_job: TrainJob) -> tuple[TrainOutcome, str]:
     """Its outcome and a checksum of all that its last checkpoint holds."""
-    outcome = train(one)
-    saved = one.run.checkpoints.load(outcome.steps).groups
+    outcome = train(run_job)
+    saved = run_job.run.checkpoints.load(outcome.steps).groups
     return outcome, " ".join(checksum(tensors) for tensors in saved.values())
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_equal_runs_are_equal_to_the_bit(
-    precision: Precision, taken: dict[str, int], tmp_path: Path
+    precision: Precision, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
     """Twice the same; and again where the inside of blocks is computed twice, and not kept."""
     loop = replace(RICH, precision=precision)
-    found = []
+    results = []
     for key, checkpointing in (("one", False), ("other", False), ("twice", True)):
-        found.append(
+        results.append(
             _ended(_job(tmp_path, replace(loop, gradient_checkpointing=checkpointing), key))
         )
         torch.rand(3)  # whatever else draws from the global state in between
-    assert taken["steps"] == 3 * 12
-    assert taken["blocks"] > 3 * 12 * 2 * 2  # two blocks, each twice in a step of two parts
-    outcomes, ends = zip(*found, strict=True)
+    assert counts_seen["steps"] == 3 * 12
+    assert counts_seen["blocks"] > 3 * 12 * 2 * 2  # two blocks, each twice in a step of two parts
+    outcomes, ends = zip(*results, strict=True)
     assert len(set(ends)) == 1
     assert len({outcome.bits_per_byte for outcome in outcomes}) == 1
 
 
 def _bits(outcome: TrainOutcome) -> Tensor:
-    return torch.tensor([each.bits_per_byte for each in outcome.evaluations])
+    return torch.tensor([evaluation.bits_per_byte for evaluation in outcome.evaluations])
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "qwen3 adapter", "gemma3 adapter"])
@@ -110,10 +110,10 @@ def test_runs_part_no_more_than_those_of_two_seeds(
     loop = replace(LOOP, steps=30, precision=precision)
 
     def run(key: str, seed: int = 1) -> Tensor:
-        one = model(seed, shape=GEMMA if kind.startswith("gemma3") else EVEN)
+        network = model(seed, shape=GEMMA if kind.startswith("gemma3") else EVEN)
         if "adapter" not in kind:
-            return _bits(train(_job(tmp_path, loop, key, model=one)))
-        frozen = one.to(torch.bfloat16 if precision == "bf16" else torch.float32)
+            return _bits(train(_job(tmp_path, loop, key, model=network)))
+        frozen = network.to(torch.bfloat16 if precision == "bf16" else torch.float32)
         return _bits(train(with_adapter(_job(tmp_path, loop, key, model=frozen))))
 
     ours = run("ours")
@@ -124,14 +124,14 @@ def test_runs_part_no_more_than_those_of_two_seeds(
     monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
     plain = run("plain")
     seeds = [run(f"{seed}", seed) for seed in (2, 3)]
-    apart = max(float((other - plain).abs().max()) for other in seeds)
+    apart = max(float((other_seed - plain).abs().max()) for other_seed in seeds)
     assert float((ours - plain).abs().max()) < apart
     assert float((ours - threads).abs().max()) < apart
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_is_no_number_leads_back(
-    precision: Precision, taken: dict[str, int], tmp_path: Path
+    precision: Precision, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
     """Once a weight is spoilt in the midst of a block; gradients have to show it, and it goes."""
     calls = 0
@@ -145,18 +145,18 @@ def test_what_is_no_number_leads_back(
                     model.get_parameter("blocks.0.attention.key.weight")[3, 5] = math.nan
         return next_token(model, batch, z_weight)
 
-    one = _job(tmp_path, replace(LOOP, precision=precision), objective=spoilt)
-    outcome = train(one)
+    run_job = _job(tmp_path, replace(LOOP, precision=precision), objective=spoilt)
+    outcome = train(run_job)
     assert (outcome.setbacks, outcome.stopped, outcome.steps) == (1, "done", 12)
     assert calls == 7 + (12 - 4)
-    assert all(bool(p.isfinite().all()) for p in one.model.parameters())
-    assert taken["blocks"] > 0
+    assert all(bool(p.isfinite().all()) for p in run_job.model.parameters())
+    assert counts_seen["blocks"] > 0
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("precision", ["float32", *PRECISIONS])
 def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
-    precision: Precision, dropout: float, taken: dict[str, int], tmp_path: Path
+    precision: Precision, dropout: float, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
     """In the block, and layer by layer where the adapter has dropout."""
     loop = replace(RICH, precision=precision)
@@ -165,13 +165,15 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
         frozen = model(shape=GEMMA).to(torch.bfloat16)
         return with_adapter(_job(tmp_path, loop, key, model=frozen), dropout=dropout)
 
-    whole = adapted("whole")
-    outcome, end = _ended(whole)
-    assert taken["trained"] == (0 if dropout else 12 * 2 * GEMMA.layers)  # each step in two parts
+    uninterrupted = adapted("whole")
+    outcome, end = _ended(uninterrupted)
+    assert counts_seen["trained"] == (
+        0 if dropout else 12 * 2 * GEMMA.layers
+    )  # each step in two parts
     frozen = model(shape=GEMMA).to(torch.bfloat16)
-    assert whole.adapter is not None
-    whole.adapter.detach()
-    assert checksum(dict(whole.model.named_parameters())) == checksum(
+    assert uninterrupted.adapter is not None
+    uninterrupted.adapter.detach()
+    assert checksum(dict(uninterrupted.model.named_parameters())) == checksum(
         dict(frozen.named_parameters())
     )
 
@@ -188,25 +190,25 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     first.objective = interrupted
     with pytest.raises(TrainingInterrupted):
         train(first)
-    again, resumed_end = _ended(adapted("parts"))
+    resumed, resumed_end = _ended(adapted("parts"))
     assert resumed_end == end
-    assert again.evaluations == outcome.evaluations
+    assert resumed.evaluations == outcome.evaluations
 
 
-def test_types_may_change_to_and_fro(taken: dict[str, int]) -> None:
+def test_types_may_change_to_and_fro(counts_seen: dict[str, int]) -> None:
     """Nothing of the weights' former type or place is remembered."""
-    one = model(shape=EVEN)
+    network = model(shape=EVEN)
     ids = torch.arange(32)[None] % 97
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        before = one(ids)
+        before = network(ids)
     with torch.no_grad():
-        narrow = one.to(torch.bfloat16)(ids)
-        one.to(torch.float32)(ids)
+        narrow = network.to(torch.bfloat16)(ids)
+        network.to(torch.float32)(ids)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            for parameter in one.parameters():
+            for parameter in network.parameters():
                 parameter.data = parameter.data.clone()
-            after = one(ids)
-    assert taken["blocks"] == 3 * EVEN.layers
+            after = network(ids)
+    assert counts_seen["blocks"] == 3 * EVEN.layers
     assert (before.dtype, narrow.dtype) == (after.dtype, torch.bfloat16)
     # The weights were rounded to bfloat16 in between, the norms' too.
     torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)

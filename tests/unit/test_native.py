@@ -38,29 +38,29 @@ def _random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    one, other = one.detach().double(), other.detach().double()
-    return float((one - other).norm() / other.norm().clamp(min=1e-9))
+def _apart(ours: Tensor, theirs: Tensor) -> float:
+    ours, theirs = ours.detach().double(), theirs.detach().double()
+    return float((ours - theirs).norm() / theirs.norm().clamp(min=1e-9))
 
 
 def _compare(
-    made: Tensor, expected: Tensor, ours: list[Tensor], twins: list[Tensor], bound: float
+    output: Tensor, expected: Tensor, ours: list[Tensor], twins: list[Tensor], bound: float
 ) -> None:
-    slope = _random(*expected.shape, seed=5).to(made.dtype)
-    backward(made, slope)
+    slope = _random(*expected.shape, seed=5).to(output.dtype)
+    backward(output, slope)
     backward(expected, slope.to(expected.dtype))
-    assert _apart(made, expected) < bound
-    for one, twin in zip(ours, twins, strict=True):
-        assert one.grad is not None
+    assert _apart(output, expected) < bound
+    for tensor, twin in zip(ours, twins, strict=True):
+        assert tensor.grad is not None
         assert twin.grad is not None
-        assert one.grad.dtype == one.dtype
-        assert _apart(one.grad, twin.grad) < bound
+        assert tensor.grad.dtype == tensor.dtype
+        assert _apart(tensor.grad, twin.grad) < bound
 
 
 def _twins(dtype: torch.dtype, *values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """The same numbers for the kernel, and in float64 for its twin."""
     ours = [value.to(dtype).requires_grad_() for value in values]
-    return ours, [one.detach().double().requires_grad_() for one in ours]
+    return ours, [tensor.detach().double().requires_grad_() for tensor in ours]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,8 +71,8 @@ def test_norm(dtype: torch.dtype, width: int, offset: float) -> None:
     norm = RMSNorm(width, 1e-3, offset).double()
     norm.weight = torch.nn.Parameter(twins[1].detach())
     twins[1] = norm.weight
-    made = fused.rms_norm(ours[0], ours[1], 1e-3, offset)
-    _compare(made, norm(twins[0]), ours, twins, EXACT[dtype])
+    output = fused.rms_norm(ours[0], ours[1], 1e-3, offset)
+    _compare(output, norm(twins[0]), ours, twins, EXACT[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -94,8 +94,8 @@ def test_gelu_alone(dtype: torch.dtype) -> None:
 def test_gates_at_the_ends() -> None:
     gate = torch.tensor([-1e4, -100.0, -30.0, 0.0, 30.0, 100.0, 1e4])
     for gelu, twin in ((False, F.silu), (True, gelu_tanh)):
-        made = fused.gated_activation(torch.cat((gate, torch.ones(7)))[None], gelu)[0]
-        torch.testing.assert_close(made, twin(gate), rtol=2e-6, atol=1e-11)
+        output = fused.gated_activation(torch.cat((gate, torch.ones(7)))[None], gelu)[0]
+        torch.testing.assert_close(output, twin(gate), rtol=2e-6, atol=1e-11)
     assert fused.gated_activation(torch.tensor([[float("nan"), 1.0]]), False).isnan().all()
 
 
@@ -107,7 +107,7 @@ def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
     ours, twins = _twins(dtype, x, _random(10) + 2, _random(10, seed=1) - 2)
     positions = torch.arange(9).repeat(rows, 1) + torch.arange(rows)[:, None]
     angles = RotaryEmbedding(10, 100.0).angles(positions, torch.float64)
-    made = fused.norm_and_rope(
+    output = fused.norm_and_rope(
         ours[0], (ours[1], ours[2]) if normed else None, angles, 2, 1e-3, 1.0
     )
     parts = list(torch.split(twins[0].transpose(1, 2), [3, 2, 2], dim=1))
@@ -118,7 +118,7 @@ def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
         parts[i] = apply_rope(parts[i], angles)
     expected = torch.cat(parts, dim=1).transpose(1, 2)
     count = 3 if normed else 1
-    _compare(made, expected, ours[:count], twins[:count], EXACT[dtype])
+    _compare(output, expected, ours[:count], twins[:count], EXACT[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -134,13 +134,13 @@ def test_attention(
     if ragged:
         borders = torch.rand(2, tokens, generator=torch.Generator().manual_seed(1)) < 0.05
         first = torch.where(borders, torch.arange(tokens), 0).cummax(dim=1).values
-    made = fused.attention(ours[0], kv_heads, first, 0.3)
+    output = fused.attention(ours[0], kv_heads, first, 0.3)
     query, key, value = (
         split_heads(part.flatten(2), width)
         for part in torch.split(twins[0], [heads, kv_heads, kv_heads], dim=2)
     )
     sight = AttentionMask(None, causal=first is None, first_BT=first)
-    _compare(made, attend(query, key, value, sight, 0.3), ours, twins, EXACT[dtype])
+    _compare(output, attend(query, key, value, sight, 0.3), ours, twins, EXACT[dtype])
 
 
 def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
@@ -160,12 +160,12 @@ def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
 @pytest.mark.parametrize("way", ["plain", "autocast", "checkpointing", "bfloat16"])
 def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 to its rounding; in bfloat16 no farther from the truth than the plain twins."""
-    made = _slopes(name, way)
+    gradients = _slopes(name, way)
     monkeypatch.setattr(fused, "find_library", lambda: None)
     plain, truth = _slopes(name, way), _slopes(name, way, exactly=True)
     ours, twins = (
-        torch.tensor([_apart(one, true) for one, true in zip(each, truth, strict=True)])
-        for each in (made, plain)
+        torch.tensor([_apart(value, true) for value, true in zip(values, truth, strict=True)])
+        for values in (gradients, plain)
     )
     if way in ("plain", "checkpointing"):
         assert ours.max() < 2e-5
@@ -174,23 +174,23 @@ def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_threads_change_nothing_but_the_last_bits() -> None:
-    made = []
+    results = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
         x = _random(8, 200, 64).requires_grad_()
         weight = torch.ones(64, requires_grad=True)
         backward(fused.rms_norm(x, weight, 1e-6, 0.0).square().sum())
         assert weight.grad is not None
-        made.append(weight.grad)
+        results.append(weight.grad)
     torch.set_num_threads(1)
-    torch.testing.assert_close(made[0], made[1], rtol=1e-5, atol=0)
-    found = fused.find_library()
-    assert found is not None
-    assert found.shares_threads == (sys.platform == "linux")
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=0)
+    library = fused.find_library()
+    assert library is not None
+    assert library.shares_threads == (sys.platform == "linux")
 
 
 def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    results = []
     for ready in (True, False):
         if not ready:
             monkeypatch.setattr(fused, "find_library", lambda: None)
@@ -199,11 +199,11 @@ def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyP
         targets[3] = -100
         total, _ = loss.chunked_cross_entropy(hidden, head, targets, z_weight=0.01)
         backward(total)
-        made.append((total, hidden.grad, head.grad))
-    for one, other in zip(*made, strict=True):
-        assert one is not None
-        assert other is not None
-        assert _apart(one, other) < 1e-6
+        results.append((total, hidden.grad, head.grad))
+    for first, second in zip(*results, strict=True):
+        assert first is not None
+        assert second is not None
+        assert _apart(first, second) < 1e-6
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

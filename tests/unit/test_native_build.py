@@ -32,9 +32,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     monkeypatch.setattr(build, "SOURCES", tmp_path / "source")
-    made = tmp_path / "made"
-    made.mkdir()
-    return made
+    folder = tmp_path / "made"
+    folder.mkdir()
+    return folder
 
 
 @needs_compiler
@@ -183,10 +183,10 @@ def test_what_cannot_be_loaded_is_passed_over(
     library = bindings.load_library(tmp_path)
     assert library is not None
     assert library.isa == Isa.BASELINE
-    others = tmp_path / "others"
-    others.mkdir()
-    library_path(Isa.BASELINE, others).write_bytes(b"damaged")
-    assert bindings.load_library(others) is None
+    foreign = tmp_path / "others"
+    foreign.mkdir()
+    library_path(Isa.BASELINE, foreign).write_bytes(b"damaged")
+    assert bindings.load_library(foreign) is None
     assert bindings.load_library(tmp_path / "nothing") is None
 
 
@@ -235,10 +235,10 @@ def test_a_library_of_another_processor_is_not_used_silently(
     if best == Isa.BASELINE:
         assert bindings.isa_advice(tmp_path) == f"{label}, the best for this processor"
         return
-    where = f"{label}, where this processor can run {best.label}: "
-    assert bindings.isa_advice(tmp_path) == where + "install ownwords again"
+    notice = f"{label}, where this processor can run {best.label}: "
+    assert bindings.isa_advice(tmp_path) == notice + "install ownwords again"
     monkeypatch.setenv(bindings.VARIABLE, label)
-    assert bindings.isa_advice(tmp_path) == where + "chosen by OWNWORDS_ISA"
+    assert bindings.isa_advice(tmp_path) == notice + "chosen by OWNWORDS_ISA"
 
 
 @needs_library
@@ -256,8 +256,8 @@ def test_an_instruction_set_that_does_not_run_here_is_refused(
 @needs_library
 def test_an_installed_library_is_checked_by_its_own_program() -> None:
     program = Path(__file__).parents[1] / "native/installed.py"
-    done = subprocess.run([sys.executable, program], capture_output=True, check=False)
-    assert (done.returncode, b"compiled kernels" in done.stdout) == (0, True)
+    process = subprocess.run([sys.executable, program], capture_output=True, check=False)
+    assert (process.returncode, b"compiled kernels" in process.stdout) == (0, True)
 
 
 @pytest.mark.parametrize(

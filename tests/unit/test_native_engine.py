@@ -92,8 +92,8 @@ def expected(model: CausalLM, ids: Sequence[int]) -> NDArray[np.float32]:
     return logits
 
 
-def apart(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
-    return float(np.sqrt(np.mean((one - other) ** 2) / np.mean(other**2)))
+def apart(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+    return float(np.sqrt(np.mean((first - second) ** 2) / np.mean(second**2)))
 
 
 def some(count: int, seed: int = 0) -> list[int]:
@@ -106,8 +106,8 @@ def some(count: int, seed: int = 0) -> list[int]:
 def test_scores(name: str, threads: int) -> None:
     model, ids = tiny(name), some(40)
     cache = core_of(model, threads=threads).cache(1, 64)
-    made = cache.read([0], [ids], every=True)
-    assert apart(made, expected(model, ids)) < BOUNDS["f32"]
+    scores = cache.read([0], [ids], every=True)
+    assert apart(scores, expected(model, ids)) < BOUNDS["f32"]
     assert cache.held(0) == 40
 
 
@@ -119,11 +119,11 @@ def source(name: str, kind: Kind) -> CausalLM:
 @pytest.mark.parametrize("kind", ["bf16", "int8", "int4"])
 def test_scores_of_rounded_weights(name: str, kind: Kind) -> None:
     ids, model = some(40), source(name, kind)
-    made = core_of(model, kind).cache(1, 64).read([0], [ids], every=True)
+    scores = core_of(model, kind).cache(1, 64).read([0], [ids], every=True)
     twin = model.float()
     if kind != "bf16":
         quantize(twin, INT8 if kind == "int8" else INT4)
-    assert apart(made, expected(twin, ids)) < BOUNDS[kind]
+    assert apart(scores, expected(twin, ids)) < BOUNDS[kind]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,18 +132,18 @@ def test_however_a_text_is_read(name: str, kind: Kind) -> None:
     """At once, one by one, in pieces, beside others: the same scores to the last bit."""
     core, ids = core_of(tiny(name), kind), some(40)
     cache = core.cache(5, 64)
-    whole = cache.read([0], [ids], every=True)
-    singly = np.concatenate([cache.read([1], [[one]]) for one in ids])
-    np.testing.assert_array_equal(singly, whole)
+    expected = cache.read([0], [ids], every=True)
+    singly = np.concatenate([cache.read([1], [[token]]) for token in ids])
+    np.testing.assert_array_equal(singly, expected)
     pieces = [ids[:7], ids[7:8], ids[8:30], ids[30:]]
     parts = [cache.read([2], [piece], every=True) for piece in pieces]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
     for count in (3, 1, 1, 20, 15):
-        held = cache.held(3)
-        others = [some(5, seed=count), ids[held : held + count], some(count, seed=9)]
+        length = cache.held(3)
+        texts = [some(5, seed=count), ids[length : length + count], some(count, seed=9)]
         rows = [4, 3, 1]
-        made = cache.read(rows, others)
-        np.testing.assert_array_equal(made[1], whole[cache.held(3) - 1])
+        scores = cache.read(rows, texts)
+        np.testing.assert_array_equal(scores[1], expected[cache.held(3) - 1])
         cache.cut(1, 1)
     assert cache.held(4) == 25
 
@@ -151,9 +151,9 @@ def test_however_a_text_is_read(name: str, kind: Kind) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_threads_change_nothing(name: str) -> None:
     model, ids = tiny(name), some(64)
-    alone, many = core_of(model, threads=1), core_of(model, threads=5)
+    alone, threaded = core_of(model, threads=1), core_of(model, threads=5)
     np.testing.assert_array_equal(
-        alone.cache(1, 64).read([0], [ids]), many.cache(1, 64).read([0], [ids])
+        alone.cache(1, 64).read([0], [ids]), threaded.cache(1, 64).read([0], [ids])
     )
 
 
@@ -169,14 +169,14 @@ def test_long_texts(name: str, kind: Kind) -> None:
     model.config = config
     core, ids = core_of(model, kind, threads=3), some(650)
     cache = core.cache(3, 700)
-    whole = cache.read([0], [ids], every=True)
+    full_scores = cache.read([0], [ids], every=True)
     if kind == "f32":
-        assert apart(whole, expected(model, ids)) < 5e-6
+        assert apart(full_scores, expected(model, ids)) < 5e-6
     last = cache.read([2, 1], [some(300, seed=4), ids[:299]])
-    np.testing.assert_array_equal(last[1], whole[298])
+    np.testing.assert_array_equal(last[1], full_scores[298])
     for at in range(299, 320):
-        np.testing.assert_array_equal(cache.read([1], [[ids[at]]])[0], whole[at])
-    np.testing.assert_array_equal(cache.read([1], [ids[320:]])[0], whole[-1])
+        np.testing.assert_array_equal(cache.read([1], [[ids[at]]])[0], full_scores[at])
+    np.testing.assert_array_equal(cache.read([1], [ids[320:]])[0], full_scores[-1])
 
 
 @pytest.mark.parametrize("kind", ["f32", "int8"])
@@ -184,17 +184,17 @@ def test_long_texts(name: str, kind: Kind) -> None:
 def test_cut_and_copy(name: str, kind: Kind) -> None:
     core, ids = core_of(tiny(name), kind), some(40)
     cache, fresh = core.cache(3, 48), core.cache(1, 48)
-    whole = fresh.read([0], [ids], every=True)
+    expected = fresh.read([0], [ids], every=True)
     cache.read([0], [ids])
     cache.cut(0, 13)
-    np.testing.assert_array_equal(cache.read([0], [ids[13:25]])[0], whole[24])
+    np.testing.assert_array_equal(cache.read([0], [ids[13:25]])[0], expected[24])
     cache.read([2], [some(30, seed=3)])
     cache.copy(0, 2, 21)
     assert [cache.held(row) for row in range(3)] == [25, 0, 21]
-    np.testing.assert_array_equal(cache.read([2], [ids[21:]], every=True), whole[21:])
-    np.testing.assert_array_equal(cache.read([0], [ids[25:]], every=True), whole[25:])
+    np.testing.assert_array_equal(cache.read([2], [ids[21:]], every=True), expected[21:])
+    np.testing.assert_array_equal(cache.read([0], [ids[25:]], every=True), expected[25:])
     cache.cut(0, 0)
-    np.testing.assert_array_equal(cache.read([0], [ids], every=True), whole)
+    np.testing.assert_array_equal(cache.read([0], [ids], every=True), expected)
     cache.copy(0, 0, 5)
     assert cache.held(0) == 5
 
@@ -232,8 +232,8 @@ def test_stored_codes(scheme: QuantizationScheme) -> None:
                 )
             )
     ids = some(30)
-    made = NativeModel(shape, packed, threads=2).cache(1, 64).read([0], [ids], every=True)
-    assert apart(made, expected(model, ids)) < BOUNDS["int4"]
+    scores = NativeModel(shape, packed, threads=2).cache(1, 64).read([0], [ids], every=True)
+    assert apart(scores, expected(model, ids)) < BOUNDS["int4"]
 
 
 def test_transposed_and_half_precision() -> None:
@@ -241,32 +241,34 @@ def test_transposed_and_half_precision() -> None:
     model, ids = tiny("gpt2", torch.bfloat16), some(30)
     turned = [
         dataclasses.replace(
-            one,
-            data=np.ascontiguousarray(one.data.T)
-            if one.rows > 1 and "blocks" in one.name
-            else one.data,
-            transposed=one.rows > 1 and "blocks" in one.name,
+            tensor,
+            data=np.ascontiguousarray(tensor.data.T)
+            if tensor.rows > 1 and "blocks" in tensor.name
+            else tensor.data,
+            transposed=tensor.rows > 1 and "blocks" in tensor.name,
         )
-        for one in tensors_of(model)
+        for tensor in tensors_of(model)
     ]
-    assert any(one.transposed for one in turned)
+    assert any(tensor.transposed for tensor in turned)
     cache = NativeModel(shape_of(model), turned, threads=2).cache(1, 64)
-    made = cache.read([0], [ids], every=True)
-    assert apart(made, expected(model.float(), ids)) < BOUNDS["f32"]
+    scores = cache.read([0], [ids], every=True)
+    assert apart(scores, expected(model.float(), ids)) < BOUNDS["f32"]
     model = model.half().float()
     halves = [
-        dataclasses.replace(one, stored="f16", data=one.data.astype(np.float16))
-        for one in tensors_of(model)
+        dataclasses.replace(tensor, stored="f16", data=tensor.data.astype(np.float16))
+        for tensor in tensors_of(model)
     ]
-    made = NativeModel(shape_of(model), halves, threads=2).cache(1, 64).read([0], [ids], every=True)
-    assert apart(made, expected(model, ids)) < BOUNDS["f32"]
+    scores = (
+        NativeModel(shape_of(model), halves, threads=2).cache(1, 64).read([0], [ids], every=True)
+    )
+    assert apart(scores, expected(model, ids)) < BOUNDS["f32"]
 
 
 def test_what_is_refused_changes_nothing() -> None:
     core, ids = core_of(tiny("qwen3")), some(10)
     cache = core.cache(2, 16)
     cache.read([0], [ids])
-    for rows, texts, said in (
+    for rows, texts, message in (
         ([2], [ids], "not one of the cache's"),
         ([-1], [ids], "not one of the cache's"),
         ([0, 0], [ids[:2], ids[:2]], "twice"),
@@ -278,9 +280,9 @@ def test_what_is_refused_changes_nothing() -> None:
         ([1], [[2**40]], "is not in the vocabulary"),
         ([1, 0], [ids], "2 rows were named"),
     ):
-        with pytest.raises(OwnwordsError, match=said):
+        with pytest.raises(OwnwordsError, match=message):
             cache.read(rows, texts)
-    for change, said in (
+    for change, message in (
         (lambda: cache.cut(0, 11), "cut to 11"),
         (lambda: cache.cut(0, -1), "cut to -1"),
         (lambda: cache.cut(5, 0), "row 5"),
@@ -293,7 +295,7 @@ def test_what_is_refused_changes_nothing() -> None:
         (lambda: core.cache(1, 0), "no cache"),
         (lambda: core.cache(2**40, 2), "no cache"),
     ):
-        with pytest.raises(OwnwordsError, match=said):
+        with pytest.raises(OwnwordsError, match=message):
             change()
     assert [cache.held(0), cache.held(1)] == [10, 0]
 
@@ -301,12 +303,12 @@ def test_what_is_refused_changes_nothing() -> None:
 def test_hostile_models() -> None:
     model = tiny("llama")
     shape, tensors = shape_of(model), list(tensors_of(model))
-    by_name = {one.name: one for one in tensors}
+    by_name = {tensor.name: tensor for tensor in tensors}
     query = by_name["blocks.1.attention.query.weight"]
-    others = [one for one in tensors if one is not query]
+    remaining = [tensor for tensor in tensors if tensor is not query]
     wrong = query.data.copy()
     wrong[3, 5] = np.nan
-    for change, said in (
+    for change, message in (
         ({"layers": -1}, "sizes|windows"),
         ({"width": 0}, "sizes"),
         ({"width": 2**62}, "sizes"),
@@ -325,22 +327,25 @@ def test_hostile_models() -> None:
         ({"frequencies": np.full((1, 2), np.nan, np.float32)}, "not finite"),
         ({"frequencies": np.zeros((1, 3), np.float32)}, "frequencies"),
     ):
-        with pytest.raises(OwnwordsError, match=said):
+        with pytest.raises(OwnwordsError, match=message):
             NativeModel(dataclasses.replace(shape, **change), tensors, threads=2)
-    for given, said in (
-        (others, "missing"),
+    for tensors_given, message in (
+        (remaining, "missing"),
         ([*tensors, query], "given twice"),
-        ([*others, dataclasses.replace(query, data=wrong)], "not finite"),
-        ([*others, dataclasses.replace(query, name="blocks.2.attention.query.weight")], "unknown"),
-        ([*others, dataclasses.replace(query, name="blocks.1.attention.wisdom")], "no tensor"),
-        ([*others, dataclasses.replace(query, rows=query.rows * 2)], "bytes"),
-        ([*others, dataclasses.replace(query, rows=24 * 24, columns=1)], "fit the model"),
-        ([*others, dataclasses.replace(query, rows=-24, columns=-24)], "cannot have"),
-        ([*others, dataclasses.replace(query, data=query.data.T)], "not contiguous"),
+        ([*remaining, dataclasses.replace(query, data=wrong)], "not finite"),
+        (
+            [*remaining, dataclasses.replace(query, name="blocks.2.attention.query.weight")],
+            "unknown",
+        ),
+        ([*remaining, dataclasses.replace(query, name="blocks.1.attention.wisdom")], "no tensor"),
+        ([*remaining, dataclasses.replace(query, rows=query.rows * 2)], "bytes"),
+        ([*remaining, dataclasses.replace(query, rows=24 * 24, columns=1)], "fit the model"),
+        ([*remaining, dataclasses.replace(query, rows=-24, columns=-24)], "cannot have"),
+        ([*remaining, dataclasses.replace(query, data=query.data.T)], "not contiguous"),
         ([], "missing"),
     ):
-        with pytest.raises(OwnwordsError, match=said):
-            NativeModel(shape, given, threads=2)
+        with pytest.raises(OwnwordsError, match=message):
+            NativeModel(shape, tensors_given, threads=2)
     with pytest.raises(OwnwordsError, match="out of range"):
         NativeModel(shape, tensors, threads=0)
 
@@ -367,20 +372,20 @@ def test_closing_in_any_order() -> None:
     cache.close()
     with pytest.raises(OwnwordsError, match="closed"):
         cache.read([0], [ids])
-    other = core_of(tiny("gpt2")).cache(1, 8)
+    second = core_of(tiny("gpt2")).cache(1, 8)
     gc.collect()
-    np.testing.assert_array_equal(other.read([0], [ids]), expected_scores)
+    np.testing.assert_array_equal(second.read([0], [ids]), expected_scores)
 
 
 def test_many_threads_of_python() -> None:
     """Texts that are read at the same time come out as alone."""
     core, ids = core_of(tiny("qwen3")), some(20)
-    whole = core.cache(1, 64).read([0], [ids], every=True)
+    expected = core.cache(1, 64).read([0], [ids], every=True)
     wrong: list[int] = []
 
     def read(cache: NativeCache) -> None:
-        for at, one in enumerate(ids):
-            if not np.array_equal(cache.read([0], [[one]])[0], whole[at]):
+        for at, token in enumerate(ids):
+            if not np.array_equal(cache.read([0], [[token]])[0], expected[at]):
                 wrong.append(at)
 
     threads = [threading.Thread(target=read, args=(core.cache(1, 64),)) for _ in range(4)]
@@ -396,13 +401,13 @@ def test_a_forked_process_reads_on() -> None:
         pytest.skip("there is no fork here")
     core, ids = core_of(tiny("gpt2")), some(20)
     cache = core.cache(1, 64)
-    whole = cache.read([0], [ids], every=True)
+    expected = cache.read([0], [ids], every=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # that other threads are left behind
         child = os.fork()
     if child == 0:
         cache.cut(0, 0)
-        same = np.array_equal(cache.read([0], [ids], every=True), whole)
+        same = np.array_equal(cache.read([0], [ids], every=True), expected)
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 

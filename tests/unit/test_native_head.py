@@ -105,17 +105,17 @@ def parts() -> tuple[tuple[Codes, Scales], tuple[Codes, Scales]]:
 def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float]) -> int:
     """How many scores were found at most; asserts what is promised of them."""
     cache, most = core.cache(1, 4), 0
-    for one in ids:
-        (whole,) = cache.read([0], [[one]])
+    for token in ids:
+        (scores,) = cache.read([0], [[token]])
         for margin in margins:
             for among in (VOCABULARY, 9_001, 3):
                 cache.cut(0, 0)
-                (some,) = cache.read([0], [[one]], near=(margin, among))
-                wanted = whole[:among] >= whole[:among].max() - margin
-                np.testing.assert_array_equal(some[:among][wanted], whole[:among][wanted])
-                found = some > -np.inf
-                np.testing.assert_array_equal(some[found], whole[found])
-                most = max(most, int(found.sum()))
+                (some,) = cache.read([0], [[token]], near=(margin, among))
+                wanted = scores[:among] >= scores[:among].max() - margin
+                np.testing.assert_array_equal(some[:among][wanted], scores[:among][wanted])
+                is_scored = some > -np.inf
+                np.testing.assert_array_equal(some[is_scored], scores[is_scored])
+                most = max(most, int(is_scored.sum()))
         cache.cut(0, 0)
     return most
 
@@ -127,16 +127,16 @@ def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     cache = core_of(parts[0]).cache(8, 4)
     ids = [0, 5, 16, VOCABULARY - 1, 9_000, 77, 78, 4_096]
     for count in (1, 2, 3, 8):  # which go different ways
-        made = cache.read(range(count), [[one] for one in ids[:count]])
+        outputs = cache.read(range(count), [[token] for token in ids[:count]])
         rows_ND = weights[ids[:count]]
         expected = rows_ND / np.sqrt((rows_ND**2).mean(1, keepdims=True)) @ weights.T
-        assert np.sqrt(((made - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
+        assert np.sqrt(((outputs - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
         for row in range(count):
             cache.cut(row, 0)
-    each = [cache.read([row], [[one]])[0] for row, one in enumerate(ids)]
+    singly = [cache.read([row], [[token]])[0] for row, token in enumerate(ids)]
     for row in range(8):
         cache.cut(row, 0)
-    np.testing.assert_array_equal(cache.read(range(8), [[one] for one in ids]), each)
+    np.testing.assert_array_equal(cache.read(range(8), [[token] for token in ids]), singly)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -183,12 +183,12 @@ def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
 def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     """Scores beyond all numbers are told as such, and not left out."""
     cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
-    (whole,) = cache.read([0], [[5]])
-    assert not np.isfinite(whole).all()
+    (scores,) = cache.read([0], [[5]])
+    assert not np.isfinite(scores).all()
     cache.cut(0, 0)
-    np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
+    np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], scores)
     with pytest.raises(OwnwordsError, match="not finite numbers"):
-        sample_token(whole, SamplingParams(temperature=0), uniform=0.5)
+        sample_token(scores, SamplingParams(temperature=0), uniform=0.5)
 
 
 def drawn_by(
@@ -211,13 +211,13 @@ def test_texts_are_the_same(
 ) -> None:
     """Thousands of draws: the same with all scores and without."""
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
-    asked = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
-    some = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
+    settings = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
+    some = [drawn_by(engine, sampling, seed) for sampling, seed in settings]
     padded = drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
     monkeypatch.setattr(SamplingParams, "logit_margin", None)
-    whole = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
-    assert some == whole
-    assert len({one for text in some for one in text}) > 100
+    exhaustive = [drawn_by(engine, sampling, seed) for sampling, seed in settings]
+    assert some == exhaustive
+    assert len({token for text in some for token in text}) > 100
     assert padded == drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
 
 
@@ -259,11 +259,11 @@ def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> N
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
 def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float) -> None:
     cache = core_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
-    (whole,) = cache.read([0], [[9]])
+    (scores,) = cache.read([0], [[9]])
     for among in (VOCABULARY, 0, -5, 1 << 40):
         cache.cut(0, 0)
-        (made,) = cache.read([0], [[9]], near=(margin, among))
-        np.testing.assert_array_equal(made, whole)
+        (limited,) = cache.read([0], [[9]], near=(margin, among))
+        np.testing.assert_array_equal(limited, scores)
 
 
 def test_reach_leaves_out_only_what_is_never_chosen() -> None:
@@ -279,8 +279,8 @@ def test_reach_leaves_out_only_what_is_never_chosen() -> None:
         assert sampling.logit_margin is not None
         some = np.where(scores >= scores.max() - sampling.logit_margin, scores, -np.inf)
         uniform = (number + 0.5) / 2_000
-        one = sample_token(some.astype(np.float32), sampling, uniform=uniform)
-        assert one == sample_token(scores, sampling, uniform=uniform)
+        token = sample_token(some.astype(np.float32), sampling, uniform=uniform)
+        assert token == sample_token(scores, sampling, uniform=uniform)
     for needs_all in (
         SamplingParams(),
         SamplingParams(min_p=0.1, top_p=0.9),

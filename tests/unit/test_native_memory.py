@@ -42,13 +42,13 @@ def saved(folder: Path, size: int) -> Qwen3Config:
 
 def measured(folder: Path, weights: str) -> tuple[int, int]:
     """Resident memory after reading, and its peak, in bytes."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", READ, str(folder), weights],
         capture_output=True,
         encoding="utf-8",
         check=True,
     )
-    resident, peak = map(int, done.stdout.split())
+    resident, peak = map(int, process.stdout.split())
     return resident, peak
 
 

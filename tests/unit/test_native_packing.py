@@ -27,10 +27,10 @@ if not engine.available():
 
 def scores(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
     bundle.save(folder, model, models.Letters())
-    found = native_engine.load(folder, model.config, weights=weights, threads=1)
-    assert found is not None
+    loaded = native_engine.load(folder, model.config, weights=weights, threads=1)
+    assert loaded is not None
     ids = some_ids(1, 12)[0].tolist()
-    return found.cache(1, len(ids)).forward([ForwardInput(0, ids)], all_positions=True)
+    return loaded.cache(1, len(ids)).forward([ForwardInput(0, ids)], all_positions=True)
 
 
 def hard_to_round(weight_OI: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
