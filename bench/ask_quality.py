@@ -50,7 +50,7 @@ class Given:
 
     posts: list[str] = field(default_factory=list)
     refused: bool = False
-    told: bool = False  # that something asked for is missing
+    is_missing: bool = False  # that something asked for is missing
     sentence: str = ""
 
 
@@ -183,7 +183,7 @@ def _of_answer(result: Answer) -> Given:
 def _judged(question: Asked, output: Given, work: Workspace) -> tuple[float, bool]:
     """Whether it is right, and whether something false was said."""
     if question.kind in ("near", "foreign"):
-        return float(output.told if question.kind == "near" else output.refused), False
+        return float(output.is_missing if question.kind == "near" else output.refused), False
     if question.kind == "dates":
         right = _expected(question.right, work)
         sentence = output.sentence

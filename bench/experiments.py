@@ -154,7 +154,7 @@ def _together(models: "Sequence[CausalLM]") -> "CausalLM":
     class Together(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.each = nn.ModuleList(models)
+            self.models = nn.ModuleList(models)
             self.config = models[0].config
             self.final_norm = models[0].final_norm
 

@@ -60,11 +60,11 @@ EXCERPTS = tuple(Excerpt(number, item, item.text) for number, item in enumerate(
 class PlayedSearcher:
     """Finds what it is given, and remembers what it was asked."""
 
-    found: RetrievalResult
+    result: RetrievalResult
     index: object = None
     embedder: None = None
-    asked: list[tuple[str, int]] = field(default_factory=list)
+    requests: list[tuple[str, int]] = field(default_factory=list)
 
     def find(self, question: str, limit: int = 8, mode: str = "") -> RetrievalResult:
-        self.asked.append((question, limit))
-        return self.found
+        self.requests.append((question, limit))
+        return self.result

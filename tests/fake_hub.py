@@ -101,7 +101,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
         monkeypatch.delenv(name.lower(), raising=False)
     httpd = ThreadingHTTPServer((_HERE, 0), _Handler)
     server = FakeServer(f"http://{_HERE}:{httpd.server_address[1]}")
-    httpd.known = server  # type: ignore[attr-defined]
+    httpd.fake_server = server  # type: ignore[attr-defined]
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer("GET")
 
     def _answer(self, method: str) -> None:
-        server: FakeServer = self.server.known  # type: ignore[attr-defined]
+        server: FakeServer = self.server.fake_server  # type: ignore[attr-defined]
         path = unquote(self.path)
         file = server.files.get(path) or server.files.get(urlsplit(path).path)
         file = file or ServedFile(status=404)

@@ -33,14 +33,14 @@ class Played:
     pieces: int = 7  # characters of each
     paths: dict[str, Any] = field(default_factory=dict)  # further ones, and what stands there
     wants_key: str = ""
-    asked: list[tuple[str, str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         return f"http://{HERE}:{self.port}/v1"
 
     def bodies(self, path: str = "/v1/chat/completions") -> list[dict[str, Any]]:
-        return [body for _, requested, body, _ in self.asked if requested == path]
+        return [body for _, requested, body, _ in self.requests if requested == path]
 
     def prompts(self) -> list[str]:
         """All that was sent to be answered."""
@@ -149,17 +149,17 @@ class _Handler(BaseHTTPRequestHandler):
         return endpoint
 
     def do_GET(self) -> None:
-        self.played.asked.append(("GET", self.path, {}, dict(self.headers)))
+        self.played.requests.append(("GET", self.path, {}, dict(self.headers)))
         if self.path == "/v1/models":
             self.give(200, {"object": "list", "data": list(self.played.models)})
         else:
-            self.other()
+            self.give_path()
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.played.asked.append(("POST", self.path, body, dict(self.headers)))
+        self.played.requests.append(("POST", self.path, body, dict(self.headers)))
         if self.path != "/v1/chat/completions":
-            self.other(body)
+            self.give_path(body)
             return
         key = self.played.wants_key
         if key and self.headers.get("Authorization") != f"Bearer {key}":
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.stream(reply)
 
-    def other(self, body: dict[str, Any] | None = None) -> None:
+    def give_path(self, body: dict[str, Any] | None = None) -> None:
         reply = self.played.paths.get(self.path)
         if callable(reply):
             self.give(200, reply(body))

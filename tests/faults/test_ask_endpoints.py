@@ -279,7 +279,7 @@ def test_no_model_is_given_tools_and_only_what_was_found_is_sent(
 ) -> None:
     with playing(monkeypatch, replies=[GOOD]) as played:
         ask(writer_of(played), PASSAGES[:1])
-        ((method, path, body, _),) = played.asked
+        ((method, path, body, _),) = played.requests
     assert (method, path) == ("POST", "/v1/chat/completions")
     assert not {"tools", "functions", "tool_choice"} & body.keys()
     assert PASSAGES[1].text not in str(body)

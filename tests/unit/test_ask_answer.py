@@ -36,7 +36,7 @@ class PlayedWriter:
     ended: FinishReason | None = "stop"
     thought: bool = False
     name: str = "a model"
-    asked: list[tuple[Sequence[Message], int, int, float]] = field(default_factory=list)
+    requests: list[tuple[Sequence[Message], int, int, float]] = field(default_factory=list)
     closed: int = 0
 
     def prepare(self) -> None:
@@ -48,7 +48,7 @@ class PlayedWriter:
     def write(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
-        self.asked.append((messages, max_tokens, seed, temperature))
+        self.requests.append((messages, max_tokens, seed, temperature))
         try:
             for begin in range(0, len(self.says), 5):
                 yield self.says[begin : begin + 5]
@@ -100,7 +100,7 @@ def test_an_answer_and_what_it_rests_on() -> None:
         "blog:post/1",
     )
     assert result.passages == PASSAGES
-    ((_, max_tokens, seed, temperature),) = writer.asked
+    ((_, max_tokens, seed, temperature),) = writer.requests
     assert (seed, temperature) == (SEED, 0.2)
     assert max_tokens > 100
 
@@ -133,7 +133,7 @@ def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
         True,
         "No post contains “volcano”.",
     )
-    assert writer.asked == []
+    assert writer.requests == []
     assert (result.citations, result.passages) == ((), ())
     assert result.nearest == near
     assert result.to_dict()["nearest"][0]["document"] == "blog:post/3"
@@ -146,7 +146,7 @@ def test_without_a_model_the_passages_speak() -> None:
     assert result.passages == PASSAGES
     searcher = PlayedSearcher(RetrievalResult(PASSAGES))
     answer("  How   many? ", searcher, None, limit=5)  # type: ignore[arg-type]
-    assert searcher.asked == [("How many?", 5)]
+    assert searcher.requests == [("How many?", 5)]
 
 
 def test_questions_of_dates_need_neither_search_nor_model(
@@ -156,7 +156,7 @@ def test_questions_of_dates_need_neither_search_nor_model(
     writer = PlayedWriter()
     result = ask(writer)
     assert result.answer == "Your first post is “Three of Everything” [1]."
-    assert writer.asked == []
+    assert writer.requests == []
     (citation,) = result.citations
     assert PASSAGES[0].text.startswith(citation.quote)
     assert result.passages == PASSAGES[:1]
@@ -214,7 +214,7 @@ def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
         def write(
             self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
         ) -> Generator[str]:
-            self.asked.append((messages, max_tokens, seed, temperature))
+            self.requests.append((messages, max_tokens, seed, temperature))
             yield from ()
             raise ContextLengthError("no passage fits", context=0)
 
@@ -222,8 +222,8 @@ def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
     result = ask(writer)
     assert result.answer == ""
     assert "No passage fits." in result.why
-    assert 1 < len(writer.asked) <= 3
-    sizes = [sum(len(m["content"]) for m in messages) for messages, *_ in writer.asked]
+    assert 1 < len(writer.requests) <= 3
+    sizes = [sum(len(m["content"]) for m in messages) for messages, *_ in writer.requests]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -254,7 +254,7 @@ def test_who_stops_listening_ends_the_writing() -> None:
     assert writer.closed == 1
     with pytest.raises(LeftError):
         ask(writer, on_passages=leave)
-    assert len(writer.asked) == 1
+    assert len(writer.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -207,10 +207,10 @@ class Server:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, models: Sequence[str]) -> None:
         self.width = 3
-        self.asked: list[tuple[str, int]] = []
+        self.requests: list[tuple[str, int]] = []
 
         def embeddings(endpoint: Endpoint, model: str, texts: Sequence[str]) -> Vectors:
-            self.asked.append((model, len(texts)))
+            self.requests.append((model, len(texts)))
             return np.array([[len(text), 1, *[2] * (self.width - 2)] for text in texts], np.float32)
 
         def with_models(endpoint: Endpoint) -> Endpoint:
@@ -227,7 +227,7 @@ def test_an_endpoint_gives_rows_of_unit_length(monkeypatch: pytest.MonkeyPatch) 
     assert (model.name, model.dimensions) == (f"nomic-embed-text at {ADDRESS}", 3)
     rows = model.embed(["ab", "abcd"])
     assert np.allclose(rows, np.array([[2, 1, 2], [4, 1, 2]]) / [[3], [21**0.5]])
-    assert server.asked[-1] == ("nomic-embed-text", 2)
+    assert server.requests[-1] == ("nomic-embed-text", 2)
     assert model.embed([]).shape == (0, 3)
 
 
@@ -235,7 +235,7 @@ def test_the_model_of_an_endpoint_is_the_one_named(monkeypatch: pytest.MonkeyPat
     server = Server(monkeypatch, [])
     model = open_embedder(f"{ADDRESS}#mine")
     assert model is not None and model.name == f"mine at {ADDRESS}"
-    assert server.asked[0][0] == "mine"
+    assert server.requests[0][0] == "mine"
 
 
 def test_where_it_has_several_it_asks_which(monkeypatch: pytest.MonkeyPatch) -> None:

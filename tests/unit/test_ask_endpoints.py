@@ -42,7 +42,7 @@ def test_what_listens_here_is_found_and_nothing_is_told_to_it(
         ]
         assert there[0].is_local
         for played in (endpoint, two):
-            ((method, path, body, headers),) = played.asked
+            ((method, path, body, headers),) = played.requests
             assert (method, path, body) == ("GET", "/v1/models", {})
             assert "secret" not in str(headers)
 
@@ -89,7 +89,7 @@ def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatc
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
     with playing(monkeypatch, replies=[text], usage=usage) as played:
         reply = ask(endpoint_at(played.url))
-        assert played.asked == []  # nothing is sent before it is wanted
+        assert played.requests == []  # nothing is sent before it is wanted
         pieces = list(reply)
         (body,) = played.bodies()
     assert "".join(pieces) == text

@@ -71,7 +71,7 @@ def test_an_endpoint_is_asked_for_its_models_when_none_is_named(
 ) -> None:
     with playing(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
         writer = open_backend(played.url)
-        assert played.asked == []
+        assert played.requests == []
         assert generate(writer) == "Nothing."
         assert (writer.name, writer.context) == (f"only at {HERE}", 9000)
         assert played.bodies()[0]["model"] == "only"

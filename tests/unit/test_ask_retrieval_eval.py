@@ -181,12 +181,12 @@ class Played:
 
     answer: Callable[[str, str], RetrievalResult]
     embedder: Any = None
-    asked: list[tuple[str, int, str, bool]] = field(default_factory=list)
+    requests: list[tuple[str, int, str, bool]] = field(default_factory=list)
 
     def find(
         self, question: str, limit: int = 8, mode: str = "", *, titles: bool = True
     ) -> RetrievalResult:
-        self.asked.append((question, limit, mode, titles))
+        self.requests.append((question, limit, mode, titles))
         return self.answer(question, mode)
 
 
@@ -239,7 +239,7 @@ def test_places_are_counted_without_where_the_question_came_from(
     how_many = sum(question.text.startswith("How") for question in questions.of("unanswerable"))
     assert unanswerable.figures["refused"].value == how_many / 50
     assert len(unanswerable.missed) == 50 - how_many
-    assert {entry[3] for entry in searcher.asked if entry[0] == "Leeks"} == {True, False}
+    assert {entry[3] for entry in searcher.requests if entry[0] == "Leeks"} == {True, False}
 
 
 def test_ways_to_search_stand_side_by_side(archive: Path, questions: EvalQuestions) -> None:
@@ -267,7 +267,7 @@ def test_ways_to_search_stand_side_by_side(archive: Path, questions: EvalQuestio
     rows = [line.split() for line in text.split("\n") if line.startswith("  MRR@10")]
     assert ["MRR@10", "0.00", "(0.00–0.79)", "0.50", "(0.05–0.95)", "1.00", "(0.21–1.00)"] in rows
     assert text.split("\n")[2].split() == ["text", "vectors", "both"]
-    assert events[-1].done == events[-1].total == len(searcher.asked)
+    assert events[-1].done == events[-1].total == len(searcher.requests)
     data = json.loads(json.dumps(judgement.to_dict()))
     assert {entry["how"] for entry in data["figures"]} == {"text", "vectors", "both"}
     assert data["unanswerable"] == {"topics": 50, "names": 0}

@@ -34,44 +34,44 @@ class Listener(MakeCallbacks):
     """Keeps what it is told, in order."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
-        self.written: list[str] = []
+        self.messages: list[str] = []
+        self.text: list[str] = []
 
     def on_read(self, report: Report, seconds: float) -> None:
-        self.told.append("read")
+        self.messages.append("read")
 
     def on_base_chosen(self, sentences: Sequence[str]) -> None:
-        self.told.append(sentences[0])
+        self.messages.append(sentences[0])
 
     def on_changed(self, sentence: str) -> None:
-        self.told.append(sentence)
+        self.messages.append(sentence)
 
     def on_new_language(self) -> None:
-        self.told.append("in a new language")
+        self.messages.append("in a new language")
 
     def on_planned(self, plan: Plan, base: str) -> None:
-        self.told.append(f"planned from {base or 'nothing'}")
+        self.messages.append(f"planned from {base or 'nothing'}")
 
     def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
-        self.told.append("trained" if seconds else "was trained")
+        self.messages.append("trained" if seconds else "was trained")
 
     def on_writing(self, title: str, pieces: Iterator[str]) -> None:
-        self.written = list(pieces)
-        self.told.append("writes")
+        self.text = list(pieces)
+        self.messages.append("writes")
 
     def on_comparison_start(self, seconds: float) -> None:
-        self.told.append(f"compares {seconds:g} s")
+        self.messages.append(f"compares {seconds:g} s")
 
     def on_comparison_end(
         self, trained: TrainingSummary | None, why_not: str, seconds: float | None
     ) -> None:
-        self.told.append("compared" if seconds else why_not or "was compared")
+        self.messages.append("compared" if seconds else why_not or "was compared")
 
     def on_scoring_start(self) -> None:
-        self.told.append("scores")
+        self.messages.append("scores")
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
-        self.told.append("scored" if seconds else "was scored")
+        self.messages.append("scored" if seconds else "was scored")
 
 
 ALL = [
@@ -102,7 +102,7 @@ def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str
         makings.base(folder / "base")
         listener = Listener()
         result = pipeline.make(makings.order(folder), callbacks=listener)
-    return folder, listener.told, result
+    return folder, listener.messages, result
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def made_folder(first_make: tuple[Path, list[str], MakeResult], tmp_path: Path) 
 def make_again(folder: Path, **more: object) -> tuple[list[str], MakeResult]:
     listener = Listener()
     result = pipeline.make(makings.order(folder, **more), callbacks=listener)
-    return listener.told, result
+    return listener.messages, result
 
 
 def without_training(patch: pytest.MonkeyPatch) -> None:

@@ -25,15 +25,15 @@ LONG = 12  # times the others' length
 
 class Listener(MakeCallbacks):
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
-        self.told.append(f"weighs {post.decision}")
+        self.messages.append(f"weighs {post.decision}")
 
     def on_ablation_end(
         self, trained: TrainingSummary | None, why_not: str, seconds: float | None
     ) -> None:
-        self.told.append("weighed" if seconds else why_not or "was weighed")
+        self.messages.append("weighed" if seconds else why_not or "was weighed")
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def ablation_run(
         makings.base(folder / "base")
         listener = Listener()
         result = pipeline.make(makings.order(folder), callbacks=listener)
-    yield folder, listener.told, result
+    yield folder, listener.messages, result
 
 
 def dominant(result: MakeResult) -> Dominant:
@@ -129,7 +129,7 @@ def test_a_second_time_nothing_is_trained(
     monkeypatch.setattr(recipes, "plan_pretraining", never)
     listener = Listener()
     result = pipeline.make(makings.order(folder), callbacks=listener)
-    assert listener.told == ["was weighed"]
+    assert listener.messages == ["was weighed"]
     assert not result.is_new
     assert dominant(result) == dominant(before)
 
@@ -186,6 +186,6 @@ def test_little_time_is_not_spent_on_it(
     listener = Listener()
     order = replace(makings.order(folder), workspace=tmp_path / "w")
     result = pipeline.make(order, callbacks=listener)
-    assert listener.told == []
+    assert listener.messages == []
     assert dominant(result).rows[0].bits is None
     assert "not measured" in effect_of_decision(dominant(result))

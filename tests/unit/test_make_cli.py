@@ -98,7 +98,7 @@ class Play:
 
     def __init__(self, folder: Path) -> None:
         self.orders: list[MakeRequest] = []
-        self.asked: list[bool] = []
+        self.wants_questions: list[bool] = []
         self.fails: BaseException | None = None
         self.base = BOXED
         self.title = "The gutter in March"
@@ -118,7 +118,7 @@ class Play:
         self, order: MakeRequest, *, progress: Progress, ask: object, callbacks: MakeCallbacks
     ) -> MakeResult:
         self.orders.append(order)
-        self.asked.append(ask is not None)
+        self.wants_questions.append(ask is not None)
         callbacks.on_read(REPORT, 0.6)
         callbacks.on_planned(PLAN, self.base)
         if self.fails:
@@ -195,7 +195,7 @@ def test_each_stage_is_a_line_and_the_end_says_where_things_are(
     assert order.began is not None
     assert order.fixed == {}
     assert not order.is_timed
-    assert play.asked == [False]
+    assert play.wants_questions == [False]
 
 
 @pytest.mark.parametrize("width", [40, 59, 200])
@@ -346,11 +346,11 @@ class Parrot:
     """Writes what it was asked, so that a test can see it."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.breaks = False
 
     def write(self, prompt: str, **options: Any) -> Iterator[str]:  # noqa: ANN401
-        self.asked.append({"prompt": prompt, **options})
+        self.requests.append({"prompt": prompt, **options})
         yield " goes on"
         if self.breaks:
             raise KeyboardInterrupt
@@ -370,7 +370,7 @@ def lines(*lines_typed: str) -> Callable[[], str]:
 def talked(*typed: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
     model = parrot or Parrot()
     ChatSession(model, WritingOptions(seed=40), 9).run(lines(*typed))  # type: ignore[arg-type]
-    return model.asked
+    return model.requests
 
 
 def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,46 +11,46 @@ class Machine:
     def __init__(
         self, seconds: float, step_s: float, *, accepts: bool = True, unseen: int = 1
     ) -> None:
-        self.now, self.told = 0.0, list[float]()
+        self.now, self.replan_seconds = 0.0, list[float]()
 
         def plan_anew(found_s: float) -> bool:
-            self.told.append(found_s)
+            self.replan_seconds.append(found_s)
             return accepts
 
-        self.outset = ReplanMonitor(
+        self.monitor = ReplanMonitor(
             seconds, step_s, plan_anew, unseen=unseen, clock=lambda: self.now
         )
 
     def run(self, step_s: list[float], pauses: dict[int, float] | None = None) -> int | None:
         """The step before which another plan was there; None if there never was."""
         for step, took_s in enumerate(step_s):
-            if self.outset.requested():
+            if self.monitor.requested():
                 return step
             if pauses and step in pauses:
                 self.now += pauses[step]
-                self.outset.pause_done()
+                self.monitor.pause_done()
             self.now += took_s
-            self.outset.step_done()
-        return len(step_s) if self.outset.requested(is_last=True) else None
+            self.monitor.step_done()
+        return len(step_s) if self.monitor.requested(is_last=True) else None
 
 
 def test_a_plan_made_while_the_machine_was_busy_is_made_anew_in_a_few_seconds() -> None:
     machine = Machine(240.0, 7.0)  # as of 295 tokens a second, where 7,000 can be had
     assert machine.run([0.3] * 200) is not None
-    assert machine.told == [pytest.approx(0.3)]
+    assert machine.replan_seconds == [pytest.approx(0.3)]
     assert machine.now < 0.03 * 240
 
 
 def test_a_run_that_is_over_before_anybody_looked_is_begun_again_too() -> None:
     machine = Machine(240.0, 2.0)
     assert machine.run([0.02] * 120) == 120
-    assert machine.told == [pytest.approx(0.02)]
+    assert machine.replan_seconds == [pytest.approx(0.02)]
 
 
 def test_a_plan_made_in_a_quiet_moment_is_made_anew_before_a_tenth_of_the_time_has_gone() -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.4] * 5000) is not None
-    assert machine.told == [pytest.approx(0.4)]
+    assert machine.replan_seconds == [pytest.approx(0.4)]
     assert machine.now < 0.1 * 600
 
 
@@ -58,35 +58,35 @@ def test_a_plan_made_in_a_quiet_moment_is_made_anew_before_a_tenth_of_the_time_h
 def test_a_speed_near_enough_changes_nothing(times: float) -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.1 * times] * 6000) is None
-    assert machine.told == []
+    assert machine.replan_seconds == []
 
 
 def test_what_is_slow_for_a_moment_only_changes_nothing() -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.5] * 60 + [0.1] * 5000) is None
-    assert machine.told == []
+    assert machine.replan_seconds == []
 
 
 def test_a_plan_and_first_steps_that_were_both_disturbed_are_seen_through() -> None:
     machine = Machine(600.0, 2.0)
     assert machine.run([2.0] * 12 + [0.1] * 500) is not None
-    assert machine.told == [pytest.approx(0.1, rel=0.3)]
+    assert machine.replan_seconds == [pytest.approx(0.1, rel=0.3)]
 
 
 def test_later_it_is_silent() -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.1] * 2000 + [0.01] * 5000) is None
-    assert machine.told == []
+    assert machine.replan_seconds == []
 
 
 def test_what_is_no_step_is_not_counted() -> None:
     machine = Machine(100.0, 0.1, unseen=3)
     assert machine.run([40.0, 9.0, 9.0] + [0.1] * 900, pauses={5: 30.0, 40: 9.0}) is None
-    assert machine.told == []
+    assert machine.replan_seconds == []
 
 
 def test_it_asks_once_even_where_the_answer_is_no() -> None:
     machine = Machine(240.0, 7.0, accepts=False)
     assert machine.run([0.3] * 900) is None
-    assert len(machine.told) == 1
-    assert machine.outset.is_over
+    assert len(machine.replan_seconds) == 1
+    assert machine.monitor.is_over

@@ -52,19 +52,19 @@ class FakeSpeeds:
     """What a plan is told of the machine, and what is so: both as times what is assumed."""
 
     def __init__(self, patch: pytest.MonkeyPatch, measured: float, real: float) -> None:
-        self.told, self.real, self.outsets = measured, real, 0
+        self.measured, self.real, self.monitors = measured, real, 0
         patch.setattr(throughput, "measure_speeds", self._measure)
         patch.setattr(run_plan, "ReplanMonitor", self._monitor)
 
     def _measure(self, device: Device, *_: object, **__: object) -> throughput.DeviceSpeeds:
-        return throughput.scale_speeds(throughput.assumed_speeds(device), self.told)
+        return throughput.scale_speeds(throughput.assumed_speeds(device), self.measured)
 
     def _monitor(
         self, seconds: float, step_s: float, plan_anew: Callable[[float], bool], *, unseen: int
     ) -> ReplanMonitor:
-        self.outsets += 1
+        self.monitors += 1
         now = 0.0
-        took_s = step_s * self.real / self.told
+        took_s = step_s * self.real / self.measured
 
         class Played(ReplanMonitor):
             def step_done(self) -> None:
@@ -122,7 +122,7 @@ def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
     replan_notes = [note for note in notes if "faster than when this run was planned" in note]
     assert len(replan_notes) == 1
     assert f"{steps:,} steps instead of {first:,}" in replan_notes[0]
-    assert speeds.outsets == 1  # the second plan is not watched
+    assert speeds.monitors == 1  # the second plan is not watched
 
     FakeSpeeds(monkeypatch, measured=QUIET, real=QUIET)
     quiet = train_run(tmp_path / "quiet")
@@ -173,7 +173,7 @@ def test_killed_at_any_moment_of_it_the_same_comes_out(
 
     speeds = FakeSpeeds(monkeypatch, measured=QUIET, real=BUSY)  # nobody asks any more
     resumed = train_run(tmp_path / "parts")
-    assert speeds.outsets == 0
+    assert speeds.monitors == 0
     assert resumed.plan.recipe == undisturbed.plan.recipe
     assert weights(resumed) == weights(undisturbed)
 
@@ -188,7 +188,7 @@ def test_what_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # Whose steps are set has nothing to be planned anew.
     trained = train_run(tmp_path / "two", fixed={**fixed, "train.steps": 24})
     assert trained.outcome.steps == 24
-    assert speeds.outsets == 1
+    assert speeds.monitors == 1
 
 
 def test_as_much_of_the_text_in_another_time_is_no_other_plan(
@@ -198,7 +198,7 @@ def test_as_much_of_the_text_in_another_time_is_no_other_plan(
     trained = train_run(
         tmp_path
     )  # with either there is time to read the text as often as is any good
-    assert speeds.outsets == 1
+    assert speeds.monitors == 1
     assert not trained.plan.is_second
 
 

@@ -106,7 +106,7 @@ class Case:
         # What is neither banned nor repeated nor -inf may be nothing: there the errors are tested.
         self.banned = np.flatnonzero(dice.random(size) < sometimes(0.3, 0.0)).astype(np.int32)
         bias_ids = dice.integers(0, size, 2).tolist()
-        self.how = SamplingParams(
+        self.params = SamplingParams(
             temperature=float(sometimes(0.0, dice.choice([0.05, 0.7, 1.0, 3.0]))),
             top_k=int(sometimes(dice.integers(1, size + 3), 0)),
             top_p=float(sometimes(dice.uniform(0.05, 1), 1.0)),
@@ -127,12 +127,12 @@ class Case:
         """The distribution, or None where nothing is left to choose."""
         arguments = (self.history.tolist(), self.banned.tolist(), self.prompt)
         try:
-            return by_hand(self.scores.tolist(), self.how, *arguments)
+            return by_hand(self.scores.tolist(), self.params, *arguments)
         except (ValueError, IndexError):
             return None
 
     def sampler(self) -> Sampler:
-        return Sampler(self.how, len(self.scores))
+        return Sampler(self.params, len(self.scores))
 
     def drawn(self, sampler: Sampler, uniform: float) -> int:
         length = len(self.history)
@@ -156,13 +156,13 @@ def test_the_distribution_is_the_one_worked_out_by_hand() -> None:
         expected = case.expected()
         if expected is None:
             with pytest.raises(OwnwordsError, match="forbidden"):
-                sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
+                sample_token(case.scores, case.params, uniform=case.uniform, **case.about)
             continue
-        chosen = sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
+        chosen = sample_token(case.scores, case.params, uniform=case.uniform, **case.about)
         assert expected[chosen] > 0
-        if case.how.temperature:
+        if case.params.temperature:
             distribution = probabilities(
-                apply_logits_processors(case.scores, case.how, **case.about), case.how
+                apply_logits_processors(case.scores, case.params, **case.about), case.params
             )
             np.testing.assert_allclose(distribution, expected, atol=5e-4)
 
@@ -182,7 +182,7 @@ def test_draws_of_ten_thousand_configurations_are_distributed_as_worked_out_by_h
         counts = np.zeros(len(expected))
         for n in range(draws if max(expected) < 1 else 2):
             counts[case.drawn(sampler, draw_uniform(number, n))] += 1
-        assert not counts[np.array(expected) == 0].any(), case.how
+        assert not counts[np.array(expected) == 0].any(), case.params
         square, degrees = chi_square(counts, np.array(expected) * counts.sum())
         total, freedom = total + square, freedom + degrees
         if degrees:
@@ -218,7 +218,7 @@ def test_numpy_and_native_choose_the_same_for_the_same_draw() -> None:
         case = Case(number, largest=3000 if number % 4 == 0 else 40)
         sampler = case.sampler()
         try:
-            plain = sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
+            plain = sample_token(case.scores, case.params, uniform=case.uniform, **case.about)
         except OwnwordsError as error:
             with pytest.raises(OwnwordsError, match=error.message[:30]):
                 case.drawn(sampler, case.uniform)
@@ -235,10 +235,10 @@ def near_the_border(case: Case) -> set[int]:
     tokens = set()
     for by in (-1e-5, 0, 1e-5):
         params = replace(
-            case.how,
-            top_p=min(1, case.how.top_p + by) if case.how.top_p < 1 else 1,
-            typical_p=min(1, case.how.typical_p + by) if case.how.typical_p < 1 else 1,
-            min_p=max(0, case.how.min_p * (1 + by)),
+            case.params,
+            top_p=min(1, case.params.top_p + by) if case.params.top_p < 1 else 1,
+            typical_p=min(1, case.params.typical_p + by) if case.params.typical_p < 1 else 1,
+            min_p=max(0, case.params.min_p * (1 + by)),
         )
         for uniform in (case.uniform - 1e-5, case.uniform, case.uniform + 1e-5):
             tokens.add(

@@ -53,7 +53,7 @@ class Loads:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.fails: OwnwordsError | None = None
-        self._said = said
+        self._directory = said
 
     def __call__(
         self, folder: Path, settings: ServeSettings
@@ -64,7 +64,7 @@ class Loads:
             raise self.fails
         tokenizer = ByteTokenizer()
         engine = CountingEngine(tokenizer.vocabulary_size)
-        return self._said, Model(engine, tokenizer), model_stamp(folder)
+        return self._directory, Model(engine, tokenizer), model_stamp(folder)
 
 
 @pytest.fixture

@@ -43,11 +43,11 @@ class Host:
         self, pages: dict[str, str | int], redirects: dict[str, str] | None = None
     ) -> None:
         self.pages, self.redirects = pages, redirects or {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         url = str(request.url)
-        self.asked.append(url)
+        self.requests.append(url)
         if url in self.redirects:
             return httpx.Response(301, headers={"Location": self.redirects[url]})
         page = self.pages.get(url, 404)
@@ -71,7 +71,7 @@ def test_a_site_names_its_feed_and_wordpress_its_further_pages(tmp_path: Path) -
     )
     posts = fetched(host, tmp_path, "https://b.example/")
     assert (posts["posts"], posts["name"]) == (5, "b.example")
-    assert host.asked[-1] == "https://b.example/feed/?paged=4"
+    assert host.requests[-1] == "https://b.example/feed/?paged=4"
     report = look([Path(str(posts["path"]))], workspace=tmp_path / "w.ownwords")
     assert report.totals.posts == 5
 
@@ -90,7 +90,7 @@ def test_a_feed_that_names_its_next_page_is_read_to_the_end(tmp_path: Path) -> N
 def test_a_feed_that_repeats_itself_ends(tmp_path: Path) -> None:
     host = Host({"https://b.example/feed": rss(1, following="/feed")})
     assert fetched(host, tmp_path, "https://b.example/feed")["posts"] == 1
-    assert len(host.asked) == 2
+    assert len(host.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_no_redirect_link_or_page_leads_to_another_host(target: str, tmp_path: P
     ):
         with pytest.raises(SourceError, match=r"nothing was fetched from there|not the address"):
             fetched(host, tmp_path, "https://b.example/")
-        assert all("b.example" in url for url in host.asked)
+        assert all("b.example" in url for url in host.requests)
     elsewhere = Host({"https://b.example/f": rss(1, following=target)})
     assert fetched(elsewhere, tmp_path, "https://b.example/f")["posts"] == 1
-    assert elsewhere.asked == ["https://b.example/f"]
+    assert elsewhere.requests == ["https://b.example/f"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_address_must_be_of_the_host_that_was_named(url: str, tmp_path: Path
     host = Host({})
     with pytest.raises(SourceError):
         fetched(host, tmp_path, url)
-    assert not host.asked
+    assert not host.requests
 
 
 def test_its_www_is_the_same_host(tmp_path: Path) -> None:

@@ -129,15 +129,15 @@ def test_a_runs_files_are_told_as_they_stand(workspace: Workspace) -> None:
 
 class Served:
     def __init__(self, place: Workspace, begin: Begin, manner: str = "ends") -> None:
-        self.place, self._begin, self._how = place, begin, manner
+        self.workspace, self._begin, self._manner = place, begin, manner
 
     def client(self) -> TestClient:
         async def error_of(request: Request, error: Exception) -> Response:
             assert isinstance(error, OwnwordsError)
             return error_response(request.url.path, error)
 
-        state = AppState(self.place, sources=(self.place.root,))
-        state.jobs = self._begin(self._how)
+        state = AppState(self.workspace, sources=(self.workspace.root,))
+        state.jobs = self._begin(self._manner)
         app = Starlette(routes=train.routes(state), exception_handlers={OwnwordsError: error_of})
         return TestClient(app)
 

@@ -11,8 +11,8 @@ class Played:
 
     def __init__(self, spent_s: float = 0.0) -> None:
         self.now = 0.0
-        self.told: list[Event] = []
-        self.timeline = Timeline(self.told.append, spent_s=spent_s, clock=lambda: self.now)
+        self.events: list[Event] = []
+        self.timeline = Timeline(self.events.append, spent_s=spent_s, clock=lambda: self.now)
 
     def expect(self, **parts: float | None) -> None:
         for part, s in parts.items():
@@ -39,7 +39,7 @@ def test_the_parts_that_follow_count_from_the_beginning() -> None:
     assert job.remaining_s == 95.0
     job.begin("train")  # reading was quicker than expected
     assert job.remaining_s == 90.0
-    assert job.told[-1].values == {"share": round(5 / 95, 4), "remaining_s": 90.0}
+    assert job.events[-1].values == {"share": round(5 / 95, 4), "remaining_s": 90.0}
 
 
 def test_after_its_last_step_a_training_still_has_the_time_that_saving_takes() -> None:
@@ -92,4 +92,4 @@ def test_a_long_job_is_told_more_rarely() -> None:
     job.begin("train")
     for _ in range(20_000):
         job.advance(1.0)
-    assert len(job.told) < 5_000
+    assert len(job.events) < 5_000
