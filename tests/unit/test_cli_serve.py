@@ -19,6 +19,8 @@ from ownwords.base.catalogue import find_models
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.resolve import resolve_served
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE
+from ownwords.serve import running_servers
 from ownwords.serve.settings import PORT
 from this_machine import reachable
 
@@ -26,7 +28,12 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a 
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("OWNWORDS_")}
+    """Without settings of ours; the data folder stays the tests' own."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("OWNWORDS_") or name == DATA_FOLDER_VARIABLE
+    }
 
 
 class Server:
@@ -85,7 +92,10 @@ def serving(*arguments: str, cwd: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    monkeypatch.setenv(DATA_FOLDER_VARIABLE, str(tmp_path_factory.mktemp("data")))
     with reachable(monkeypatch):
         yield
 
@@ -116,12 +126,36 @@ def test_without_the_key_no_account_of_this_machine_reads_anything(tmp_path: Pat
         assert server.get("/", Accept="*/*")[0] == 303
         assert server.get("/v1/models")[0] == 200
         # Local programs of the same account find the key in a file.
-        file = folder / "runs" / "serve" / "server.json"
+        file = running_servers.data_folder() / running_servers.FOLDER / f"{server.port}.json"
         assert file.stat().st_mode & 0o777 == 0o600
         record = json.loads(file.read_text())
         assert (record["api"], record["key"]) == (f"http://127.0.0.1:{server.port}/v1", server.key)
+        assert [each.workspace for each in running_servers.running_servers()] == [str(folder)]
         server.end()
         assert not file.exists()
+
+
+@POSIX
+def test_after_a_restart_the_key_and_an_open_page_are_still_good(tmp_path: Path) -> None:
+    with serving("--port", "0", cwd=tmp_path) as server:
+        status, _ = server.get(f"/?key={server.key}", Accept="*/*")
+        assert status == 303
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("GET", f"/?key={server.key}")
+        cookie = str(connection.getresponse().getheader("Set-Cookie")).partition(";")[0]
+        connection.close()
+        assert server.get("/metrics", Cookie=cookie)[0] == 200
+        server.end(signal.SIGKILL)
+        # What it left behind is no server.
+        assert running_servers.running_servers() == []
+    with serving("--port", str(server.port), cwd=tmp_path) as again:
+        assert again.key == server.key
+        assert again.get("/metrics", Cookie=cookie)[0] == 200
+        assert again.get("/metrics", Cookie=cookie + "0")[0] == 401
+        again.end()
+    with serving("--port", str(server.port), "--key", "another-key-here", cwd=tmp_path) as other:
+        assert other.get("/metrics", Cookie=cookie)[0] == 401
+        other.end()
 
 
 @POSIX

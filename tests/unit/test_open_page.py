@@ -9,6 +9,7 @@ import pytest
 from ownwords.cli import open_page
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
+from ownwords.serve import running_servers
 from ownwords.serve.workspace_list import WorkspaceList
 
 
@@ -67,3 +68,27 @@ def test_which_workspace_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     empty = folder(tmp_path / "empty")
     assert open_page.workspace_to_open(empty) == tmp_path / "my-blog.ownwords"
+
+
+def test_a_server_that_runs_is_opened_rather_than_a_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, elsewhere = folder(tmp_path / "here"), folder(tmp_path / "elsewhere")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("ownwords.cli.desktop.has_desktop", lambda: True)
+    links: list[str] = []
+    monkeypatch.setattr(open_page, "open_browser", links.append)
+    first = Workspace(here / "my-blog.ownwords")
+    key = running_servers.user_key()
+    link = f"http://127.0.0.1:8377/?key={key}"
+    with running_servers.announced(first, 8377, "http://127.0.0.1:8377/", key):
+        assert main([]) == 0
+        assert link in capsys.readouterr().out
+        monkeypatch.chdir(elsewhere)
+        assert main([]) == 0
+        assert links == [link, link]
+        # Another blog that is here gets a server of its own.
+        other = folder(elsewhere / "other.ownwords")
+        assert open_page.server_to_open(elsewhere, other) is None
+    assert open_page.server_to_open(here, first.root) is None
+    assert running_servers.user_key() == key

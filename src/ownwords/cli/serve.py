@@ -1,7 +1,6 @@
 """`ownwords serve`."""
 
 import logging
-import secrets
 import socket
 import sys
 import webbrowser
@@ -47,7 +46,7 @@ def serve(
         Parameter(
             show_default=False,
             help=f"The key that the page and the API ask for, of {MIN_KEY_LENGTH} characters or"
-            " more. [default: a new one, which is printed]",
+            " more. [default: one of this account, which is printed]",
         ),
     ] = "",
     key_file: Annotated[
@@ -104,6 +103,7 @@ def serve(
     from ownwords.base import catalogue
     from ownwords.core.resolve import resolve_served
     from ownwords.serve import http_server
+    from ownwords.serve.running_servers import announced, user_key
 
     place, sources = resolve_served(path, workspace, Path.cwd())
     models = catalogue.find_models(model)
@@ -111,7 +111,7 @@ def serve(
     settings = ServeSettings(
         host=host,
         port=PORT if port is None else port,
-        key="" if no_key else given_key or secrets.token_urlsafe(24),
+        key="" if no_key else given_key or user_key(),
         names=name,
         embed=embed,
         weights=weights,
@@ -122,7 +122,6 @@ def serve(
     with closing(http_server.bind(settings, tries)) as listener:
         from ownwords.serve.app import create_app
         from ownwords.serve.app_state import AppState
-        from ownwords.serve.connection_file import connection_file
 
         wanted_port = settings.port
         settings = replace(settings, port=listener.getsockname()[1])
@@ -130,14 +129,14 @@ def serve(
         if wanted_port not in (0, settings.port):
             print(f"Port {wanted_port} is in use; using the next free one.")
         link = address if no_key or given_key else f"{address}?key={settings.key}"
-        _print_summary(place, settings, address, link, is_new_key=not (no_key or given_key))
+        _print_summary(place, settings, address, link, shows_key=not (no_key or given_key))
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # we report errors ourselves
-        if open and not _open_browser(link):
+        if open and not open_browser(link):
             print("there is no desktop here to open a browser on", file=sys.stderr)
         state = AppState(place, settings, sources=sources, models=models)
         try:
-            with connection_file(place, address, settings.key):
+            with announced(place, settings.port, address, settings.key):
                 http_server.serve(create_app(state), state, [listener])
         except KeyboardInterrupt:  # the way to end it
             print("stopped", file=sys.stderr)
@@ -166,11 +165,11 @@ def _address(settings: ServeSettings) -> str:
 
 
 def _print_summary(
-    place: "Workspace", settings: ServeSettings, address: str, link: str, *, is_new_key: bool
+    place: "Workspace", settings: ServeSettings, address: str, link: str, *, shows_key: bool
 ) -> None:
     print(f"Page: {link}")
     print(f"API: {address}v1 (as OpenAI's)")
-    if is_new_key:
+    if shows_key:
         print(f"Key: {settings.key}")
     print(f"Workspace: {place.root}")
     if not settings.key:
@@ -183,7 +182,8 @@ def _print_summary(
     print("Ctrl-C stops it.", flush=True)
 
 
-def _open_browser(link: str) -> bool:
+def open_browser(link: str) -> bool:
+    """Open a link in the browser; False where that is not possible."""
     try:
         return has_desktop() and webbrowser.open(link)
     except (OSError, webbrowser.Error):

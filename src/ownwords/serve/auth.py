@@ -24,7 +24,6 @@ from ownwords.serve.static_files import FRONT, StaticFile
 
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
-_MAX_SESSIONS = 256
 # Wrong keys per minute and address before TooManyRequestsError.
 _MAX_WRONG, _WINDOW_S = 10, 60.0
 _MAX_CLIENTS = 4096
@@ -34,17 +33,19 @@ _NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error 
 
 
 class Authenticator:
-    """Checks keys and sessions; if the server has no key, all requests are admitted."""
+    """Checks keys and sessions; if the server has no key, all requests are admitted.
 
-    def __init__(
-        self, key: str, *, port: int = 0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    A session's cookie is signed with the key, so that a server which is started again with the same
+    key knows it.
+    """
+
+    def __init__(self, key: str, *, port: int = 0, clock: Callable[[], float] = time.time) -> None:
         self.is_needed = bool(key)
         # Cookies ignore ports: two servers on one machine need cookies of different names.
         self.cookie = f"ownwords-{port}"
         self._key = _digest(key)
         self._clock = clock
-        self._sessions: OrderedDict[bytes, float] = OrderedDict()
+        self._ended: set[str] = set()
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def admits(self, authorization: str, cookies: str, client: str) -> bool:
@@ -75,10 +76,8 @@ class Authenticator:
 
     def log_in(self, response: Response, *, is_https: bool) -> Response:
         """Start a session and set its cookie on the response."""
-        token = secrets.token_urlsafe(32)
-        self._sessions[_digest(token)] = self._clock() + SESSION_S
-        if len(self._sessions) > _MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+        session = f"{self._clock() + SESSION_S:.0f}.{secrets.token_urlsafe(16)}"
+        token = f"{session}.{self._signature(session)}"
         # Lax: links from other sites work; the middleware checks the origin of requests.
         response.set_cookie(
             self.cookie, token, SESSION_S, httponly=True, samesite="lax", secure=is_https
@@ -87,16 +86,19 @@ class Authenticator:
 
     def log_out(self, cookies: str) -> None:
         """End the session of these cookies."""
-        self._sessions.pop(_digest(self._token(cookies)), None)
+        if self._has_session(cookies):
+            self._ended.add(self._token(cookies))
 
     def _has_session(self, cookies: str) -> bool:
-        # Looked up by digest, so that timing reveals nothing about the token.
-        digest = _digest(self._token(cookies))
-        expires_at = self._sessions.get(digest)
-        if expires_at is not None and self._clock() > expires_at:
-            del self._sessions[digest]
+        token = self._token(cookies)
+        session, _, signature = token.rpartition(".")
+        if not hmac.compare_digest(_digest(signature), _digest(self._signature(session))):
             return False
-        return expires_at is not None
+        return token not in self._ended and self._clock() <= float(session.partition(".")[0])
+
+    def _signature(self, session: str) -> str:
+        message = session.encode("utf-8", "surrogateescape")
+        return hmac.new(self._key, message, hashlib.sha256).hexdigest()
 
     def _token(self, cookies: str) -> str:
         try:

@@ -1,0 +1,43 @@
+"""`ownwords` itself, but that a quick making scores a little text instead of much.
+
+A job of the page runs it in the command line's place; how long the training is, the environment
+says: `QUICK` are its settings.
+"""
+
+import sys
+
+QUICK = {
+    "OWNWORDS_TRAIN__STEPS": "6",
+    "OWNWORDS_TRAIN__BATCH_SIZE": "4",
+    "OWNWORDS_TRAIN__SEQUENCE_LENGTH": "64",
+    "OWNWORDS_TRAIN__EVALUATIONS": "1",
+}
+
+
+def _main(arguments: list[str]) -> int:
+    if arguments[:1] == ["serve"]:
+        from ownwords.serve.jobs import manager
+
+        manager.PROGRAM = (sys.executable, __file__)
+    elif arguments[:1] == ["make"]:
+        from ownwords.make import make_request, paragraph
+
+        make_request._QUICK_SCORING = make_request.ScoreConfig(
+            max_posts=3,
+            max_bytes=3000,
+            baseline_bytes=4000,
+            passages=4,
+            seeds=2,
+            prompts=1,
+            base_samples=1,
+            max_tokens=24,
+            decide_s=0,
+        )
+        paragraph.MOST_TOKENS = 40
+    from ownwords.cli.main import main
+
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))
