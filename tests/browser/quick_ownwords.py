@@ -20,9 +20,10 @@ def _main(arguments: list[str]) -> int:
 
         manager.PROGRAM = (sys.executable, __file__)
     elif arguments[:1] == ["make"]:
+        from ownwords.evaluation.metrics import ScoreConfig
         from ownwords.make import make_request, paragraph
 
-        make_request._QUICK_SCORING = make_request.ScoreConfig(
+        make_request._QUICK_SCORING = ScoreConfig(
             max_posts=3,
             max_bytes=3000,
             baseline_bytes=4000,

@@ -19,7 +19,7 @@ from ownwords.base.catalogue import find_models
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.resolve import resolve_served
-from ownwords.core.workspace import DATA_FOLDER_VARIABLE
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE, data_folder
 from ownwords.serve import running_servers
 from ownwords.serve.settings import PORT
 from this_machine import reachable
@@ -126,7 +126,7 @@ def test_without_the_key_no_account_of_this_machine_reads_anything(tmp_path: Pat
         assert server.get("/", Accept="*/*")[0] == 303
         assert server.get("/v1/models")[0] == 200
         # Local programs of the same account find the key in a file.
-        file = running_servers.data_folder() / running_servers.FOLDER / f"{server.port}.json"
+        file = data_folder() / running_servers.FOLDER / f"{server.port}.json"
         assert file.stat().st_mode & 0o777 == 0o600
         record = json.loads(file.read_text())
         assert (record["api"], record["key"]) == (f"http://127.0.0.1:{server.port}/v1", server.key)

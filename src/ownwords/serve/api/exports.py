@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 
+from ownwords.base import catalogue
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
 from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_route
@@ -122,8 +123,7 @@ class _Exports:
         _, folder = self._state.model_to_export()
         folder = atomic_dir.readable_dir(folder)
         whole = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-        weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        parameters = weights / 2  # a model of ours is stored in 16 bits
+        parameters = catalogue.entry(folder.name, folder, "added").parameters
         options = [
             ExportOption(
                 "gguf", type_, f"GGUF, {label}", round(parameters * bits / 8), type_ == "q8_0"

@@ -16,9 +16,9 @@ from starlette.routing import BaseRoute
 from ownwords.serve.api.train import check_can_train
 from ownwords.serve.api_route import EVENT_STREAM, ApiCall, ApiRoute, NoBody, json_route
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import TooManyRequestsError, as_conflict
+from ownwords.serve.errors import ApiError, TooManyRequestsError, as_conflict
 from ownwords.serve.jobs.job import Job
-from ownwords.serve.jobs.requests import REQUESTS, JobRequest, parse_request
+from ownwords.serve.jobs.requests import REQUESTS, BaseRequest, JobRequest, parse_request
 from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.serve.watcher import Change, Watcher
 
@@ -97,8 +97,21 @@ class _Jobs:
         """Start a job."""
         if call.body.kind in _TRAINS:
             check_can_train()
+        if isinstance(call.body, BaseRequest) and call.body.with_package:
+            self._check_own_machine()
         with as_conflict():
             return self._state.jobs.start(call.body)
+
+    def _check_own_machine(self) -> None:
+        """Raise ApiError unless only this user can ask: programs are installed for nobody else."""
+        settings = self._state.settings
+        if not (settings.is_loopback and settings.key):
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "packages are installed only where a key is needed and nobody else reaches the"
+                " server",
+                hint="install it in a terminal: ownwords base add NAME --with-package",
+            )
 
     def show(self, call: ApiCall[NoBody]) -> Job:
         """Show one job."""

@@ -1,6 +1,7 @@
 """The models of a workspace and the bases that they can start from."""
 
 import importlib.util
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,12 +10,16 @@ from typing import Annotated, Any
 
 from starlette.routing import BaseRoute
 
-from ownwords.base import catalogue, install
+from ownwords.base import catalogue, install, package_install
+from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
 from ownwords.base.known_bases import KNOWN_BASES, KnownBase
+from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
 from ownwords.evaluation import wording
 from ownwords.evaluation.card import files as card_files
+from ownwords.evaluation.limits import Tone, limits, tone
 from ownwords.make.make_request import COMPARED_FROM, MINUTES
 from ownwords.make.result import TrainingSummary
 from ownwords.make.stage_cache import StageCache
@@ -22,11 +27,13 @@ from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
+from ownwords.serve.api.posts import word_counts
 from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, as_conflict
 
 _SAMPLES = 3
+_BYTES_PER_WORD = 6  # of English, spaces included
 _QUICK, _GOOD, _BEST = 2, 10, 30  # minutes
 _TITLE_OF_SHIPPED = "Built-in English model"
 
@@ -64,9 +71,10 @@ class ModelRow:
     bits_per_byte: float | None
     before: float | None  # of its base
     sentence: str  # the verdict
-    is_bad: bool
+    tone: Tone
     figures: tuple[Figure, ...]
     samples: tuple[Sample, ...]
+    limits: tuple[str, ...]  # what it is not good for
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,6 @@ class BaseRow:
     title: str
     source: str
     is_installed: bool
-    is_recommended: bool
     parameters: int
     bytes: int  # on the disk, or of the download
     family: str
@@ -87,6 +94,8 @@ class BaseRow:
     terms_title: str
     terms_gist: str
     needs_consent: bool
+    gain: str  # what it is expected to give on this blog; "" where that was not measured
+    package: str  # the command that installs what carries it; "" if none is needed
     problem: str
 
 
@@ -141,7 +150,7 @@ class ModelReader:
         """List the models, the current one first, and the bases."""
         return ModelOverview(
             models=tuple(self.models()),
-            bases=tuple(_bases()),
+            bases=tuple(_bases(self._task())),
             can_train=importlib.util.find_spec("torch") is not None,
             minutes=MinuteChoices(),
             compared_from=COMPARED_FROM,
@@ -198,6 +207,19 @@ class ModelReader:
             rows.insert(0, _row(name, folder, _BesideFiles(root, root / _FINISHED), made_at, True))
         return rows
 
+    def _task(self) -> TuningTask | None:
+        """What a base is for: this blog, in the time that suits most; None before it is read."""
+        try:
+            posts = self._state.report().report.posts
+        except OwnwordsError:
+            return None
+        return TuningTask(
+            seconds=60 * _GOOD,
+            text_bytes=_BYTES_PER_WORD * word_counts(posts).learned_words,
+            flops_per_s=ExpectedBits.load().flops_per_s(),
+            memory_bytes=hardware.read_memory().available_bytes or math.inf,
+        )
+
     def _find(self, name: str) -> KeptModel:
         library = self._state.library
         try:
@@ -248,12 +270,13 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
         bits_per_byte=_number(outcome.get("validation_bits_per_byte")),
         before=_number(outcome.get("validation_bits_per_byte_before")),
         sentence=card.verdict.sentence if card else "",
-        is_bad=wording.is_bad(card.verdict) if card else False,
+        tone=tone(card),
         figures=tuple(Figure(*each) for each in wording.headline(card)) if card else (),
         samples=tuple(
             Sample(wording.beginning(sample), "\n\n".join(wording.paragraphs(sample.tuned)))
             for sample in samples
         ),
+        limits=tuple(limits(card)) if card else (),
     )
 
 
@@ -268,7 +291,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _bases() -> list[BaseRow]:
+def _bases(task: TuningTask | None) -> list[BaseRow]:
     """The bases that are here, then the known ones that can be installed."""
     try:
         entries = catalogue.entries()
@@ -282,13 +305,14 @@ def _bases() -> list[BaseRow]:
         rows.append(
             BaseRow(
                 name=entry.name,
-                title=_TITLE_OF_SHIPPED if is_shipped else entry.name,
+                title=_TITLE_OF_SHIPPED if is_shipped else base.title if base else entry.name,
                 source=entry.source,
                 is_installed=True,
-                is_recommended=is_shipped,
                 parameters=entry.parameters,
                 bytes=entry.bytes,
                 family=entry.family,
+                gain=_gain(entry.name, entry.source, task),
+                package="",
                 problem=entry.problem,
                 **_licence(base, needs_consent=False, is_shipped=is_shipped),
             )
@@ -296,19 +320,35 @@ def _bases() -> list[BaseRow]:
     rows += [
         BaseRow(
             name=base.name,
-            title=base.name,
-            source=base.repository,
+            title=base.title,
+            source=base.name if base.package else base.repository,
             is_installed=False,
-            is_recommended=False,
             parameters=base.parameters,
             bytes=base.download_bytes,
             family=base.family,
+            gain=_gain(base.name, base.repository, task),
+            package=package_install.command_line(base.package) if base.package else "",
             problem="",
             **_licence(base, needs_consent=base.terms is not None, is_shipped=False),
         )
         for base in known.values()
     ]
     return rows
+
+
+def _gain(name: str, source: str, task: TuningTask | None) -> str:
+    """The bits per byte that are expected of a base, beside the built-in one's."""
+    curve, shipped = curve_of(name, source), curve_of(catalogue.SHIPPED, "")
+    if task is None or curve is None or shipped is None or curve is shipped:
+        return ""
+    minutes = task.minutes_for(curve)
+    if minutes is None:
+        return "This machine is too small or too slow for it."
+    bits, usual = task.bits(curve, max(task.seconds, 60 * minutes)), task.bits(shipped)
+    return (
+        f"On an English blog as long as yours, {duration(60 * minutes)} are expected to give about"
+        f" {bits:.2f} bits per byte, instead of {usual:.2f} from the built-in model."
+    )
 
 
 def _licence(base: KnownBase | None, *, needs_consent: bool, is_shipped: bool) -> dict[str, Any]:

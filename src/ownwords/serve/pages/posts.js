@@ -31,7 +31,7 @@ export async function show(element, where) {
 const nothingYet = () => [masthead({ heading: "Posts" }), empty("No posts read yet", "Here you will find all your posts, search them, and decide which ones to train on.", el("a", { class: "button primary", href: address("home") }, "Choose your blog"))];
 
 const PAGE = 50;
-const SORTS = [["date", "Date"], ["words", "Your words"], ["share", "Share of your words"], ["training_words", "Words for training"], ["title", "Title"]];
+const SORTS = [["date", "Date"], ["words", "Your words"], ["share", "Share of your words"], ["learned_words", "Words learned from"], ["title", "Title"]];
 const SAID = { keep: "Kept", cap: "Capped", "leave out": "Left out", train: "Training", validation: "Validation", test: "Test", post: "Posts", page: "Pages",
   dominant: "Outweighs the others", unlike: "Different style", dump: "Machine output", duplicate: "Shares text", none: "No date" };
 
@@ -73,7 +73,8 @@ async function list(body, where) {
     try {
       const page = await get("/api/corpus/posts", { ...asked, most: PAGE });
       if (mine !== newest) return;
-      fill(summary, `${count(page.total, "post")}, ${count(page.own_words, "word")} of yours, ${count(page.training_words)} of them for training.`);
+      const parts = [["learned from", page.learned_words], ["held back to judge the model", page.held_out_words], ["left out", page.left_out_words]].filter(([, words]) => words);
+      fill(summary, `${count(page.total, "post")}, ${count(page.own_words, "word")} of yours: ${parts.map(([what, words]) => `${count(words)} ${what}`).join(", ")}.`);
       fill(rows, ...drawn(page));
       announce(count(page.total, "post"));
     } catch (error) {
@@ -86,8 +87,8 @@ async function list(body, where) {
     const most = Math.max(...page.rows.map((item) => item.share)) || 1;
     const row = (item) => [el("div", {}, el("span", { class: "named" }, postLink(item.id, item.title)), item.decision !== "keep" || item.flagged ? [" ", tag(item.decided, item.decision === "keep" ? "" : "on")] : null,
       item.flagged ? el("span", { class: "quiet line-below" }, item.flagged) : null, shareLine(item.share / most, item.decision === "leave out" ? "k4" : "k1")),
-      item.day || "–", count(item.own_words), percent(item.share), count(item.training_words), SAID[item.split] ?? "–"];
-    return [table({ caption: "Posts", heads: ["Post", "Date", "Words", "Share", "For training", "Split"], class: "every", rows: page.rows.map(row) }), pager(page)];
+      item.day || "–", count(item.own_words), percent(item.share), count(item.learned_words), SAID[item.split] ?? "–"];
+    return [table({ caption: "Posts", heads: ["Post", "Date", "Words", "Share", "Learned from", "Split"], class: "every", rows: page.rows.map(row) }), pager(page)];
   }
 
   function turn(by, total) {

@@ -1,18 +1,19 @@
 // Steps 4 and 5: what has come out, and what to do with it.
 
 import { address } from "/app.js";
-import { button, command, el, field, fill, folded, icon, lines, link, p, quiet, quote, row, select, size, totals, when } from "/components.js";
+import { bullets, button, command, el, field, fill, folded, icon, lines, link, p, quiet, quote, row, select, size, totals, when } from "/components.js";
 import { isRunning, newest, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
 import { get, remove } from "/server.js";
 
-// True of every model this small, whatever its score.
-const NOT_GOOD_FOR = ["Facts: it makes up names, dates and numbers. To find what you wrote, use Ask.",
-  "Instructions and questions: it continues a text, it does not chat.", "Publishing unread: read what it writes as if a stranger had sent it."];
-
 const SAMPLE_WORDS = 70;
-const beginning = (text) => { const end = new RegExp(`^(?:\\s*\\S+){${SAMPLE_WORDS}}`).exec(text); return end ? `${end[0]} …` : text; };
+/** The first words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
+function beginning(text) {
+  const words = /\S+/g;
+  for (let i = 0; i < SAMPLE_WORDS; i += 1) if (!words.test(text)) return text;
+  return `${text.slice(0, words.lastIndex)} …`;
+}
 
 export function resultStep(state) {
   const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" });
@@ -26,9 +27,9 @@ export function resultStep(state) {
     shown = text;
     const measure = (label, more) => (isRunning(job) || isRunning(newest("make")) ? null : button(label, () => start({ kind: "score", more })));
     if (!model.sentence) return void fill(body, p("This model has not been scored yet."), row(measure("Score it", false)));
-    fill(body, el("p", { class: ["verdict", model.is_bad ? "bad" : "good"] }, model.sentence), model.figures.length ? totals(model.figures) : null,
+    fill(body, el("p", { class: ["verdict", model.tone] }, model.sentence), model.figures.length ? totals(model.figures) : null,
       model.samples.length ? el("div", { class: "samples three" }, model.samples.slice(0, 3).map((item) => quote(lines(beginning(item.text)), { cite: item.beginning, class: "tuned" }))) : null,
-      el("div", {}, el("h3", {}, "What it is not good for"), el("ul", { class: "notes" }, NOT_GOOD_FOR.map((item) => el("li", {}, item)))),
+      el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)),
       row(el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard"), measure("Write more samples", true)));
   }
 
