@@ -24,7 +24,7 @@ def test_each_weakness_is_said_with_its_own_figures() -> None:
         non_words=sample_card.beside(0.03, 0.004, 0.001),
         unknown_names=sample_card.beside(0.0123, 0.01),
     )
-    voice = replace(card.voice, letters=sample_card.told(0.1, spread=0.02))
+    voice = replace(card.voice, letters=sample_card.classification(0.1, spread=0.02))
     card = with_conclusions(replace(card, fluency=fluency, voice=voice))
     assert tone(card) == "unclear"
     said = dict(limit.split(": ", 1) for limit in limits(card))

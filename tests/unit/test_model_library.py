@@ -168,8 +168,8 @@ def test_models_are_listed_renamed_switched_and_deleted(root: Path, api: TestCli
     ModelLibrary(root).keep("second one")
     listed = api.get("/api/models").json()
     assert [model["name"] for model in listed["models"]] == ["second one", "my blog 1"]
-    shipped = [base for base in listed["bases"] if base["is_recommended"]]
-    assert all(base["is_installed"] for base in shipped)
+    installed = [base for base in listed["bases"] if base["name"] == "shipped"]
+    assert all(base["is_installed"] and not base["gain"] for base in installed)
     gemma = next(base for base in listed["bases"] if base["name"].startswith("gemma"))
     assert gemma["terms"].startswith("https://")
     renamed = api.patch("/api/models/my%20blog%201", json={"name": "erste Größe"}).json()
