@@ -46,7 +46,7 @@ def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page"
     assert page.locator(".citations li").count() > 0
 
 
-def test_what_is_not_there_is_said(page: "Page") -> None:
+def test_a_question_without_an_answer_is_refused_on_the_page(page: "Page") -> None:
     shown(page, "/#/ask")
     ask_question(page, "Did I ever parachute from a zeppelin over Antarctica?")
     assert "not in your archive" in page.locator(".turn .answer").inner_text()
@@ -64,7 +64,7 @@ def test_keys_alone_ask_and_an_address_can_carry_a_question(page: "Page") -> Non
     until(page, ANSWERED)
 
 
-def test_a_follow_up_is_asked_with_what_it_follows(page: "Page") -> None:
+def test_a_follow_up_question_is_sent_with_its_predecessor(page: "Page") -> None:
     shown(page, "/#/ask")
     ask_question(page, "copper")
     page.get_by_role("button", name="Ask a follow-up").click()
@@ -89,7 +89,7 @@ def test_the_second_answer_is_not_under_the_box(page: "Page") -> None:
     assert answer["y"] < box["y"]
 
 
-def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
+def test_an_answer_is_plain_text_and_its_citations_are_links(
     browser: "Browser", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_made = workspace(tmp_path)

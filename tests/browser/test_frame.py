@@ -22,7 +22,7 @@ ADDRESSES = (
 )
 
 
-def test_each_part_has_an_address_a_key_and_a_place_in_the_menu(page: "Page") -> None:
+def test_each_part_has_an_address_a_shortcut_and_a_menu_entry(page: "Page") -> None:
     shown(page, "/")
     for number, part in enumerate(PARTS, 1):
         page.keyboard.press("Escape")  # out of the field that some parts begin in
@@ -60,7 +60,7 @@ def test_no_page_breaks_the_rules_of_accessibility(page: "Page", address: str) -
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_every_page_tells_those_who_listen_what_is_what(page: "Page", address: str) -> None:
+def test_every_page_labels_its_parts_for_screen_readers(page: "Page", address: str) -> None:
     shown(page, address)
     assert nameless(page) == []
     assert page.locator("h1").count() == 1
@@ -155,14 +155,14 @@ def test_colours_are_the_systems_until_one_chooses(browser: "Browser", site: Sit
         assert page.evaluate(ground) == light
 
 
-def test_an_address_that_is_none_says_so(page: "Page") -> None:
+def test_an_unknown_address_shows_an_error(page: "Page") -> None:
     page.goto("/#/nowhere")
     assert "no page nowhere" in page.get_by_role("alert").inner_text()
     page.goto("/#/posts/%zz%")  # a lone percent sign is no mistake of ours
     page.wait_for_selector("h1")
 
 
-def test_a_server_that_is_gone_is_told_in_a_sentence_and_can_be_asked_again(
+def test_a_server_that_is_down_is_reported_and_can_be_retried(
     page: "Page", expected: list[str]
 ) -> None:
     expected.append("Failed to load resource")
@@ -185,7 +185,7 @@ def test_an_error_of_the_server_keeps_its_hint(page: "Page", expected: list[str]
     assert "Make room." in alert
 
 
-def test_nothing_inline_and_the_policy_is_strict(page: "Page") -> None:
+def test_there_is_no_inline_script_or_style_and_the_policy_is_strict(page: "Page") -> None:
     answer = page.goto("/")
     assert answer is not None
     policy = answer.headers["content-security-policy"]
@@ -197,7 +197,7 @@ def test_nothing_inline_and_the_policy_is_strict(page: "Page") -> None:
     assert " on" not in "".join(part for part in source.split("<") if part.startswith("button"))
 
 
-def test_a_part_that_cannot_be_loaded_says_that_the_server_is_gone(
+def test_a_part_that_cannot_be_loaded_reports_that_the_server_is_down(
     page: "Page", expected: list[str]
 ) -> None:
     expected.append("Failed to load resource")

@@ -65,7 +65,7 @@ def tabbed_to(page: "Page", name: str) -> None:
     raise AssertionError(f"the tab key never came to {name}")
 
 
-def test_what_is_done_is_one_line_and_opens_again(page: "Page") -> None:
+def test_a_finished_step_is_one_line_and_can_be_reopened(page: "Page") -> None:
     shown(page, "/")
     until_heading(page, "Ready to make your model")
     steps = page.locator(".step").all()
@@ -79,7 +79,7 @@ def test_what_is_done_is_one_line_and_opens_again(page: "Page") -> None:
     assert page.get_by_role("button", name="Result", exact=True).is_disabled()
 
 
-def test_made_stopped_and_gone_on_with_by_keys_alone(
+def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
     page: "Page", home_workspace: Workspace
 ) -> None:
     shown(page, "/")
@@ -112,7 +112,7 @@ def test_made_stopped_and_gone_on_with_by_keys_alone(
     assert page.get_by_role("button", name="Stop").count() == 1
 
 
-def test_another_page_sees_the_same_and_can_stop_it(
+def test_a_second_page_shows_the_same_job_and_can_stop_it(
     browser: "Browser", page: "Page", site: Site
 ) -> None:
     shown(page, "/")
@@ -129,7 +129,7 @@ def test_another_page_sees_the_same_and_can_stop_it(
     until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
 
 
-def test_what_goes_wrong_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:
+def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:
     (home_workspace.root / "manner").write_text("fails")
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
@@ -171,7 +171,7 @@ def test_the_details_show_curve_samples_plan_and_log(
     log.close()
 
 
-def test_a_file_that_is_no_blog_is_refused_in_a_sentence(
+def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(
     empty_page: "Page", expected: list[str], tmp_path: Path
 ) -> None:
     expected.append("Failed to load resource")

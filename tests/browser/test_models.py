@@ -41,7 +41,7 @@ def model_page(browser: "Browser", model_site: Site, expected: list[str]) -> "It
     yield from opened(browser, model_site, expected)
 
 
-def test_the_verdict_comes_first_and_every_figure_is_there(page: "Page") -> None:
+def test_the_verdict_comes_first_and_every_figure_is_shown(page: "Page") -> None:
     card = sample_card.good()
     shown(page, card_address(page))
     assert page.locator("h1").inner_text() == card.verdict.sentence
@@ -69,7 +69,7 @@ def test_bars_are_as_long_as_their_figures(page: "Page") -> None:
             assert max(ratios) == pytest.approx(min(ratios), rel=0.1)
 
 
-def test_samples_stand_side_by_side_and_the_rest_is_folded(page: "Page") -> None:
+def test_samples_are_side_by_side_and_further_ones_are_folded(page: "Page") -> None:
     shown(page, card_address(page))
     first = page.locator(".samples > li").first
     base, tuned = first.locator("blockquote").all()
@@ -85,13 +85,13 @@ def test_samples_stand_side_by_side_and_the_rest_is_folded(page: "Page") -> None
     assert left["y"] < right["y"]
 
 
-def test_a_bad_verdict_is_seen_as_one(model_page: "Page", model_site: Site) -> None:
+def test_a_bad_verdict_looks_bad(model_page: "Page", model_site: Site) -> None:
     files.write(sample_card.babbling(), model_site.place.root)
     shown(model_page, card_address(model_page))
     assert model_page.locator("h1.bad").count() == 1
 
 
-def test_what_would_take_the_page_over_stays_text(model_page: "Page", model_site: Site) -> None:
+def test_markup_written_by_a_model_stays_text(model_page: "Page", model_site: Site) -> None:
     files.write(sample_card.hostile(), model_site.place.root)
     shown(model_page, card_address(model_page))
     assert model_page.locator("main :is(script, img, iframe)").count() == 0
@@ -109,7 +109,7 @@ def test_without_a_card_a_button_scores_it(
     assert model_page.get_by_role("button", name="Score it").count() == 1
 
 
-def test_without_a_model_it_says_what_to_do(own_page: "Page") -> None:
+def test_without_a_model_the_page_says_what_to_do(own_page: "Page") -> None:
     shown(own_page, "/#/models")
     own_page.get_by_role("link", name="Make one").click()
     own_page.wait_for_selector(".page.home")

@@ -28,7 +28,7 @@ def titles(page: "Page") -> list[str]:
     return [cell.inner_text() for cell in page.locator(".every tbody .named").all()]
 
 
-def test_the_report_says_what_the_report_says(page: "Page") -> None:
+def test_the_page_shows_the_figures_of_the_report(page: "Page") -> None:
     shown(page, "/#/posts/report")
     report = fetch_json(page, "/api/corpus")
     text = page.locator("main").inner_text()
@@ -51,7 +51,7 @@ def test_markup_in_a_post_stays_text(page: "Page") -> None:
     assert page.get_by_role("link", name="<b>bold</b>").count() == 1
 
 
-def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
+def test_posts_are_searched_sorted_and_paged(page: "Page") -> None:
     shown(page, "/#/posts")
     assert f"{POSTS} posts" in page.locator(".sorted").inner_text()
     first = titles(page)
@@ -69,7 +69,7 @@ def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
     assert ordered == sorted(ordered, key=str.casefold)
 
 
-def test_an_address_holds_what_was_chosen(page: "Page") -> None:
+def test_the_address_holds_the_chosen_filters(page: "Page") -> None:
     shown(page, "/#/posts?year=2022&sort=words")
     years = {row.inner_text() for row in page.locator(".every td:nth-child(2)").all()}
     assert years
@@ -82,14 +82,14 @@ def test_an_address_holds_what_was_chosen(page: "Page") -> None:
     assert page.get_by_label("Year").input_value() == "2022"
 
 
-def test_nothing_that_fits_is_said(page: "Page") -> None:
+def test_an_empty_result_is_reported(page: "Page") -> None:
     shown(page, "/#/posts?title=zzzz")
     page.get_by_role("button", name="Show all").click()
     page.wait_for_selector(".every")
     assert f"{POSTS} posts" in page.locator(".sorted").inner_text()
 
 
-def test_a_text_shows_whose_words_stand_in_it(page: "Page") -> None:
+def test_a_text_shows_who_wrote_each_part(page: "Page") -> None:
     rows = fetch_json(page, "/api/corpus/posts?most=200")["rows"]
     for row in rows[:12]:
         post = fetch_json(page, f"/api/corpus/post?id={row['id']}")
@@ -124,7 +124,7 @@ def test_a_citation_opens_at_its_words(page: "Page") -> None:
     )
 
 
-def test_a_citation_that_is_gone_is_told(page: "Page") -> None:
+def test_a_citation_that_no_longer_exists_is_reported(page: "Page") -> None:
     row = fetch_json(page, "/api/corpus/posts")["rows"][0]
     shown(page, f"/#/posts/post/{row['id'].replace('/', '%2F')}?quote=these words are nowhere")
     assert page.get_by_text("This passage is no longer in the post").count() == 1
@@ -147,13 +147,13 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
 
 
-def test_what_is_not_there_is_called_so(page: "Page") -> None:
+def test_a_missing_post_is_reported(page: "Page") -> None:
     shown(page, "/#/posts/search?q=quantum chromodynamics lagrangian")
     text = page.locator(".found").inner_text()
     assert "not in your archive" in text or "Nothing found" in text
 
 
-def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
+def test_a_post_can_be_found_read_and_decided_on_by_keyboard(
     own_page: "Page", own_site: Site
 ) -> None:
     page = own_page
@@ -184,7 +184,7 @@ def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
     until(page, "document.getElementById('announcer').textContent.includes('Left out')")
 
 
-def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_site: Site) -> None:
+def test_decisions_are_saved_previewed_and_undone(own_page: "Page", own_site: Site) -> None:
     page = own_page
     shown(page, "/#/posts/decisions")
     before = own_site.place.choices.read_text("utf-8")
@@ -209,7 +209,7 @@ def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_sit
     assert fetch_json(page, "/api/corpus/decisions")["words_now"] == then
 
 
-def test_before_anything_is_read_it_says_what_to_do(
+def test_before_the_first_look_the_page_says_what_to_do(
     empty_page: "Page", expected: list[str]
 ) -> None:
     expected.append("404")
@@ -220,7 +220,7 @@ def test_before_anything_is_read_it_says_what_to_do(
         empty_page.wait_for_selector(".page.home")
 
 
-def test_a_long_page_says_what_stands_on_it(page: "Page") -> None:
+def test_a_long_page_has_a_table_of_contents(page: "Page") -> None:
     shown(page, "/#/posts/report")
     page.get_by_text("On this page").click()
     page.locator(".contents").get_by_role("button", name="Privacy").click()

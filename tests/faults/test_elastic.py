@@ -104,7 +104,9 @@ def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_a_killed_process_changes_nothing(undisturbed: Path, killed: Path, mode: str) -> None:
+def test_a_killed_process_does_not_change_the_result(
+    undisturbed: Path, killed: Path, mode: str
+) -> None:
     full_run, resumed = result_of(undisturbed, mode), result_of(killed, mode)
     assert resumed["weights"] == full_run["weights"]  # to the bit
     assert resumed["bits_per_byte"] == full_run["bits_per_byte"]
@@ -123,7 +125,7 @@ def test_a_signal_to_one_stops_all_at_the_same_step(
     assert first["weights"] == result_of(undisturbed, mode)["weights"]
 
 
-def test_a_run_goes_on_with_another_number_of_processes(
+def test_a_run_resumes_with_another_number_of_processes(
     killed: Path, alone: dict[str, Any], folder: Path
 ) -> None:
     """From a checkpoint that two sharded processes wrote to the same weights in one."""

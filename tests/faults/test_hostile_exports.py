@@ -55,7 +55,7 @@ def test_a_large_member_is_streamed(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_what_is_too_large_is_refused_before_it_is_read(
+def test_too_large_a_file_is_refused_before_it_is_read(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = packed(tmp_path / f"a.{kind}", kind, 8 * MIB)
@@ -68,7 +68,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(
     assert peak_of(read) < MIB
 
 
-def test_a_zip_that_lies_about_a_size_is_one_sentence(tmp_path: Path) -> None:
+def test_a_zip_with_a_false_size_is_one_error(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("posts.csv", b"post_id\n" * 200_000)
@@ -94,7 +94,7 @@ def depth(tree_of: LexborHTMLParser) -> int:
 
 
 @pytest.mark.parametrize("tag", ["div", "b", "blockquote", "ul><li"])
-def test_a_page_is_no_deeper_than_a_parser_can_bear(tag: str) -> None:
+def test_html_nesting_is_limited_for_the_parser(tag: str) -> None:
     """Its time grows with the square of the depth."""
     depths = {
         depth(readability.parse_page((f"<{tag}>" * n + "<i>word</i>").encode()))
@@ -110,7 +110,7 @@ def test_nested_pages_keep_their_text(tmp_path: Path) -> None:
     assert "All is here." in document.body
 
 
-def test_links_out_of_the_folder_are_refused_counted_and_said(tmp_path: Path) -> None:
+def test_links_out_of_the_folder_are_refused_counted_and_reported(tmp_path: Path) -> None:
     outside = tmp_path / "secret.txt"
     outside.write_text("root:x:0:0 should never be read\n" * 9, encoding="utf-8")
     folder = tmp_path / "notes"
@@ -127,7 +127,7 @@ def test_links_out_of_the_folder_are_refused_counted_and_said(tmp_path: Path) ->
     assert b"should never be read" not in (tmp_path / "w" / "archive.sqlite").read_bytes()
 
 
-def test_an_unpacked_export_is_not_left_either(tmp_path: Path) -> None:
+def test_an_unpacked_export_is_confined_to_its_folder_too(tmp_path: Path) -> None:
     posts = tmp_path / "export" / "posts"
     posts.mkdir(parents=True)
     (tmp_path / "secret.html").write_text("<p>Never read.</p>", encoding="utf-8")

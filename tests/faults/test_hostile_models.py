@@ -74,7 +74,7 @@ CONFIGS: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("change", CONFIGS, ids=str)
-def test_a_config_that_lies_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+def test_a_false_config_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     models.write(tmp_path / "m", "qwen3")
     models.edit(tmp_path / "m" / "config.json", **change)
     refused(tmp_path / "m")
@@ -117,7 +117,7 @@ HEADERS: list[Change] = [
 
 
 @pytest.mark.parametrize("number", range(len(HEADERS)))
-def test_a_header_that_lies_is_refused(number: int, tmp_path: Path) -> None:
+def test_a_false_header_is_refused(number: int, tmp_path: Path) -> None:
     models.write(tmp_path / "m", "qwen3")
     header, rest = header_of(tmp_path / "m" / WEIGHTS)
     HEADERS[number](header)
@@ -203,7 +203,7 @@ CODES: list[Change] = [
 
 
 @pytest.mark.parametrize("number", range(len(CODES)))
-def test_a_quantised_file_that_lies_is_refused(number: int, tmp_path: Path) -> None:
+def test_a_false_quantised_file_is_refused(number: int, tmp_path: Path) -> None:
     model = models.model("qwen3")
     quantize.quantize(model, INT8, INT8)
     bundle.save(tmp_path / "m", model, models.Letters())
@@ -221,7 +221,7 @@ def test_a_quantised_file_that_lies_is_refused(number: int, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("scheme", [INT8, INT4], ids=["int8", "int4"])
-def test_scales_that_are_no_numbers_are_refused(
+def test_non_finite_scales_are_refused(
     scheme: QuantizationScheme, value: float, tmp_path: Path
 ) -> None:
     model = models.model("qwen3")
@@ -238,7 +238,7 @@ def test_scales_that_are_no_numbers_are_refused(
             native_engine.load(folder, directory.read(folder).config)
 
 
-def test_numbers_as_large_as_they_can_be_do_no_harm(tmp_path: Path) -> None:
+def test_extreme_values_are_harmless(tmp_path: Path) -> None:
     """What is read from them may be no number; that is for whoever draws to say."""
     for family in models.CONFIGS:
         model = models.model(family)

@@ -59,7 +59,7 @@ def titles(workspace: Path) -> set[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal on Windows")
-def test_killed_at_any_moment_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     site = export.write(tmp_path / "sites")
     site = next(path.parent.parent for path in site.parent.rglob("db.sqlite"))
     workspace = tmp_path / "w.ownwords"

@@ -52,7 +52,7 @@ def test_an_edit_made_while_it_reads_is_kept(
     assert decisions(look([notes], workspace=workspace.root)) == decisions(report)
 
 
-def test_the_author_is_asked_while_nothing_is_locked(notes: Path, tmp_path: Path) -> None:
+def test_the_author_is_asked_while_the_archive_is_unlocked(notes: Path, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "w")
     questions: list[str] = []
 
@@ -78,7 +78,7 @@ def refuse(_: PostQuestion) -> str:
     raise AssertionError
 
 
-def test_who_stops_at_the_question_has_a_complete_archive(notes: Path, tmp_path: Path) -> None:
+def test_stopping_at_the_question_leaves_a_complete_archive(notes: Path, tmp_path: Path) -> None:
     look([notes], workspace=tmp_path / "w")
     (notes / "well.md").write_text("# well\n\nIt is dry now.\n", encoding="utf-8")
 

@@ -16,7 +16,7 @@ if sys.platform == "win32":
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_killed_at_any_moment_the_same_order_goes_on(tmp_path: Path) -> None:
+def test_after_a_kill_at_any_moment_make_resumes(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, str(TESTS / "making_kills.py"), str(tmp_path)],
         env={

@@ -218,7 +218,7 @@ async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_goes_away_leaves_no_row_taken(workspace: Workspace, stream: bool) -> None:
+def test_a_disconnected_client_frees_its_row(workspace: Workspace, stream: bool) -> None:
     body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": stream, "n": 2}
     # It would write for hours.
     body["logit_bias"] = {"256": -100, "257": -100}
@@ -252,7 +252,7 @@ def test_a_server_that_shuts_down_says_so_in_its_streams(workspace: Workspace) -
     assert last["error"]["type"] == "server_error"
 
 
-def test_many_at_once_get_each_their_own(workspace: Workspace) -> None:
+def test_concurrent_requests_get_their_own_texts(workspace: Workspace) -> None:
     """The texts of one are those it gets alone, whatever is written beside it."""
 
     async def work(client: Client) -> None:

@@ -40,7 +40,7 @@ def test_twenty_kills_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["autocast", "bf16"])
-def test_kills_of_what_the_library_computes(precision: str, tmp_path: Path) -> None:
+def test_kills_within_native_code(precision: str, tmp_path: Path) -> None:
     """Whole blocks in C++, and Muon's steps; on other machines PyTorch's in bfloat16."""
     result = run_helper(tmp_path, "SIGKILL", "4", precision)
     assert result["statuses"] == [-signal.SIGKILL] * 4
@@ -59,7 +59,7 @@ def test_five_kills_while_a_checkpoint_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_asked_to_stop_it_saves_and_goes_on_later(name: str, tmp_path: Path) -> None:
+def test_a_stop_signal_saves_and_the_run_resumes(name: str, tmp_path: Path) -> None:
     result = run_helper(tmp_path, name, "2")
     # 7: `TrainingInterrupted`. Before the loop begins, a signal ends it as any program.
     assert set(result["statuses"]) <= {7, -signal.SIGTERM, 1}

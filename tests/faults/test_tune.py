@@ -34,7 +34,7 @@ def run_helper(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("record", ["sqlite", "journal"])
-def test_a_search_killed_again_and_again_comes_to_the_same(record: str, tmp_path: Path) -> None:
+def test_a_search_killed_repeatedly_ends_with_the_same_result(record: str, tmp_path: Path) -> None:
     result = run_helper(tmp_path, "killed", record, "3")
     assert set(result["statuses"]) == {-signal.SIGKILL}
     assert len(result["statuses"]) >= 2

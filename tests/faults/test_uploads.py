@@ -70,7 +70,7 @@ def left_over(workspace: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
-def test_every_kind_of_export_is_read_as_it_is_dropped(
+def test_every_kind_of_export_can_be_uploaded(
     name: str, api: TestClient, workspace: Path, tmp_path: Path
 ) -> None:
     path = file_of(name, tmp_path / "mine")
@@ -90,7 +90,7 @@ def test_every_kind_of_export_is_read_as_it_is_dropped(
 
 @pytest.mark.usefixtures("_here")
 @pytest.mark.parametrize("name", archive_sources.SOURCE_NAMES)
-def test_a_damaged_file_is_taken_in_or_refused_with_a_sentence(
+def test_a_damaged_upload_is_accepted_or_refused_with_a_sentence(
     name: str, api: TestClient, workspace: Path, tmp_path: Path
 ) -> None:
     path = file_of(name, tmp_path / "mine")
@@ -140,7 +140,7 @@ def tarred(name: str, content: bytes) -> bytes:
         ("a.md", b"x" * (33 << 20), "at most 33,554,432"),
     ],
 )
-def test_what_must_not_be_read_is_refused_and_leaves_nothing(
+def test_a_forbidden_upload_is_refused_and_leaves_no_files(
     name: str, data: bytes, message: str, api: TestClient, workspace: Path
 ) -> None:
     status, answer = drop(api, name, data)
@@ -151,7 +151,7 @@ def test_what_must_not_be_read_is_refused_and_leaves_nothing(
     assert not list(workspace.parent.rglob("out.md"))
 
 
-def test_what_unpacks_to_too_much_is_refused(
+def test_an_upload_that_unpacks_to_too_much_is_refused(
     api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "inspect_upload", inspect_source.inspect_path)
@@ -191,7 +191,7 @@ def test_a_file_that_ends_the_process_is_refused(
     assert not left_over(workspace)
 
 
-def test_a_page_of_another_site_can_send_nothing(api: TestClient, workspace: Path) -> None:
+def test_another_site_cannot_upload(api: TestClient, workspace: Path) -> None:
     url = "/api/uploads?name=a.md"
     for headers in (
         {"Content-Type": "application/octet-stream"},
@@ -204,7 +204,7 @@ def test_a_page_of_another_site_can_send_nothing(api: TestClient, workspace: Pat
     assert not workspace.exists()
 
 
-def test_an_upload_that_is_broken_off_leaves_nothing(api: TestClient, workspace: Path) -> None:
+def test_an_aborted_upload_leaves_no_files(api: TestClient, workspace: Path) -> None:
     def parts() -> Iterator[bytes]:
         yield b"# A"
         raise OSError("the wire was cut")
@@ -231,7 +231,7 @@ def test_one_killed_in_the_middle_is_forgotten_a_day_later(
     assert Path(source["path"]).exists()
 
 
-def test_a_path_is_taken_only_from_this_machine(workspace: Path, tmp_path: Path) -> None:
+def test_a_local_path_is_accepted_only_from_this_machine(workspace: Path, tmp_path: Path) -> None:
     blog = tmp_path / "blog"
     blog.mkdir()
     (blog / "a.md").write_text("# A\n\nWords.\n")

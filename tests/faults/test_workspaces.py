@@ -31,7 +31,7 @@ def looked(notes: Path, workspace: Path, export: Path | None = None) -> Report:
     return look([notes], workspace=workspace, export=export)
 
 
-def test_a_moved_workspace_says_where_it_is(notes: Path, tmp_path: Path) -> None:
+def test_a_moved_workspace_knows_its_path(notes: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -42,7 +42,7 @@ def test_a_moved_workspace_says_where_it_is(notes: Path, tmp_path: Path) -> None
         assert look([notes]).workspace == str(tmp_path / "b" / "notes.ownwords")
 
 
-def test_the_database_of_another_program_is_left_alone(notes: Path, tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_left_untouched(notes: Path, tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     workspace.mkdir()
     for version in (0, 1):
@@ -64,7 +64,7 @@ def test_a_workspace_is_not_read_with_the_blog(notes: Path) -> None:
     assert looked(notes, notes / "w.ownwords").totals.posts == 6
 
 
-def test_files_that_were_not_written_are_written_by_the_next_look(
+def test_missing_files_are_rewritten_by_the_next_look(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = tmp_path / "w"
@@ -83,7 +83,7 @@ def test_files_that_were_not_written_are_written_by_the_next_look(
     assert "Another title" in (workspace / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_file_that_cannot_be_exported_to_is_said_first(notes: Path, tmp_path: Path) -> None:
+def test_an_unwritable_export_path_is_reported_first(notes: Path, tmp_path: Path) -> None:
     for export in (tmp_path, tmp_path / "nowhere" / "x.jsonl"):
         with pytest.raises(OwnwordsError, match=r"is a folder|there is no folder"):
             looked(notes, tmp_path / "w", export)
@@ -102,7 +102,7 @@ def test_the_same_text_six_times_is_one_text_to_learn_from(tmp_path: Path) -> No
     assert isinstance(json.loads(json.dumps(report.to_dict()))["totals"]["average_words"], float)
 
 
-def test_a_decision_about_a_text_that_is_not_there_is_told(notes: Path, tmp_path: Path) -> None:
+def test_a_decision_about_a_missing_text_is_reported(notes: Path, tmp_path: Path) -> None:
     looked(notes, tmp_path / "w")
     mine = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
     (tmp_path / "w" / "choices.toml").write_text(mine, encoding="utf-8")
@@ -116,7 +116,7 @@ def test_a_decision_about_a_text_that_is_not_there_is_told(notes: Path, tmp_path
     assert "nine.md" not in " ".join(report.notes)
 
 
-def test_nobody_is_asked_about_posts_without_own_words(tmp_path: Path) -> None:
+def test_posts_without_own_words_raise_no_question(tmp_path: Path) -> None:
     folder = tmp_path / "quotes"
     folder.mkdir()
     for i in range(6):
@@ -129,13 +129,13 @@ def test_nobody_is_asked_about_posts_without_own_words(tmp_path: Path) -> None:
     assert report.totals.own_words == 0
 
 
-def test_a_limit_that_takes_in_nothing_is_refused() -> None:
+def test_a_limit_that_admits_no_post_is_refused() -> None:
     with pytest.raises(ValueError, match="max_post_characters"):
         ArchiveConfig(max_post_characters=-1)
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_an_archive_of_another_version_is_made_anew(
+def test_an_archive_of_another_version_is_rebuilt(
     version: int, notes: Path, tmp_path: Path
 ) -> None:
     looked(notes, tmp_path / "w")

@@ -67,7 +67,7 @@ def theirs(folder: Path, **options: object) -> Any:  # noqa: ANN401 - it has no 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("shard_bytes", [None, 6000])
-def test_a_directory_of_ours_opens_in_transformers(
+def test_our_directory_opens_in_transformers(
     family: str, tied: bool, shard_bytes: int | None, tmp_path: Path
 ) -> None:
     model = models.model(family, tie_word_embeddings=tied)
@@ -89,7 +89,7 @@ def test_a_directory_of_ours_opens_in_transformers(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_the_type_is_told_and_the_bits_are_the_same(
+def test_transformers_reports_the_type_and_reads_the_same_bits(
     family: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     model = models.model(family)
@@ -109,7 +109,7 @@ def test_the_type_is_told_and_the_bits_are_the_same(
     [(torch.float32, "1GB"), (torch.float32, "8KB"), (torch.bfloat16, "8KB")],
     ids=["f32", "f32 sharded", "bf16 sharded"],
 )
-def test_a_directory_of_theirs_opens_here(
+def test_a_directory_of_transformers_opens_here(
     family: str, tied: bool, dtype: torch.dtype, shards: str, tmp_path: Path
 ) -> None:
     torch.manual_seed(11)

@@ -134,7 +134,7 @@ def _ids(rows: int, tokens: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_are_theirs(name: str) -> None:
+def test_logits_equal_transformers(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         ids = _ids(2, 90)
         expected = theirs(ids).logits
@@ -144,7 +144,7 @@ def test_logits_are_theirs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_theirs(name: str) -> None:
+def test_gradients_equal_transformers(name: str) -> None:
     with _pair(name) as (ours, theirs):
         ids, targets = _ids(2, 40), _ids(2, 40)
         targets[0, :7] = -100
@@ -176,7 +176,7 @@ def _greedy(model: CausalLM, ids: Tensor, steps: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sixty_four_greedy_tokens_are_theirs(name: str) -> None:
+def test_sixty_four_greedy_tokens_equal_transformers(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         ids = _ids(1, 20)
         expected = theirs.generate(
@@ -194,7 +194,7 @@ def test_sixty_four_greedy_tokens_are_theirs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bfloat16_is_as_near_to_the_truth_as_theirs(name: str) -> None:
+def test_bfloat16_is_as_exact_as_transformers(name: str) -> None:
     """Both are off from float32 by rounding, ours no more than theirs and a quarter; below 8%.
 
     That much only because these weights are random and large: what rounds differently grows.
@@ -210,7 +210,7 @@ def test_bfloat16_is_as_near_to_the_truth_as_theirs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_ragged_batch_is_theirs_one_by_one(name: str) -> None:
+def test_a_ragged_batch_equals_transformers_row_by_row(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         lengths = [17, 3, 30]
         rows = [_ids(1, length) for length in lengths]

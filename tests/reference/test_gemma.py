@@ -78,7 +78,7 @@ def lines(count: int) -> list[str]:
     ]
 
 
-def test_ten_thousand_lines_have_the_ids_that_transformers_gives(file: Path) -> None:
+def test_ten_thousand_lines_have_the_ids_of_transformers(file: Path) -> None:
     transformers = pytest.importorskip("transformers")
     theirs: Any = transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
     backend = theirs.backend_tokenizer

@@ -286,9 +286,7 @@ def differing(opened: Any, encode: Any, texts: list[str]) -> list[tuple[str, lis
 
 
 @pytest.mark.parametrize("kind", ["trained", "bytes"])
-def test_llama_cpp_gives_the_same_ids(
-    kind: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
-) -> None:
+def test_ids_equal_llama_cpp(kind: str, tokenizer: bpe.BPETokenizer, tmp_path: Path) -> None:
     used = tokenizer if kind == "trained" else ByteTokenizer()
     path = tmp_path / "model.gguf"
     report = gguf.save(path, model_of("qwen3"), used.files(), type="f32")
@@ -380,7 +378,7 @@ def known_alike(text: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "smollm", "qwen2", "llama3", "llama2", "gemma"])
-def test_llama_cpp_gives_the_ids_of_imported_tokenizers(kind: str, tmp_path: Path) -> None:
+def test_ids_of_imported_tokenizers_equal_llama_cpp(kind: str, tmp_path: Path) -> None:
     hf = pytest.importorskip("tokenizers")
     files = imported(kind)
     path = tmp_path / "model.gguf"
@@ -408,7 +406,7 @@ def test_llama_cpp_gives_the_ids_of_imported_tokenizers(kind: str, tmp_path: Pat
 
 @pytest.mark.parametrize("type", WRITABLE)
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen3", "gemma3"])
-def test_the_gguf_package_reads_what_we_write(
+def test_the_gguf_package_reads_our_files(
     name: str, type: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:
     package = pytest.importorskip("gguf")

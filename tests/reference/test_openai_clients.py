@@ -197,7 +197,7 @@ def test_chats(client: Any, own: Model) -> None:  # noqa: ANN401
     assert any(event.type == "content.done" for event in events)
 
 
-def test_several_at_once(url: str, own: Model) -> None:
+def test_concurrent_requests(url: str, own: Model) -> None:
     async def work() -> list[str]:
         async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
 
@@ -217,7 +217,7 @@ def test_several_at_once(url: str, own: Model) -> None:
     assert asyncio.run(work()) == expected
 
 
-def test_a_stream_that_is_left_frees_its_seat(client: Any) -> None:  # noqa: ANN401
+def test_a_disconnected_stream_frees_its_row(client: Any) -> None:  # noqa: ANN401
     for _ in range(3):
         with client.completions.create(
             model=OWN, prompt="x", max_tokens=1 << 20, stream=True, logit_bias={"257": -100}
@@ -234,7 +234,7 @@ def test_embeddings(client: Any) -> None:  # noqa: ANN401
             assert item.embedding == pytest.approx([length / norm, 0, 1 / norm], abs=1e-6)
 
 
-def test_errors_are_those_of_the_client(client: Any) -> None:  # noqa: ANN401
+def test_errors_map_to_the_client_s_exceptions(client: Any) -> None:  # noqa: ANN401
     messages = [{"role": "user", "content": "x"}]
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=messages)
@@ -299,7 +299,7 @@ def test_llm_writes_with_the_model(llm: Any, own: Model) -> None:  # noqa: ANN40
             assert llm("prompt", "-m", model, *options, *stream, "On ").strip() == expected
 
 
-def test_llm_goes_on_with_a_conversation(llm: Any) -> None:  # noqa: ANN401
+def test_llm_continues_a_conversation(llm: Any) -> None:  # noqa: ANN401
     options = ["-o", "seed", "3", "-o", "max_tokens", "8"]
     llm("prompt", "-m", "chatty", "-s", "Be kind", *options, "One")
     llm("prompt", "-c", *options, "Two")

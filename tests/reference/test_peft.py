@@ -109,7 +109,7 @@ def _fill(parameters: list[torch.nn.Parameter]) -> None:
     ],
     ids=["all layers", "rank-stabilised", "one layer"],
 )
-def test_ours_loads_in_peft(kind: str, settings: AdapterConfig, tmp_path: Path) -> None:
+def test_our_adapter_loads_in_peft(kind: str, settings: AdapterConfig, tmp_path: Path) -> None:
     ours, theirs = _pair(kind)
     assert _distance(ours, theirs) < 1e-4
     adapter = lora.attach(ours, settings, seed=7)
@@ -130,7 +130,7 @@ TARGETS: dict[str, list[str] | str] = {
 
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("stabilised", [False, True])
-def test_theirs_loads_here(kind: str, stabilised: bool, tmp_path: Path) -> None:
+def test_an_adapter_of_peft_loads_here(kind: str, stabilised: bool, tmp_path: Path) -> None:
     ours, theirs = _pair(kind)
     config = LoraConfig(
         r=4,
@@ -152,7 +152,7 @@ def test_theirs_loads_here(kind: str, stabilised: bool, tmp_path: Path) -> None:
     assert _distance(ours, adapted) < 1e-4
 
 
-def test_ranks_and_alphas_of_single_layers_are_those_of_peft(tmp_path: Path) -> None:
+def test_ranks_and_alphas_of_single_layers_equal_peft(tmp_path: Path) -> None:
     ours, theirs = _pair("llama")
     config = LoraConfig(
         r=4,
@@ -186,7 +186,7 @@ def test_ranks_and_alphas_of_single_layers_are_those_of_peft(tmp_path: Path) -> 
     ],
     ids=str,
 )
-def test_what_we_lack_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+def test_unsupported_adapters_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
     ours, theirs = _pair("llama")
     settings: dict[str, Any] = {
         "r": 4,

@@ -88,7 +88,7 @@ def test_words_are_counted_as_a_regular_expression_counts_them(database: Path) -
         assert abs(count_words(text) - theirs) <= max(2, 0.002 * theirs)
 
 
-def test_sketches_estimate_what_full_sets_say() -> None:
+def test_sketches_estimate_the_overlap_of_full_sets() -> None:
     generator = np.random.default_rng(5)
     vocabulary = [f"word{n}" for n in range(5000)]
     base = [vocabulary[n] for n in generator.integers(0, 5000, 20_000)]

@@ -283,7 +283,7 @@ def test_twenty_steps_of_adamw_follow_the_independent_gpt2(
     assert max(distances) < 1e-4, distances
 
 
-def test_the_independent_gradients_are_those_of_finite_differences(
+def test_the_independent_gradients_equal_finite_differences(
     tmp_path: Path, model: CausalLM
 ) -> None:
     """The reference itself is held to the definition of a gradient."""

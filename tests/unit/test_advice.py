@@ -20,7 +20,7 @@ def test_each_size_has_its_own_headline() -> None:
     assert len(set(headlines)) == len(sizes)
 
 
-def test_nothing_to_learn_from_is_said_shortly() -> None:
+def test_an_archive_without_text_gets_a_short_advice() -> None:
     assert advise(500, 0, 0, 3, 1.0).rows == []
     assert "nothing" in advise(0, 0, 0, 0, 0.0).headline
 
@@ -40,19 +40,19 @@ def test_the_arithmetic_is_right_and_its_source_named() -> None:
     assert "Muennighoff" in rows["How often should it read the posts?"]
 
 
-def test_a_tiny_archive_is_not_told_to_fine_tune() -> None:
+def test_a_tiny_archive_is_not_advised_to_fine_tune() -> None:
     rows = dict(advice(900).rows)
     assert "Yes" not in rows["Start from a base model that knows your language?"]
     assert "do not trust" in rows["How much is held out, and how much does that tell?"]
 
 
-def test_words_left_out_and_a_few_long_posts_are_mentioned() -> None:
+def test_excluded_words_and_a_few_long_posts_are_mentioned() -> None:
     sentences = advise(60_000, 48_000, 268_000, 40, 8.2).sentences
     assert "12,000 more are left out or capped" in sentences[0]
     assert "as varied as 8 posts" in sentences[1]
 
 
-def test_what_was_not_measured_is_said_to_be_so() -> None:
+def test_unmeasured_figures_are_marked_as_such() -> None:
     for words in (5_000, 500_000):
         assert any(
             f"{_number(measured_base().training_words)} words of English" in sentence
@@ -92,7 +92,7 @@ def test_numbers_are_rounded_for_people(n: float, text: str) -> None:
     assert _number(n) == text
 
 
-def test_where_nothing_is_held_out_no_tenth_is_promised() -> None:
+def test_without_held_out_posts_no_tenth_is_promised() -> None:
     question = "How much is held out, and how much does that tell?"
     too_few, enough = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
     assert too_few.startswith("Nothing:")

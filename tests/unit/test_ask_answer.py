@@ -75,7 +75,7 @@ def ask(
     return answer(options.pop("question", QUESTION), searcher, writer, **options)
 
 
-def test_an_answer_and_what_it_rests_on() -> None:
+def test_an_answer_comes_with_its_citations() -> None:
     writer = PlayedWriter()
     result = ask(writer)
     assert result.answer == "You keep three copies [1]."
@@ -105,7 +105,7 @@ def test_an_answer_and_what_it_rests_on() -> None:
     assert max_tokens > 100
 
 
-def test_the_json_is_what_the_issue_asks_for() -> None:
+def test_the_json_has_the_documented_fields() -> None:
     data = json.loads(json.dumps(ask(PlayedWriter()).to_dict()))
     assert data["answer"] == "You keep three copies [1]."
     assert data["citations"][0]["quote"] in data["passages"][0]["text"]
@@ -115,7 +115,7 @@ def test_the_json_is_what_the_issue_asks_for() -> None:
     assert (data["refused"], data["model"], data["notes"]) == (False, "a model", [CHECKED])
 
 
-def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
+def test_a_question_outside_the_archive_is_refused_without_a_model() -> None:
     writer = PlayedWriter()
     near = (passage(3, "About bread.", title="Bread"),)
     weak = PlayedSearcher(
@@ -162,7 +162,7 @@ def test_questions_of_dates_need_neither_search_nor_model(
     assert result.passages == PASSAGES[:1]
 
 
-def test_what_dates_only_introduce_is_read_by_the_model(
+def test_questions_that_only_mention_a_date_go_to_the_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:
     dated(DateAnswer("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_complete=False))
@@ -174,7 +174,7 @@ def test_what_dates_only_introduce_is_read_by_the_model(
     assert (alone.citations, len(alone.passages)) == ((), 1)
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_dropped_sentences_are_reported() -> None:
     result = ask(PlayedWriter(GOOD + " You live on the moon."))
     assert result.answer == "You keep three copies [1]."
     assert result.notes == ("1 sentence was left out: it has no citation.", CHECKED)
@@ -189,7 +189,7 @@ def test_what_is_left_out_is_said() -> None:
     )
 
 
-def test_a_model_elsewhere_is_told_of() -> None:
+def test_a_remote_model_is_disclosed() -> None:
     result = ask(PlayedWriter(is_local=False, name="m at example.org"))
     assert result.notes == (
         "The question and 5 passages were sent to m at example.org.",
@@ -197,7 +197,7 @@ def test_a_model_elsewhere_is_told_of() -> None:
     )
 
 
-def test_what_there_was_no_room_for_is_said() -> None:
+def test_passages_that_did_not_fit_are_reported() -> None:
     result = ask(PlayedWriter(context=330))
     note, checked = result.notes
     assert checked == CHECKED
@@ -227,7 +227,7 @@ def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_passages_and_sentences_are_told_as_they_come() -> None:
+def test_passages_and_sentences_are_streamed() -> None:
     reported: list[str] = []
     second = ' You gave up [2: "I gave up on three copies"].'
     result = ask(
@@ -241,7 +241,7 @@ def test_passages_and_sentences_are_told_as_they_come() -> None:
     assert reported.count("") > 5  # a reader who has left is noticed
 
 
-def test_who_stops_listening_ends_the_writing() -> None:
+def test_a_listener_that_stops_ends_the_generation() -> None:
     class LeftError(Exception):
         """The reader did."""
 
@@ -260,12 +260,12 @@ def test_who_stops_listening_ends_the_writing() -> None:
 @pytest.mark.parametrize(
     ("question", "message"), [("  ", "question is empty"), ("x" * 3000, "3,000")]
 )
-def test_what_is_no_question(question: str, message: str) -> None:
+def test_an_empty_question_is_refused(question: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ask(None, question=question)
 
 
-def test_nothing_of_this_needs_torch() -> None:
+def test_answering_imports_no_torch() -> None:
     code = (
         "import sys; import ownwords.ask.answer, ownwords.ask.llm_backends, ownwords.cli.ask,"
         " ownwords.cli.ask_view; print('torch' in sys.modules)"

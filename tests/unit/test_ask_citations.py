@@ -58,7 +58,7 @@ def cited(text: str) -> list[list[tuple[int, str]]]:
         'You keep three copies [1: "THREE  COPIES of\u00a0everything"].',
     ],
 )
-def test_a_citation_is_read_however_it_is_written(text: str) -> None:
+def test_every_form_of_a_citation_is_parsed(text: str) -> None:
     citations = [citation for sentence in cited(text) for citation in sentence]
     assert (1, COPIES) in citations
     assert {number for number, _ in citations} == {1}
@@ -99,19 +99,19 @@ def test_a_full_stop_within_a_quotation_ends_no_sentence() -> None:
         ('You keep three [1: "I keep … worth the electricity"].', "does not contain"),
     ],
 )
-def test_what_does_not_hold_is_told(text: str, why: str) -> None:
+def test_unsupported_citations_are_reported(text: str, why: str) -> None:
     (statement,) = reading(text).statements
     assert any(why in failure for failure in statement.failed)
     assert not any(citation.passage.id == 9 for citation in statement.cited)
 
 
-def test_words_of_another_passage_are_cited_from_there() -> None:
+def test_a_quote_from_another_passage_is_cited_from_there() -> None:
     (statement,) = reading('One is plenty [1: "One copy in the cellar is plenty"].').statements
     assert [citation.passage.id for citation in statement.cited] == [2]
     assert statement.moved == 1
 
 
-def test_left_out_words_may_be_marked() -> None:
+def test_ellipses_in_quotes_are_accepted() -> None:
     assert cited('You keep copies [1: "three copies ... on two kinds of disk"].') == [
         [(1, "three copies of everything that I would miss, on two kinds of disk")]
     ]
@@ -130,7 +130,7 @@ def test_left_out_words_may_be_marked() -> None:
         ("… ...", False),
     ],
 )
-def test_where_a_quote_stands(quote: str, stands: bool) -> None:
+def test_the_position_of_a_quote_is_found(quote: str, stands: bool) -> None:
     span = find_quote(quote, BACKUPS)
     assert (span is not None) is stands
 
@@ -142,7 +142,7 @@ def test_the_second_line_of_a_quotation_needs_no_mark() -> None:
 
 
 @given(st.data())
-def test_any_stretch_of_a_text_is_found_in_it(data: st.DataObject) -> None:
+def test_any_excerpt_of_a_text_is_located(data: st.DataObject) -> None:
     text = data.draw(st.text(min_size=30, max_size=120))
     begin = data.draw(st.integers(0, 10))
     quote = text[begin : data.draw(st.integers(begin + 20, len(text)))]
@@ -155,7 +155,7 @@ def test_any_stretch_of_a_text_is_found_in_it(data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=300))
-def test_whatever_is_written_only_what_stands_there_is_shown(text: str) -> None:
+def test_whatever_the_model_writes_only_real_quotes_are_shown(text: str) -> None:
     composer = AnswerBuilder(EXCERPTS, QUESTION)
     for begin in range(0, len(text), 9):
         composer.add(text[begin : begin + 9])
@@ -175,7 +175,7 @@ def test_whatever_is_written_only_what_stands_there_is_shown(text: str) -> None:
         max_size=25,
     )
 )  # fmt: skip
-def test_broken_marks_break_nothing(parts: list[str]) -> None:
+def test_malformed_citations_cause_no_error(parts: list[str]) -> None:
     reported: list[str] = []
     composer = AnswerBuilder(EXCERPTS, QUESTION, reported.append)
     for part in parts:
@@ -196,7 +196,7 @@ def composed(text: str, question: str = QUESTION) -> AnswerBuilder:
     return composer
 
 
-def test_numbers_are_those_of_what_is_cited_and_nothing_else_is_listed() -> None:
+def test_citations_are_numbered_and_only_cited_passages_are_listed() -> None:
     answer = composed(
         'You gave up on that [2: "I gave up on three copies"]. You had kept three copies'
         f' [1: "{COPIES}"]. Bread is another matter. It all began with three [1: "{COPIES}"].'
@@ -220,7 +220,7 @@ def test_numbers_are_those_of_what_is_cited_and_nothing_else_is_listed() -> None
     assert "from 2009 to 2021" in apart
 
 
-def test_a_sentence_that_leads_over_may_stand_without_a_citation() -> None:
+def test_an_introductory_sentence_needs_no_citation() -> None:
     answer = composed(f'Yes, you do. You keep three [1: "{COPIES}"]. That was in 2009.')
     assert answer.text == "Yes, you do. You keep three [1]. That was in 2009."
     answer = composed(f'Yes, in 1850. You keep three [1: "{COPIES}"].')
@@ -274,7 +274,7 @@ BURNED = Excerpt(
         ("The shed", "The shed [1]."),
     ],
 )
-def test_a_sentence_is_compared_with_what_it_quotes(sentence: str, expected: str) -> None:
+def test_a_sentence_is_compared_with_its_quote(sentence: str, expected: str) -> None:
     excerpt = Excerpt(1, BURNED.passage, BURNED.passage.text)
     builder = AnswerBuilder([excerpt], "What happened to the shed?")
     builder.add(f'{sentence} [1: "painted the shed green"].')
@@ -286,7 +286,7 @@ def test_a_sentence_is_compared_with_what_it_quotes(sentence: str, expected: str
         assert builder.reasons() == "its words are not in the quote"
 
 
-def test_years_that_nobody_named_are_not_believed() -> None:
+def test_years_missing_from_the_quote_are_rejected() -> None:
     answer = composed(f'In 1999 you kept three copies [1: "{COPIES}"].')
     assert answer.text == ""
     assert answer.reasons() == "it says 1999, and the cited passage does not"
@@ -306,7 +306,7 @@ def test_years_that_nobody_named_are_not_believed() -> None:
     assert not unsupported_reason(wrong, checked, "How many did I keep in 2021?")
 
 
-def test_disagreement_over_time_is_told_in_words_that_stand_there() -> None:
+def test_disagreement_over_time_is_reported_with_quotes() -> None:
     answer = composed(
         f'You gave up on three copies [2: "I gave up on three copies"].\nDISAGREE [1: "{COPIES}"]'
         ' [2: "One copy in the cellar is plenty"]'
@@ -327,12 +327,12 @@ def test_disagreement_over_time_is_told_in_words_that_stand_there() -> None:
         "DISAGREE",
     ],
 )
-def test_disagreement_that_cannot_be_shown_is_not_told(line: str) -> None:
+def test_disagreement_without_quotes_is_not_reported(line: str) -> None:
     answer = composed(f'You keep three copies [1: "{COPIES}"].\n{line}')
     assert answer.text == "You keep three copies [1]."
 
 
-def test_other_peoples_words_are_labelled() -> None:
+def test_words_of_others_are_labelled() -> None:
     answer = composed(
         'Now is the second best time to plant a tree [5: "The second best time is now"].',
         "When should one plant a tree?",
@@ -346,14 +346,14 @@ def test_other_peoples_words_are_labelled() -> None:
     assert composer.citations[0].whose == "other"
 
 
-def test_a_model_that_finds_nothing_says_so() -> None:
+def test_a_model_without_an_answer_says_so() -> None:
     answer = composed("NOT IN THE PASSAGES")
     assert (answer.text, answer.has_no_answer) == ("", True)
     assert composed("Not in the passages.").has_no_answer
     assert repeats_known("", (), QUESTION)
 
 
-def test_sentences_are_told_as_they_are_found_to_hold() -> None:
+def test_sentences_are_streamed_once_verified() -> None:
     reported: list[str] = []
     composer = AnswerBuilder(EXCERPTS, QUESTION, reported.append)
     text = f'Yes. You keep three [1: "{COPIES}"]. You gave up [2: "I gave up on three copies"]. An'

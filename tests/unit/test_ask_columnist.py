@@ -128,12 +128,12 @@ def figure(judgement: RetrievalReport, kind: str, name: str) -> float:
     )
 
 
-def test_every_exact_title_comes_first(either: Searched) -> None:
+def test_every_exact_title_ranks_first(either: Searched) -> None:
     assert figure(either.judgement, "titles", "hit@1") == 1
     assert figure(either.judgement, "titles", "refused") == 0
 
 
-def test_what_nobody_can_answer_is_refused_or_its_missing_word_is_named(either: Searched) -> None:
+def test_unanswerable_questions_are_refused_or_name_their_missing_word(either: Searched) -> None:
     assert figure(either.judgement, "unanswerable", "refused") >= 0.6
     # With those that no threshold was ever looked at with.
     judged = [question.text for question in either.judgement.asked.of("unanswerable")]
@@ -146,7 +146,7 @@ def test_what_nobody_can_answer_is_refused_or_its_missing_word_is_named(either: 
         )
 
 
-def test_an_authors_own_links_are_found_by_their_words(samples: Searched) -> None:
+def test_the_author_s_own_links_are_found_by_their_words(samples: Searched) -> None:
     links = next(row for row in samples.judgement.rows if row.kind == "links")
     assert links.questions >= 25
     assert figure(samples.judgement, "links", "hit@5") >= 0.85
@@ -154,7 +154,7 @@ def test_an_authors_own_links_are_found_by_their_words(samples: Searched) -> Non
 
 
 @pytest.mark.shared
-def test_links_that_say_nothing_of_their_target_are_not_judged(columnists: Searched) -> None:
+def test_vague_link_texts_are_not_evaluated(columnists: Searched) -> None:
     # All of them stand on these words, and lead to posts that were drawn by lot.
     assert not [row for row in columnists.judgement.rows if row.kind == "links"]
     assert set(columnists.judgement.asked.vague_links) == {"before", "what I wrote before"}
@@ -162,7 +162,7 @@ def test_links_that_say_nothing_of_their_target_are_not_judged(columnists: Searc
 
 @pytest.mark.shared
 @pytest.mark.parametrize(("questions", "how_many"), [(ANSWERABLE, 30), (ASKED_LATER, 20)])
-def test_what_a_reader_would_ask_is_found_and_not_refused(
+def test_readers_questions_are_answered_and_not_refused(
     columnists: Searched, questions: dict[str, set[int]], how_many: int
 ) -> None:
     hits, refused = 0, []

@@ -214,7 +214,7 @@ def test_a_topic_of_a_year_is_for_somebody_to_read(index: SearchIndex) -> None:
     assert not result.is_complete
 
 
-def test_a_period_without_the_topic_is_said_and_not_dropped(index: SearchIndex) -> None:
+def test_a_period_without_the_topic_is_reported(index: SearchIndex) -> None:
     result = answer_from_dates(index, "What did I write last month about the kettle?", today=TODAY)
     assert result is not None and not result.is_complete
     assert result.sentence == (
@@ -234,7 +234,7 @@ def test_a_period_without_the_topic_is_said_and_not_dropped(index: SearchIndex) 
         ("How many posts did I write in March?", "in March"),
     ],
 )
-def test_a_time_that_is_not_understood_is_said(
+def test_an_unknown_time_expression_is_reported(
     index: SearchIndex, question: str, unread: str
 ) -> None:
     result = answer_from_dates(index, question, today=TODAY)
@@ -272,7 +272,7 @@ def test_posts_without_a_date_are_never_denied(tmp_path: Path) -> None:
             assert result.sentence == sentence
 
 
-def test_names_of_files_and_addresses_are_no_mentions(tmp_path: Path) -> None:
+def test_file_names_and_addresses_are_not_mentions(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     texts = {
         "a": "See docker-compose.yml and https://docker.example/start for it.",
@@ -333,7 +333,7 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
         "When did I write " + "x " * 400,
     ],
 )
-def test_every_other_question_is_left_to_the_search(index: SearchIndex, question: str) -> None:
+def test_other_questions_are_left_to_the_search(index: SearchIndex, question: str) -> None:
     assert answer_from_dates(index, question) is None
 
 
@@ -419,7 +419,7 @@ def test_any_while_ago_can_be_asked_about(count: int, unit: str, today: date) ->
         assert period.start <= today.isoformat()
 
 
-def test_what_names_no_time_stays_as_it_is() -> None:
+def test_questions_without_a_time_are_unchanged() -> None:
     for question in ("hats in March", "page 2014", "the 94", "in 20141", "mayor of 3000"):
         assert find_period(question, TODAY) == (None, question)
     assert (

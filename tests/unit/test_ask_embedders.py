@@ -41,7 +41,7 @@ def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -
     assert model.embed([]).shape == (0, model.dimensions)
 
 
-def test_many_texts_are_read_in_batches_that_change_nothing(
+def test_batching_many_texts_does_not_change_the_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = SentenceModel(folder_in(tmp_path))
@@ -59,7 +59,7 @@ def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
         model.decode([*ids, 999_999])
 
 
-def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -> None:
+def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
     # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.
     model = SentenceModel(folder_in(tmp_path))
     assert model.max_tokens == LONGEST
@@ -91,7 +91,7 @@ def test_its_name_tells_models_apart_and_not_folders(tmp_path: Path) -> None:
     assert SentenceModel(first_token).name != name
 
 
-def test_vectors_take_no_torch(tmp_path: Path) -> None:
+def test_embedding_imports_no_torch(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     code = (
         "import sys; from ownwords.ask import embedders, search, retrieval_eval;"
@@ -150,7 +150,7 @@ DAMAGED: list[tuple[Damage, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGED, ids=[message for _, message in DAMAGED])
-def test_what_is_missing_or_unknown_is_said_when_it_is_opened(
+def test_missing_or_unknown_files_are_reported_on_opening(
     tmp_path: Path, damage: Damage, message: str
 ) -> None:
     pytest.importorskip("tokenizers")
@@ -161,7 +161,7 @@ def test_what_is_missing_or_unknown_is_said_when_it_is_opened(
     assert "\n" not in str(caught.value)
 
 
-def test_newer_files_name_the_pooling_and_the_length_elsewhere(tmp_path: Path) -> None:
+def test_newer_files_define_pooling_and_length_in_other_files(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     folder = folder_in(tmp_path)
     put(folder / "1_Pooling" / "config.json", {"embedding_dimension": 12, "pooling_mode": "mean"})
@@ -173,7 +173,7 @@ def test_newer_files_name_the_pooling_and_the_length_elsewhere(tmp_path: Path) -
 # ---- by a setting
 
 
-def test_no_setting_is_the_installed_model_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_installed_model_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_embedder("") is open_embedder("  ") is open_embedder("none") is None
     monkeypatch.setattr(embedders, "is_installed", lambda: True)
     monkeypatch.setattr(embedders, "_package_folder", lambda: pytest.fail("opened"))
@@ -189,7 +189,7 @@ def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["minilm", "no/such/folder"])
-def test_what_is_not_there_is_never_fetched(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_never_downloaded(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedders, "find_spec", lambda _: None)
     with pytest.raises(OwnwordsError) as caught:
         open_embedder(setting)
@@ -220,7 +220,7 @@ class Server:
         monkeypatch.setattr(endpoints, "with_models", with_models)
 
 
-def test_an_endpoint_gives_rows_of_unit_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_returns_unit_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, ["llama3", "nomic-embed-text"])
     model = open_embedder(ADDRESS)
     assert model is not None
@@ -238,14 +238,14 @@ def test_the_model_of_an_endpoint_is_the_one_named(monkeypatch: pytest.MonkeyPat
     assert server.requests[0][0] == "mine"
 
 
-def test_where_it_has_several_it_asks_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_with_several_models_asks_which(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, ["one", "two"])
     with pytest.raises(ConfigError, match="has 2 models: one, two") as caught:
         EndpointEmbedder.at(ADDRESS)
     assert f"{ADDRESS}#one" in caught.value.hint
 
 
-def test_vectors_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_of_another_dimension_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, ["one"])
     model = EndpointEmbedder.at(ADDRESS)
     server.width = 4
@@ -292,7 +292,7 @@ POSTS = {
 }
 
 
-def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
+def test_only_passages_without_a_vector_are_embedded(tmp_path: Path) -> None:
     archive = blog(tmp_path, POSTS)
     with SearchIndex(archive) as index:
         index.refresh()
@@ -322,7 +322,7 @@ def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
             assert np.allclose(row, [np.cos(angle), np.sin(angle)], atol=5e-3)
 
 
-def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedders, "_BATCH", 1)
     with SearchIndex(blog(tmp_path, POSTS)) as index:
         index.refresh()
@@ -334,7 +334,7 @@ def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         assert len(remaining.texts) == 1
 
 
-def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_path: Path) -> None:
+def test_old_vectors_are_removed_only_when_all_new_ones_exist(tmp_path: Path) -> None:
     def embedder(name: str, breaks_after: int | None = None) -> PostCounts:
         embedder_made = PostCounts(breaks_after)
         embedder_made.name = name
@@ -351,7 +351,7 @@ def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_pat
         assert [len(index.vectors(name)) for name in ("first", "second", "third")] == [0, 3, 3]
 
 
-def test_a_long_passage_has_a_vector_for_each_window(tmp_path: Path) -> None:
+def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:
     body = "\n\n".join(f"{name} {'rain and tea ' * 30}" for name in ("One", "Two", "Three"))
     with SearchIndex(blog(tmp_path, {"long": body})) as index:
         index.refresh()

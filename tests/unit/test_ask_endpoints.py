@@ -21,7 +21,7 @@ def ask(endpoint: Endpoint, **options: object) -> endpoints.ChatStream:
     return endpoints.chat(endpoint, "writer", MESSAGES, **settings)  # type: ignore[arg-type]
 
 
-def test_what_listens_here_is_found_and_nothing_is_told_to_it(
+def test_local_servers_are_found_without_sending_them_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OWNWORDS_API_KEY", "secret")
@@ -52,7 +52,7 @@ def test_what_listens_here_is_found_and_nothing_is_told_to_it(
     [b"<html>hello</html>", b"[]", b'{"data": {}}', b'{"data": []}', b'{"data": [{"name": 1}]}',
      b'{"data": [{"id": ""}, {"id": "a\\u0007"}, 7]}'],
 )  # fmt: skip
-def test_what_is_no_list_of_models_is_no_endpoint(
+def test_an_invalid_model_list_is_not_an_endpoint(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with playing(monkeypatch) as played:
@@ -62,7 +62,7 @@ def test_what_is_no_list_of_models_is_no_endpoint(
             endpoints.with_models(bare)
 
 
-def test_a_port_that_never_answers_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_never_answers_is_not_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port that takes a connection and never answers."""
     with allowed(monkeypatch), socket.socket() as mute:
         mute.bind((HERE, 0))
@@ -73,7 +73,7 @@ def test_a_port_that_never_answers_is_no_server(monkeypatch: pytest.MonkeyPatch)
                 thread.join()  # what it does next must not happen in another test
 
 
-def test_what_servers_say_of_their_room_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_context_length_reported_by_servers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, models=[{"id": "v", "max_model_len": 8192, "owned_by": "vllm"}]) as v:
         (vllm,) = discover({v.port: "something"}, LONG)
     assert (vllm.name, vllm.models) == ("vLLM", (ServedModel("v", context=8192),))
@@ -84,7 +84,7 @@ def test_what_servers_say_of_their_room_is_heard(monkeypatch: pytest.MonkeyPatch
     assert (llama.name, llama.models) == ("llama.cpp", (ServedModel("l", 2048, 1_200_000),))
 
 
-def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Für einen Grund: “weil”.\nUnd 猫."
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
     with playing(monkeypatch, replies=[text], usage=usage) as played:
@@ -101,7 +101,9 @@ def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatc
     assert "tools" not in body
 
 
-def test_a_plain_answer_will_do_and_thoughts_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unstreamed_answer_is_accepted_and_reasoning_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = (
         b'{"choices": [{"message": {"content": "Because.", "reasoning_content": "hm"},'
         b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
@@ -112,7 +114,7 @@ def test_a_plain_answer_will_do_and_thoughts_are_none(monkeypatch: pytest.Monkey
     assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
 
 
-def test_a_field_that_a_server_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = [
         (400, {"error": {"message": "Unsupported parameter", "param": "max_tokens"}}),
         (400, {"error": {"message": "Unsupported value: 'temperature'", "param": "temperature"}}),
@@ -180,7 +182,7 @@ def test_addresses_are_understood_or_refused() -> None:
         ({"error": "input length exceeds the context length"}, 0, 0),
     ],
 )  # fmt: skip
-def test_a_prompt_that_is_too_long_is_told_with_its_figures(
+def test_a_context_overflow_reports_its_figures(
     body: dict[str, object], room: int, sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
@@ -191,7 +193,7 @@ def test_a_prompt_that_is_too_long_is_told_with_its_figures(
     assert (raised.value.context, raised.value.sent) == (room, sent)
 
 
-def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     def vectors(body: dict[str, list[str]]) -> object:
         data = [
             {"index": at, "embedding": [float(len(text)), 1.0]}
@@ -219,7 +221,7 @@ def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch)
         [],
     ],
 )
-def test_what_are_no_vectors_is_told(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         playing(monkeypatch, paths={"/v1/embeddings": data}) as played,
         pytest.raises(EndpointError),
@@ -227,7 +229,7 @@ def test_what_are_no_vectors_is_told(data: object, monkeypatch: pytest.MonkeyPat
         endpoints.embeddings(endpoint_at(played.url), "e", ["a", "b"])
 
 
-def test_the_events_of_an_answer_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Carriage returns, names of events and a last line without an end, as some servers have."""
     data = (
         b"event: message\r\n" + chunk("one ").replace(b"\n", b"\r\n") + b"id: 7\n"

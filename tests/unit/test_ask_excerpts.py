@@ -56,7 +56,7 @@ def test_code_after_the_words_of_the_question_is_shown() -> None:
     ]
 
 
-def test_nothing_matches_where_no_word_does() -> None:
+def test_without_a_matching_word_there_are_no_matching_units() -> None:
     assert best_units("What of the moon?", NOTE) == []
 
 
@@ -65,7 +65,7 @@ def test_vectors_choose_where_words_do_not() -> None:
     assert spans_text(text, best_units("moon", text, 1, [0.1, 0.7, 0.2])) == ["A second one."]
 
 
-def test_the_units_of_several_passages_are_judged_each_by_its_own_vectors(tmp_path: Path) -> None:
+def test_units_of_each_passage_are_scored_with_its_own_vectors(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     model = SentenceModel(folder_in(tmp_path))
     some = [

@@ -49,7 +49,7 @@ def documents_with(index: SearchIndex, words: str, *, check: bool = True) -> lis
         return [row[0] for row in rows]
 
 
-def test_titles_headings_dates_and_texts_are_found_without_accents_and_endings(
+def test_the_index_ignores_accents_and_endings(
     path: Path,
 ) -> None:
     entry = Entry(
@@ -62,7 +62,7 @@ def test_titles_headings_dates_and_texts_are_found_without_accents_and_endings(
             assert documents_with(index, words) == ["a"], words
 
 
-def test_only_what_changed_is_made_anew(path: Path, index: SearchIndex) -> None:
+def test_only_changed_posts_are_reindexed(path: Path, index: SearchIndex) -> None:
     before = {document: index.chunks(document) for document in index.documents()}
     assert index.refresh() == 0
     changed = Entry("On Hats", ("A hat is a lid.",), "2019-04-28")
@@ -73,9 +73,7 @@ def test_only_what_changed_is_made_anew(path: Path, index: SearchIndex) -> None:
     assert (documents_with(index, "roof"), documents_with(index, "lid")) == ([], ["hats"])
 
 
-def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
-    path: Path, index: SearchIndex
-) -> None:
+def test_removed_posts_leave_the_search_without_a_refresh(path: Path, index: SearchIndex) -> None:
     index.put_vectors("v", entries(index.ids(), np.ones((index.size(), 2), np.float32)))
     generation = index.generation()
     with Archive(path) as archive, archive.transaction():
@@ -89,9 +87,7 @@ def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
     assert remaining == 0
 
 
-def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(
-    path: Path, index: SearchIndex
-) -> None:
+def test_a_decision_of_the_author_reindexes_its_post(path: Path, index: SearchIndex) -> None:
     def whose() -> set[str]:
         return {item.whose for item in index.passages([(i, 0.0) for i in index.chunks("hats")])}
 
@@ -104,9 +100,7 @@ def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(
     assert index.refresh() == 0
 
 
-def test_an_archive_that_has_not_changed_may_lie_where_nothing_can_be_written(
-    path: Path, index: SearchIndex
-) -> None:
+def test_an_unchanged_archive_is_not_written_to(path: Path, index: SearchIndex) -> None:
     index.close()
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         version = db.execute("PRAGMA data_version").fetchone()
@@ -115,7 +109,7 @@ def test_an_archive_that_has_not_changed_may_lie_where_nothing_can_be_written(
         assert db.execute("PRAGMA data_version").fetchone() == version
 
 
-def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: SearchIndex) -> None:
+def test_an_unchanged_state_is_not_scanned_again(path: Path, index: SearchIndex) -> None:
     with Archive(path) as archive, archive.transaction():
         archive.set_meta("state", "one")
     assert index.refresh() == 0  # noted
@@ -129,7 +123,7 @@ def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: Se
     assert documents_with(index, "title:caps") == ["hats"]
 
 
-def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: SearchIndex) -> None:
+def test_a_search_works_while_another_process_reads_posts(path: Path, index: SearchIndex) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM links")
@@ -138,7 +132,7 @@ def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: S
         writer.execute("ROLLBACK")
 
 
-def test_a_refresh_that_fails_leaves_what_was(
+def test_a_failed_refresh_keeps_the_old_index(
     path: Path, index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(path, {"hats": Entry("On Caps", ("A cap.",)), "kettle": KETTLE})
@@ -156,7 +150,7 @@ def test_a_refresh_that_fails_leaves_what_was(
     assert documents_with(index, "cap") == ["hats"]
 
 
-def test_tables_of_another_version_are_made_anew(path: Path, index: SearchIndex) -> None:
+def test_search_tables_of_another_version_are_rebuilt(path: Path, index: SearchIndex) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE meta SET value = 'old' WHERE key = 'ask_version'")
         db.execute("DROP TRIGGER chunk_added")
@@ -165,7 +159,7 @@ def test_tables_of_another_version_are_made_anew(path: Path, index: SearchIndex)
     assert documents_with(index, "hat") == ["hats"]
 
 
-def test_an_archive_of_another_version_is_made_anew_with_all_that_a_search_added(
+def test_an_archive_of_another_version_is_rebuilt_with_its_search_tables(
     path: Path, index: SearchIndex
 ) -> None:
     index.close()
@@ -188,7 +182,9 @@ def entries(
     return [(id_, row[None]) for id_, row in zip(ids, rows, strict=True)]
 
 
-def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: SearchIndex) -> None:
+def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
+    path: Path, index: SearchIndex
+) -> None:
     ids = index.ids()
     rows = np.arange(1, 2 * len(ids) + 1, dtype=np.float32).reshape(-1, 2)
     index.put_vectors("a", entries(ids, rows))
@@ -233,12 +229,12 @@ def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: Searc
     assert names() == {"a": len(ids), "b": len(ids)}
 
 
-def test_vectors_that_are_no_rows_are_refused(index: SearchIndex) -> None:
+def test_vectors_of_the_wrong_shape_are_refused(index: SearchIndex) -> None:
     with pytest.raises(ValueError, match=r"shape \(3,\) for chunk 1"):
         index.put_vectors("a", [(1, np.zeros(3, np.float32))])
 
 
-def test_a_passage_tells_where_it_is_from(path: Path) -> None:
+def test_a_passage_names_its_source(path: Path) -> None:
     linked = Entry(
         "Hats\U000e0041",
         (Segment("heading", "Wind", "2"), "It blew."),
@@ -270,7 +266,7 @@ def test_a_passage_tells_where_it_is_from(path: Path) -> None:
     assert (last.whose, last.score, last.found_by) == ("own", 2.5, ("text",))
 
 
-def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(
+def test_titles_match_regardless_of_case_accents_and_punctuation(
     index: SearchIndex,
 ) -> None:
     assert folded("On  Running—after one’s HAT!") == folded("on running after one's hat")
@@ -294,7 +290,7 @@ def test_threads_share_an_index(index: SearchIndex) -> None:
     assert counts == [index.size()] * 8
 
 
-def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
+def test_concurrent_refreshes_index_once(path: Path) -> None:
     put(path, {f"p{n}": Entry(f"Title {n}", (f"word{n} " * 50,)) for n in range(20)})
     refreshes: list[int] = []
 
@@ -310,14 +306,14 @@ def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
     assert sorted(refreshes) == [0, 0, 0, 20]
 
 
-def test_where_nothing_was_read_the_answer_says_what_to_do(tmp_path: Path) -> None:
+def test_without_an_archive_the_answer_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="has no archive") as raised:
         SearchIndex(tmp_path / "archive.sqlite")
     assert "ownwords look" in raised.value.hint
     assert not (tmp_path / "archive.sqlite").exists()
 
 
-def test_a_damaged_file_is_told_in_a_sentence(path: Path) -> None:
+def test_a_damaged_file_is_one_clear_error(path: Path) -> None:
     path.write_bytes(b"not a database at all, but long enough to look at" * 50)
     with pytest.raises(WorkspaceError, match="is damaged"):
         SearchIndex(path)
@@ -345,7 +341,7 @@ def test_damage_within_the_archive_is_the_archives_error(path: Path, damage: str
         assert damage.endswith("NULL")  # which the table does not take
 
 
-def test_a_read_only_workspace_that_is_not_prepared_says_how_to_prepare_it(path: Path) -> None:
+def test_an_unindexed_read_only_workspace_says_how_to_index_it(path: Path) -> None:
     put(path, {"hats": HATS})
     with SearchIndex(path) as index, index.reading() as db:
         db.execute("PRAGMA query_only = ON")
@@ -355,7 +351,7 @@ def test_a_read_only_workspace_that_is_not_prepared_says_how_to_prepare_it(path:
         assert "close the program" not in raised.value.hint
 
 
-def test_a_document_in_chinese_is_found_by_the_signs_in_it(path: Path) -> None:
+def test_a_chinese_document_is_found_by_its_characters(path: Path) -> None:
     put(path, {"a": Entry("中文标题", ("我喜欢喝绿茶。",)), "b": Entry("Tea", ("Green tea.",))})
     with SearchIndex(path) as index:
         index.refresh()

@@ -31,7 +31,7 @@ def here(name: str, *models: ServedModel) -> Endpoint:
     return Endpoint(f"http://{HERE}:1/v1", name, models)
 
 
-def test_by_default_it_is_what_runs_here_and_never_a_small_model() -> None:
+def test_the_default_is_a_running_server_and_never_a_small_model() -> None:
     small, big = (
         ServedModel("small", parameters=10_000_000),
         ServedModel("big", parameters=3_000_000_000),
@@ -66,7 +66,7 @@ def test_names_are_understood(tmp_path: Path) -> None:
     assert (named.name, named.is_local) == ("clever at example.org", False)
 
 
-def test_an_endpoint_is_asked_for_its_models_when_none_is_named(
+def test_without_a_model_name_the_endpoint_is_asked_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with playing(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
@@ -78,7 +78,7 @@ def test_an_endpoint_is_asked_for_its_models_when_none_is_named(
         assert writer.ended == "stop"
 
 
-def test_a_model_that_does_not_converse_gives_way_unless_it_was_named(
+def test_a_model_without_chat_is_used_only_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refusal = (400, {"error": {"message": '"embedder" does not support chat'}})
@@ -97,7 +97,7 @@ def test_a_model_that_does_not_converse_gives_way_unless_it_was_named(
             generate(open_backend(played.url))
 
 
-def test_an_endpoint_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_endpoint_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch) as played:
         writer = EndpointBackend(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
         generate(writer)
@@ -130,7 +130,7 @@ def own_model(model_folder: Path, template: str | None = None) -> Path:
     return folder
 
 
-def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None:
+def test_an_own_model_continues_from_the_same_prompt(tmp_path: Path) -> None:
     folder = own_model(tmp_path)
     from ownwords.inference.model import Model
 
@@ -148,7 +148,7 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("finished", "ended"), [("length", "length"), ("stop", "stop")])
-def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
+def test_the_finish_reason_comes_from_the_backend(
     finished: "FinishReason", ended: str, tmp_path: Path
 ) -> None:
     """As of a server, which counts the tokens that were drawn: read anew, the text has others."""
@@ -206,7 +206,7 @@ def test_a_gguf_file_is_read_by_our_own_engine(tmp_path: Path) -> None:
     assert generate(from_file, max_tokens=10) == generate(from_folder, max_tokens=10)
 
 
-def test_what_is_no_model_is_told(tmp_path: Path) -> None:
+def test_an_invalid_model_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(OwnwordsError, match="is a file"):
         open_backend(str(tmp_path / "notes.txt"))

@@ -88,14 +88,14 @@ def test_the_words_of_a_link_ask_for_the_post_it_leads_to(questions: EvalQuestio
     assert limescale.counts(named(questions, "kettle"), "of the limescale")
 
 
-def test_links_whose_words_do_not_say_which_post_is_meant_are_not_asked(
+def test_ambiguous_link_texts_are_not_used_as_questions(
     questions: EvalQuestions,
 ) -> None:
     # "before" leads to two posts, an address is no question, and a post may link to itself.
     assert questions.vague_links == {"before": 2, "https://example.org/x": 1}
 
 
-def test_titles_ask_twice_and_what_repeats_them_is_no_summary(questions: EvalQuestions) -> None:
+def test_titles_give_two_questions_and_repeated_summaries_none(questions: EvalQuestions) -> None:
     for kind in ("titles", "bodies"):
         assert {question.text for question in questions.questions if question.kind == kind} == {
             title for title, _, _ in POSTS.values()
@@ -114,7 +114,7 @@ def test_unanswerable_questions_have_no_word_of_their_topic_in_the_archive(
         assert not any(word.startswith(about[question.text]) for word in words)
 
 
-def test_each_question_in_the_box_is_about_its_topic() -> None:
+def test_each_shipped_question_is_about_its_topic() -> None:
     assert len(their_topics()) > 80
     for topic, question in their_topics():
         assert re.fullmatch(r"[a-z]{4,}|hiv", topic), topic
@@ -162,7 +162,9 @@ def test_of_very_many_questions_the_same_few_are_asked(
         ("foxes", "fox", False),
     ],
 )
-def test_an_excerpt_is_known_by_six_words_in_a_row(text: str, words: str, does: bool) -> None:
+def test_an_excerpt_is_identified_by_six_consecutive_words(
+    text: str, words: str, does: bool
+) -> None:
     assert shares_a_run(text, words) is does
 
 
@@ -242,7 +244,7 @@ def test_places_are_counted_without_where_the_question_came_from(
     assert {entry[3] for entry in searcher.requests if entry[0] == "Leeks"} == {True, False}
 
 
-def test_ways_to_search_stand_side_by_side(archive: Path, questions: EvalQuestions) -> None:
+def test_search_modes_are_compared_side_by_side(archive: Path, questions: EvalQuestions) -> None:
     kettle = named(questions, "kettle")
     events: list[Event] = []
 

@@ -46,7 +46,7 @@ def test_without_vectors_the_words_rank_alone() -> None:
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), max_size=30), st.integers(0, 12))
-def test_the_nearest_are_those_of_a_whole_sort(cosines: list[float], limit: int) -> None:
+def test_nearest_vectors_equal_a_full_sort(cosines: list[float], limit: int) -> None:
     result = nearest(*vectors(dict(enumerate(cosines))), limit)
     assert [score for _, score in result] == sorted(cosines, reverse=True)[:limit]
     assert result == sorted(result, key=lambda entry: (-entry[1], entry[0]))

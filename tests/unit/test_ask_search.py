@@ -92,14 +92,14 @@ def test_an_exact_title_is_always_first(
     assert not result.is_weak
 
 
-def test_a_title_within_a_question_comes_first_and_the_longest_of_several(
+def test_the_longest_title_within_a_question_ranks_first(
     searcher: ArchiveSearcher,
 ) -> None:
     assert documents(searcher, "what did I write in On running after one’s hat?")[0] == "hats"
     assert documents(searcher, "what about the clip on the gutter")[0] == "clips"
 
 
-def test_posts_of_the_same_title_are_all_found(tmp_path: Path) -> None:
+def test_all_posts_of_the_same_title_are_found(tmp_path: Path) -> None:
     same = {str(n): Entry("January", (f"Cold {n}. " + filler(n),)) for n in range(3)}
     other_posts = {
         f"o{n}": Entry(f"Other {n}", ("In January it froze. " + filler(9 + n),)) for n in range(6)
@@ -108,7 +108,7 @@ def test_posts_of_the_same_title_are_all_found(tmp_path: Path) -> None:
     assert set(documents(searcher, "January")[:3]) == set(same)
 
 
-def test_other_forms_of_a_word_are_found(searcher: ArchiveSearcher) -> None:
+def test_inflected_forms_of_a_word_are_found(searcher: ArchiveSearcher) -> None:
     assert documents(searcher, "Where did I buy the drive?")[0] == "backups"
     assert documents(searcher, "testing a backup")[0] == "backups"
     assert documents(searcher, "isafjorður")[0] == "letters"
@@ -119,7 +119,7 @@ def test_a_date_finds_the_posts_of_that_time(searcher: ArchiveSearcher) -> None:
     assert documents(searcher, "2019-04-28") == ["rain"]
 
 
-def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: ArchiveSearcher) -> None:
+def test_quoted_words_match_exactly(searcher: ArchiveSearcher) -> None:
     result = searcher.find('Where is "copy that somebody tested"?')
     assert result.passages[0].document == "backups"
     assert result.passages[0].found_by[0] == "phrase"
@@ -129,7 +129,7 @@ def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: Archiv
     assert absent.why == "no post contains “somebody tested that copy” word for word"
 
 
-def test_what_the_archive_says_nothing_about_is_weak_and_names_what_is_near(
+def test_an_unknown_topic_is_weak_and_names_near_words(
     searcher: ArchiveSearcher,
 ) -> None:
     result = searcher.find("What did I say about volcanoes in Guatemala and about bees there?")
@@ -151,14 +151,14 @@ def test_few_posts_are_not_refused_for_having_their_words_in_common(tmp_path: Pa
     assert searcher.find("What did I say about volcanoes?").is_weak
 
 
-def test_words_that_stand_apart_only_are_weak_together(searcher: ArchiveSearcher) -> None:
+def test_words_that_never_occur_together_are_a_weak_match(searcher: ArchiveSearcher) -> None:
     result = searcher.find("Which bees clicked in the gutter of the pier with a drive?")
     assert result.is_weak
     assert result.why.startswith("no passage is about “bees”, “clicked”")
 
 
 @pytest.mark.parametrize("question", ["", "   ", "?", "\x00", "what did I do?", "\u200b\U000e0041"])
-def test_a_question_about_nothing_is_weak(searcher: ArchiveSearcher, question: str) -> None:
+def test_a_question_of_stop_words_is_weak(searcher: ArchiveSearcher, question: str) -> None:
     result = searcher.find(question)
     assert result.is_weak
     assert result.why == "the question has no word to search for"
@@ -213,7 +213,7 @@ def test_of_copies_only_one_is_shown(tmp_path: Path) -> None:
     assert documents(searcher, "Again")[0] == "b"
 
 
-def test_the_authors_own_words_come_before_somebody_elses(tmp_path: Path) -> None:
+def test_the_author_s_own_words_rank_before_quotations(tmp_path: Path) -> None:
     text = "The kettle sings in the morning. "
     posts = {
         "a": Entry("Note", (text + filler(1),), decision="leave out", flags=("unlike",)),
@@ -231,7 +231,7 @@ def test_without_titles_only_the_texts_count(searcher: ArchiveSearcher) -> None:
     assert searcher.find("bottom bracket", titles=False).passages[0].document == "bicycle"
 
 
-def test_chinese_is_found_by_neighbouring_signs(tmp_path: Path) -> None:
+def test_chinese_is_searched_by_character_bigrams(tmp_path: Path) -> None:
     posts = {
         "tea": Entry("绿茶", ("我喜欢喝绿茶。",)),
         "sea": Entry("大海", ("绿色的大海。喝水。",)),
@@ -240,7 +240,7 @@ def test_chinese_is_found_by_neighbouring_signs(tmp_path: Path) -> None:
     assert documents(searcher, "喝绿茶")[0] == "tea"
 
 
-def test_a_search_sees_what_has_been_read_since(tmp_path: Path) -> None:
+def test_a_search_sees_new_posts(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     searcher = searching(path, POSTS)
     assert searcher.find("zeppelin").is_weak
@@ -250,7 +250,7 @@ def test_a_search_sees_what_has_been_read_since(tmp_path: Path) -> None:
     assert (result.is_weak, result.passages[0].document) == (False, "new")
 
 
-def test_many_threads_may_search_at_once(searcher: ArchiveSearcher) -> None:
+def test_many_threads_can_search_concurrently(searcher: ArchiveSearcher) -> None:
     questions = ["backups", "the bees", "bottom bracket", "gutter"] * 8
     with ThreadPoolExecutor(8) as pool:
         result = list(pool.map(lambda q: documents(searcher, q), questions))
@@ -270,7 +270,7 @@ class Letters:
         return np.asarray(rows / np.maximum(1e-6, lengths), np.float32)
 
 
-def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> None:
+def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Path) -> None:
     posts = {
         "a": Entry("One", ("zzzz zzzz zzzz",)),
         "b": Entry("Two", ("yyyy xxxx",)),
@@ -292,11 +292,11 @@ def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> No
         plain.find("zebra", how="vectors")
 
 
-def test_posts_without_vectors_are_found_by_their_words(searcher: ArchiveSearcher) -> None:
+def test_posts_without_vectors_are_found_by_words(searcher: ArchiveSearcher) -> None:
     assert ArchiveSearcher(searcher.index, Letters()).find("hive").passages[0].document == "bees"
 
 
-def test_headings_are_searched_and_told(tmp_path: Path) -> None:
+def test_headings_are_searched_and_shown(tmp_path: Path) -> None:
     parts = (Segment("heading", "Thermostats", "2"), f"Turn it down. {DAILY}")
     posts = POSTS | {"heat": Entry("Warmth", parts)}
     (first, *_) = searching(tmp_path / "archive.sqlite", posts).find("thermostat").passages

@@ -7,7 +7,7 @@ from ownwords.ask.vector_store import StoredVectors, quantized
 
 
 @pytest.mark.parametrize("width", [1, 10, 64, 100, 384])
-def test_cosines_are_the_best_of_the_windows_of_each_passage(width: int) -> None:
+def test_the_cosine_of_a_passage_is_its_best_window(width: int) -> None:
     rng = np.random.default_rng(width)
     rows = rng.normal(size=(3000, width)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -20,6 +20,6 @@ def test_cosines_are_the_best_of_the_windows_of_each_passage(width: int) -> None
     assert np.abs(cosines - best).max() < 0.01
 
 
-def test_without_vectors_there_are_no_cosines() -> None:
+def test_without_vectors_cosines_are_empty() -> None:
     empty = StoredVectors(np.empty(0, np.int64), np.empty((0, 0), np.int8), np.empty(0, np.float32))
     assert [len(block) for block in empty.cosines(np.ones(3, np.float32))] == [0, 0]

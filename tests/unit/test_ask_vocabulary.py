@@ -71,7 +71,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearche
         ("my granny", "cycle", "grandmother"),
     ],
 )
-def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
+def test_an_unknown_word_is_replaced_by_a_near_one(
     english: ArchiveSearcher, question: str, document: str, searched: str
 ) -> None:
     result = english.find(question)
@@ -90,13 +90,11 @@ def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
         "Quxibo",
     ],
 )
-def test_a_word_that_is_meant_as_it_stands_has_nothing_in_its_place(
-    english: ArchiveSearcher, question: str
-) -> None:
+def test_a_correct_word_is_not_replaced(english: ArchiveSearcher, question: str) -> None:
     assert english.find(question).substitutions == ()
 
 
-def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: ArchiveSearcher) -> None:
+def test_a_known_word_is_searched_unchanged(english: ArchiveSearcher) -> None:
     assert english.find("bicycle").substitutions == ()
     assert [term.match for term in QueryTerms.of("bicycle").words] == ['"bicycle"']
 
@@ -110,7 +108,7 @@ def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: ArchiveSear
         "Give me a summary",
     ],
 )
-def test_a_question_about_the_whole_archive_is_not_taken_for_its_words(
+def test_a_question_about_the_whole_archive_is_not_searched_by_its_words(
     english: ArchiveSearcher, question: str
 ) -> None:
     result = answer(question, english)
@@ -120,7 +118,7 @@ def test_a_question_about_the_whole_archive_is_not_taken_for_its_words(
     assert "No post contains" not in result.why
 
 
-def test_the_answer_says_what_was_searched_for(english: ArchiveSearcher) -> None:
+def test_the_answer_names_the_replaced_words(english: ArchiveSearcher) -> None:
     result = answer("Where did I buy the concertena?", english)
     assert result.notes == ("No post contains “concertena”. The search used “concertina” instead.",)
     assert result.to_dict()["passages"][0]["matching"] == [
@@ -158,9 +156,7 @@ def test_questions_in_other_languages_find_their_posts(
         ("我写过关于火车的文章吗", "no post contains “火车”"),
     ],
 )
-def test_a_refusal_names_only_what_the_question_is_about(
-    foreign: ArchiveSearcher, question: str, why: str
-) -> None:
+def test_a_refusal_names_only_the_topic(foreign: ArchiveSearcher, question: str, why: str) -> None:
     result = foreign.find(question)
     assert result.is_weak
     assert result.why == why
@@ -177,7 +173,7 @@ def test_a_refusal_names_only_what_the_question_is_about(
         ("backups", "en", ["backups"]),
     ],
 )
-def test_the_empty_words_are_those_of_the_language_that_is_asked_in(
+def test_stop_words_depend_on_the_language_of_the_question(
     question: str, language: str, words: list[str]
 ) -> None:
     terms = QueryTerms.of(question)
@@ -185,7 +181,7 @@ def test_the_empty_words_are_those_of_the_language_that_is_asked_in(
     assert [term.label for term in terms.words] == words
 
 
-def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> None:
+def test_the_vocabulary_is_reloaded_when_the_archive_changes(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     put(path, ENGLISH)
     with SearchIndex(path) as index:
@@ -197,18 +193,18 @@ def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> Non
         assert vocabulary.substitutes("accordian") == ("accordion",)
 
 
-def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
+def test_similar_words_are_symmetric_and_never_identical() -> None:
     for word in ("bike", "bicycle", "granny", "colour", "attic"):
         assert word not in synonyms_of(word)
         assert all(word in synonyms_of(synonym) for synonym in synonyms_of(word))
     assert synonyms_of("xylophone") == ()
 
 
-def test_what_was_searched_for_is_said_as_the_post_writes_it(foreign: ArchiveSearcher) -> None:
+def test_replacements_are_spelled_as_in_the_post(foreign: ArchiveSearcher) -> None:
     assert foreign.find("strasse").substitutions == (WordSubstitution("strasse", ("straßenbahn",)),)
 
 
-def test_notes_full_of_code_are_english_and_a_german_post_among_them_is_seen(
+def test_the_language_of_code_heavy_notes_and_of_single_posts_is_detected(
     tmp_path: Path,
 ) -> None:
     code = Segment(

@@ -119,7 +119,7 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield into
 
 
-def test_texts_come_apart_into_files_and_chapters(folder: Path) -> None:
+def test_books_are_split_into_files_and_chapters(folder: Path) -> None:
     names = {path.name for path in (folder / "books.texts" / "books").iterdir()}
     assert "Book 0.md" in names and "pep-0003.md" in names
     assert len(names) == 14  # and nothing of Chesterton's
@@ -130,7 +130,7 @@ def test_texts_come_apart_into_files_and_chapters(folder: Path) -> None:
     assert {text.id.rpartition("#")[2] for text in read} == {"0000", "0001", "0002"}
 
 
-def test_what_shares_passages_with_held_out_texts_is_not_read(folder: Path) -> None:
+def test_texts_that_share_passages_with_held_out_texts_are_left_out(folder: Path) -> None:
     modern = {text.id for text in texts.read(folder / "texts" / "modern.txt")}
     assert "thief/0" not in modern  # has a paragraph of nobody/2
     assert "someone/1" not in modern  # is on the blog that is kept apart
@@ -150,7 +150,7 @@ def test_what_shares_passages_with_held_out_texts_is_not_read(folder: Path) -> N
     assert hidden.shared(prose(502).upper().replace(".", " --")) > 3
 
 
-def test_what_no_reader_would_miss_goes() -> None:
+def test_boilerplate_is_removed() -> None:
     cleaner = texts.Cleaner()
     same = "Subscribe to our newsletter and never miss a post from us again."
     documents = [(f"a/{n}", f"Title {n}\n\n{prose(n)}\n\n{same}") for n in range(4)]
@@ -176,7 +176,7 @@ def test_what_no_reader_would_miss_goes() -> None:
     }
 
 
-def test_a_cut_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     class PowerCutError(Exception):
         pass
 
@@ -230,14 +230,16 @@ def test_the_rate_falls_from_where_the_flat_run_is(finished: Path, folder: Path)
     assert "held-out" not in (table := pretraining.curve_table(finished)) and "flat | 2 |" in table
 
 
-def test_without_a_checkpoint_there_is_nothing_to_finish(folder: Path, tmp_path: Path) -> None:
+def test_without_a_checkpoint_finish_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="no trained weights"):
         run_in(folder, tmp_path / "new").finish(None, None, None)
     with pytest.raises(WorkspaceError, match="no encoded texts"):
         pretraining.Pretraining(tmp_path, pretraining.settings(tmp_path, {}), Progress())
 
 
-def test_what_is_published_is_whole_and_says_what_is_so(finished: Path, tmp_path: Path) -> None:
+def test_the_published_base_is_complete_and_correctly_described(
+    finished: Path, tmp_path: Path
+) -> None:
     into, table = tmp_path / "shipped", tmp_path / "sources.tsv"
     with table.open("w", newline="") as file:
         rows = csv.writer(file, delimiter="\t")
@@ -300,7 +302,7 @@ def test_what_is_published_is_whole_and_says_what_is_so(finished: Path, tmp_path
     assert len(Model.load(into).write_several("", seeds=[1, 2], max_tokens=5)) == 2
 
 
-def test_what_is_too_large_is_not_published(
+def test_too_large_a_model_is_not_published(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "STORED_BYTES", 10_000)
@@ -327,7 +329,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     assert publishing.thinned(marks[:5]) == marks[:5]
 
 
-def test_what_the_advice_quotes_comes_from_a_scorecard(tmp_path: Path) -> None:
+def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None:
     path = tmp_path / "scorecard.json"
     card = sample_card.good()
     path.write_text(json.dumps(card.to_dict()), encoding="utf-8")

@@ -52,7 +52,7 @@ def test_where_things_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert data_folder() == tmp_path / "local" / "ownwords"
 
 
-def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> None:
+def test_without_the_shipped_base_the_list_says_so(box: Path, home: Path) -> None:
     assert catalogue.entries(home) == []
     assert not catalogue.has_shipped()
     for name in ("", "shipped"):
@@ -61,7 +61,7 @@ def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> Non
         assert "reinstall ownwords" in raised.value.hint
 
 
-def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) -> None:
+def test_the_shipped_base_is_listed_first(box: Path, home: Path, model: Path) -> None:
     box_model = small_bases.write(box)
     install.add(str(model), "another", home)
     assert catalogue.find("", home) == catalogue.find("shipped", home) == box
@@ -86,7 +86,7 @@ def test_parameters_are_counted_without_the_weights(
     assert checks.verify(entry.folder) == []
 
 
-def test_bits_a_byte_are_those_of_whole_books_where_they_are_known(box: Path, home: Path) -> None:
+def test_bits_per_byte_are_those_of_whole_books_where_known(box: Path, home: Path) -> None:
     small_bases.write(box)
     provenance = box / "ownwords.json"
     model_directories.edit(provenance, outcome={"validation_bits_per_byte": 1.5})
@@ -120,7 +120,7 @@ def test_a_base_is_found_by_name_and_by_path(
         ("what is this", "ownwords base"),
     ],
 )
-def test_what_is_no_base_is_told_with_what_to_do(
+def test_an_unknown_base_is_reported_with_advice(
     box: Path, home: Path, model: Path, name: str, hint: str
 ) -> None:
     install.add(str(model), "small", home)
@@ -129,7 +129,7 @@ def test_what_is_no_base_is_told_with_what_to_do(
     assert hint in raised.value.hint
 
 
-def test_a_folder_without_a_model_is_told(box: Path, home: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported(box: Path, home: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(OwnwordsError, match="is not a model directory"):
         catalogue.find(str(tmp_path / "empty"), home)
@@ -174,14 +174,14 @@ def test_some_names_cannot_be_given(box: Path, home: Path, model: Path, name: st
         assert catalogue.entries(home) == []
 
 
-def test_nothing_is_added_over_another(box: Path, home: Path, model: Path) -> None:
+def test_an_existing_base_is_not_overwritten(box: Path, home: Path, model: Path) -> None:
     install.add(str(model), "mine", home)
     with pytest.raises(OwnwordsError, match="already") as raised:
         install.add(str(model), "mine", home)
     assert "ownwords base remove mine" in raised.value.hint
 
 
-def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> None:
+def test_an_added_base_can_be_removed(box: Path, home: Path, model: Path) -> None:
     folder = install.add(str(model), "mine", home)
     size = sum(path.stat().st_size for path in folder.iterdir())
     with pytest.raises(OwnwordsError, match="no added base called other") as raised:
@@ -194,7 +194,7 @@ def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> No
         install.remove("shipped", home)
 
 
-def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, model: Path) -> None:
+def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, model: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     for source, message in (
@@ -235,7 +235,7 @@ def test_a_model_in_8_bits_is_added_and_one_in_4_is_not(
         install.add(str(tmp_path / "four"), "four", home)
 
 
-def test_damage_is_found(box: Path, home: Path, model: Path) -> None:
+def test_damage_is_detected(box: Path, home: Path, model: Path) -> None:
     folder = install.add(str(model), "mine", home)
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
@@ -249,7 +249,7 @@ def test_damage_is_found(box: Path, home: Path, model: Path) -> None:
     assert any("generation_config.json is missing" in problem for problem in problems)
 
 
-def test_weights_that_are_no_numbers_are_found(model: Path) -> None:
+def test_non_finite_weights_are_detected(model: Path) -> None:
     weights = model / "model.safetensors"
     data = weights.read_bytes()
     length = 8 + int.from_bytes(data[:8], "little")
@@ -268,7 +268,7 @@ def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) ->
     assert checks.verify(folder) != []
 
 
-def test_a_manifest_cannot_name_files_elsewhere(box: Path, home: Path, model: Path) -> None:
+def test_a_manifest_cannot_name_outside_files(box: Path, home: Path, model: Path) -> None:
     folder = install.add(str(model), "mine", home)
     outside = folder.parent / "outside"
     outside.write_text("x")
@@ -277,7 +277,7 @@ def test_a_manifest_cannot_name_files_elsewhere(box: Path, home: Path, model: Pa
 
 
 @pytest.mark.skipif(os.name == "nt", reason="locks differ")
-def test_two_do_not_work_on_one_base_at_once(box: Path, home: Path, model: Path) -> None:
+def test_two_processes_do_not_change_one_base_at_once(box: Path, home: Path, model: Path) -> None:
     install.add(str(model), "mine", home)
     with (
         install._lock(home / "bases", "mine"),
@@ -286,7 +286,7 @@ def test_two_do_not_work_on_one_base_at_once(box: Path, home: Path, model: Path)
         install.remove("mine", home)
 
 
-def test_what_is_left_of_a_killed_copy_is_no_base(box: Path, home: Path, model: Path) -> None:
+def test_the_rest_of_a_killed_copy_is_not_a_base(box: Path, home: Path, model: Path) -> None:
     install.add(str(model), "mine", home)
     (home / "bases" / ".other.abc.writing").mkdir()
     (home / "bases" / ".big.0123456789ab.fetching").mkdir()
@@ -301,13 +301,13 @@ def test_what_is_left_of_a_killed_copy_is_no_base(box: Path, home: Path, model: 
         ("Qwen/Qwen3-0.6B", "Qwen3-0.6B"),
     ],
 )
-def test_a_hub_model_is_called_as_there(source: str, name: str) -> None:
+def test_a_hub_model_keeps_its_name(source: str, name: str) -> None:
     assert catalogue.is_hub_name(source)
     assert catalogue.name_for(source) == name
     catalogue.check_name(name)
 
 
-def test_a_workspace_gives_its_model_its_name(tmp_path: Path) -> None:
+def test_a_model_is_named_after_its_workspace(tmp_path: Path) -> None:
     small_bases.write(tmp_path / "my blog.ownwords" / "model")
     assert catalogue.name_for(str(tmp_path / "my blog.ownwords" / "model")) == "my-blog"
 
@@ -315,5 +315,5 @@ def test_a_workspace_gives_its_model_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["gpt2", "a/b/c", "/a", "a/", "../b", "a b/c", "a/b?c", "https://x/y"]
 )
-def test_what_is_no_name_on_a_hub(text: str) -> None:
+def test_invalid_hub_names(text: str) -> None:
     assert not catalogue.is_hub_name(text)

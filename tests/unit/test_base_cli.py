@@ -76,7 +76,7 @@ def test_a_base_is_added_listed_verified_and_removed(
     assert [entry.name for entry in catalogue.entries()] == ["shipped"]
 
 
-def test_a_folder_that_is_there_is_never_asked_of_a_hub(
+def test_an_existing_folder_is_never_looked_up_on_the_hub(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], server: FakeServer
 ) -> None:
     (tmp_path / "mine" / "posts").mkdir(parents=True)
@@ -85,7 +85,9 @@ def test_a_folder_that_is_there_is_never_asked_of_a_hub(
     assert server.requests == []
 
 
-def test_the_list_has_a_name_and_no_other_word_passes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_base_without_a_verb_lists_and_a_typo_is_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["base", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert main(["base", "--json"]) == 0
@@ -103,7 +105,7 @@ def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str])
     assert "has no shipped base" in capsys.readouterr().err
 
 
-def test_damage_is_told_and_is_no_success(
+def test_damage_is_reported_with_a_failing_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_bases.write(tmp_path / "mine")
@@ -117,7 +119,7 @@ def test_damage_is_told_and_is_no_success(
     assert "remove mine and add it again" in error["hint"]
 
 
-def test_a_base_that_cannot_be_used_is_told_in_the_list(
+def test_an_unusable_base_is_marked_in_the_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_bases.write(tmp_path / "mine")
@@ -192,7 +194,7 @@ def test_a_pretrained_model_becomes_a_base(
     assert len(works) == 1
 
 
-def test_the_plan_alone_adds_nothing(
+def test_a_dry_run_adds_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(monkeypatch)

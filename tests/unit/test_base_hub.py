@@ -69,7 +69,7 @@ def test_a_model_is_downloaded_checked_and_added(
     assert names(home / "bases") == {"tiny-model", ".tiny-model.lock"}
 
 
-def test_weights_in_several_files_come_with_their_index(
+def test_sharded_weights_are_downloaded_with_their_index(
     server: FakeServer, tmp_path: Path, home: Path
 ) -> None:
     small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
@@ -123,7 +123,7 @@ def test_a_newer_version_is_downloaded_whole(server: FakeServer, model: Path, ho
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_file_that_is_not_as_listed_is_refused(
+def test_a_file_that_differs_from_its_listing_is_refused(
     server: FakeServer, model: Path, home: Path, name: str
 ) -> None:
     server.publish(model)
@@ -175,9 +175,7 @@ def test_an_unknown_family_costs_one_small_file(
     assert server.downloaded() == {"config.json"}
 
 
-def test_an_index_cannot_name_files_elsewhere(
-    server: FakeServer, tmp_path: Path, home: Path
-) -> None:
+def test_an_index_cannot_name_outside_files(server: FakeServer, tmp_path: Path, home: Path) -> None:
     small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
     index = {"weight_map": {"a": "../../etc/passwd"}}
     (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -206,9 +204,7 @@ def test_a_refusal_of_the_hub_is_one_sentence(
 
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", "{}", '{"id": "a", "sha": "../x"}'])
-def test_what_is_no_answer_of_a_hub_is_one_sentence(
-    server: FakeServer, home: Path, answer: str
-) -> None:
+def test_an_invalid_hub_answer_is_one_sentence(server: FakeServer, home: Path, answer: str) -> None:
     server.put(INFO, answer)
     with pytest.raises(HubError):
         install.add(NAME, "x", home)
@@ -241,7 +237,7 @@ def test_a_token_is_never_sent_unencrypted(
     assert hub.token_for("https://huggingface.co") is None  # the user's own
 
 
-def test_a_full_disk_is_found_before_the_weights_are_downloaded(
+def test_a_full_disk_is_detected_before_the_download(
     server: FakeServer, model: Path, home: Path
 ) -> None:
     server.publish(model)

@@ -49,7 +49,7 @@ def test_an_exported_directory_keeps_the_papers(base: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("card", ["", "# No front\nlicense: gemma\n", "---\nlicense: mit\n---\n"])
-def test_without_conditions_nothing_is_added(card: str, base: Path) -> None:
+def test_without_conditions_no_license_text_is_added(card: str, base: Path) -> None:
     (base / "README.md").write_text(card)
     assert BaseLicense.of(base) == BaseLicense()
     assert BaseLicense.of(base).on("# Mine\n") == "# Mine\n"

@@ -61,7 +61,7 @@ def test_ppm_by_hand() -> None:
     assert ppm.nats(text) == pytest.approx(-math.log(wanted))
 
 
-def test_ppm_counts_no_further_down_than_where_a_symbol_was_known() -> None:
+def test_ppm_updates_no_order_below_the_one_that_knew_the_symbol() -> None:
     ppm = PPM(order=1)
     ppm.learn([b"aaab"])
     # The second a>a is known to "a" (then 2), so "" still has a 2, b 1, E 1, and not a 3.
@@ -71,7 +71,7 @@ def test_ppm_counts_no_further_down_than_where_a_symbol_was_known() -> None:
     assert ppm.probability("ab", 1) == pytest.approx(1 / 6)
 
 
-def test_ppm_sums_to_one_wherever_it_stands() -> None:
+def test_ppm_sums_to_one_in_every_context() -> None:
     ppm = PPM(order=3)
     ppm.learn(sentences(1, 40))
     ppm.learn([bytes(range(256))])  # a context that has seen every symbol there is
@@ -81,11 +81,11 @@ def test_ppm_sums_to_one_wherever_it_stands() -> None:
         assert min(ppm.probability(context + symbol, len(context)) for symbol in ALL) > 0
 
 
-def test_a_ppm_that_knows_nothing_knows_the_number_of_symbols() -> None:
+def test_an_untrained_ppm_is_uniform_over_the_symbols() -> None:
     assert PPM().nats(b"x", adaptive=False) == pytest.approx(2 * math.log(SYMBOLS))
 
 
-def test_scoring_leaves_the_counts_as_they_were() -> None:
+def test_scoring_does_not_change_the_counts() -> None:
     ppm = PPM()
     ppm.learn(sentences(1, 30))
     before = {context: dict(counts) for context, counts in ppm._contexts.items()}
@@ -117,7 +117,7 @@ def test_kneser_ney_by_hand() -> None:
     assert model.nats(b"ab") == pytest.approx(-math.log(p(E, "a") * p("a", "b") * p("b", E)))
 
 
-def test_kneser_ney_sums_to_one_wherever_it_stands() -> None:
+def test_kneser_ney_sums_to_one_in_every_context() -> None:
     for order in (1, 2, 5):
         model = KneserNey([*sentences(1, 200), b"", b"x"], order)
         for context in ("", "t", "the", " mil", "zzz", E, E + "th", f"{E}the mill", "\xff"):
@@ -126,7 +126,7 @@ def test_kneser_ney_sums_to_one_wherever_it_stands() -> None:
             assert min(model.probability(context + symbol, len(context)) for symbol in ALL) > 0
 
 
-def test_discounts_are_those_of_the_paper_where_they_can_be_estimated() -> None:
+def test_discounts_follow_the_paper_where_they_can_be_estimated() -> None:
     from ownwords.evaluation.ngram import _discounts
 
     y = 100 / (100 + 2 * 40)
@@ -138,7 +138,7 @@ def test_discounts_are_those_of_the_paper_where_they_can_be_estimated() -> None:
         assert all(0 < discount < n for n, discount in enumerate(_discounts(times), 1)), times
 
 
-def test_a_longer_memory_helps_and_every_baseline_knows_its_training_text() -> None:
+def test_a_higher_order_helps_and_every_baseline_fits_its_training_text() -> None:
     training = [text.decode() for text in sentences(1, 150)]
     new = [text.decode() for text in sentences(2, 6)]
     foreign = ["0123456789 #### 0246813579 ;;;; {}{}{}"] * 2

@@ -77,7 +77,7 @@ def test_in_an_epoch_only_the_last_token_of_a_piece_has_no_target() -> None:
     st.integers(2, 9),
     st.sampled_from([0.0, 0.3, 0.75]),
 )
-def test_any_step_can_be_had_at_once_and_ranks_share_it(
+def test_any_step_can_be_computed_directly_and_is_split_among_ranks(
     lengths: list[int], context: int, rows: int, replay: float
 ) -> None:
     shards, base = shards_of(lengths, special=3), shards_of([70, 30], key="base")
@@ -145,7 +145,7 @@ def test_replay_is_exact_over_time_and_reads_the_base_in_its_own_order(
         assert set(Counter(chain.from_iterable(rows_of_base[:127])).values()) == {8}
 
 
-def test_the_key_covers_what_decides_the_batches_and_nothing_else() -> None:
+def test_the_key_covers_exactly_what_decides_the_batches() -> None:
     shards, base = shards_of([60, 40]), shards_of([80], key="base")
     other_base = shards_of([80], key="other")
     half = DataConfig(replay=0.5)
@@ -179,7 +179,7 @@ def test_batches_are_the_same_today_as_ever() -> None:
     assert batches.key == "3a54412d8d7c86885e0602aefc480633"
 
 
-def test_too_little_text_is_told_with_both_numbers() -> None:
+def test_too_little_text_is_reported_with_both_numbers() -> None:
     with pytest.raises(CorpusError) as raised:
         batches_of(shards_of([5, 3]))
     assert "8 tokens" in str(raised.value)

@@ -49,7 +49,7 @@ def test_a_benchmark_waits_for_the_step_and_the_next_step_for_the_benchmark(
     assert order == ["the step ends", "benchmark", "the next step"]
 
 
-def test_benchmarks_do_not_exclude_each_other_and_leave_nothing_locked(tmp_path: Path) -> None:
+def test_benchmarks_do_not_exclude_each_other_and_release_their_locks(tmp_path: Path) -> None:
     turn, busy = machine.lock_files(tmp_path)
     with machine.measuring(tmp_path), machine.measuring(tmp_path):
         assert not is_free(turn)

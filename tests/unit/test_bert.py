@@ -72,7 +72,7 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
 
 
 @pytest.mark.parametrize("gelu_tanh", [False, True])
-def test_states_are_those_of_the_formulas(tmp_path: Path, gelu_tanh: bool) -> None:
+def test_hidden_states_equal_the_formulas(tmp_path: Path, gelu_tanh: bool) -> None:
     config = replace(CONFIG, gelu_tanh=gelu_tanh)
     weights = weights_of(config)
     model = Bert(*load_weights(folder_in(tmp_path, config=config, weights=weights)), "mean")
@@ -135,7 +135,7 @@ def test_the_compiled_library_refuses_ids_and_texts_that_the_model_cannot_read()
         assert caught.value.status == status
 
 
-def test_files_with_other_names_and_heads_are_read_alike(tmp_path: Path) -> None:
+def test_files_with_prefixes_and_heads_are_read_alike(tmp_path: Path) -> None:
     weights = weights_of()
     _, plain = load_weights(folder_in(tmp_path / "plain", weights=weights))
     named = folder_in(tmp_path / "named", weights=weights, prefix="bert.")
@@ -201,7 +201,7 @@ def test_a_model_of_another_kind_is_refused_by_name(
         BertConfig.from_hf({**CONFIG.to_hf(), **changed})
 
 
-def test_its_config_comes_back_and_it_is_no_model_that_writes() -> None:
+def test_its_config_round_trips_and_it_is_not_a_generative_model() -> None:
     assert BertConfig.from_hf(CONFIG.to_hf()) == CONFIG
     with pytest.raises(OwnwordsError, match="'bert'"):
         registry.config_from_json(CONFIG.to_hf())

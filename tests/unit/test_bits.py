@@ -73,7 +73,7 @@ def test_the_score_is_that_of_a_loop_token_by_token(context: int, stride: int) -
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_whatever_may_follow_sums_to_one(name: str) -> None:
+def test_probabilities_of_all_continuations_sum_to_one(name: str) -> None:
     config = TINY[name]
     model = build(type(config)(**{**vars(config), "vocabulary": 9}))
     model.init_weights(2)
@@ -109,7 +109,7 @@ def test_low_precision_sums_to_one() -> None:
         assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-4)
 
 
-def test_each_target_once_and_with_what_was_promised_before_it() -> None:
+def test_each_target_is_scored_once_with_its_full_context() -> None:
     for targets in (*range(30), 97):
         for context, stride in [(8, 4), (8, 8), (8, 3), (1, 1), (64, 32)]:
             scored: list[int] = []
@@ -122,7 +122,7 @@ def test_each_target_once_and_with_what_was_promised_before_it() -> None:
             assert scored == list(range(targets))
 
 
-def test_batches_are_of_equal_work_and_lose_nothing() -> None:
+def test_batches_are_bounded_and_complete() -> None:
     windows = [bits_per_byte.Window(n, 0, 1 + n * 37 % 200, 0) for n in range(300)]
     batches = list(bits_per_byte._batches(windows))
     assert sorted(w.document for batch in batches for w in batch) == list(range(300))
@@ -131,7 +131,7 @@ def test_batches_are_of_equal_work_and_lose_nothing() -> None:
     assert len(list(bits_per_byte._batches([bits_per_byte.Window(0, 0, 9999, 0)]))) == 1
 
 
-def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> None:
+def test_without_context_the_first_token_is_uniform() -> None:
     bare = ByteTokenizer(special=(), start=None, end=None)
     config = GPT2Config(vocabulary=256, context=16, width=8, layers=1, heads=1)
     model = build(config)
@@ -182,7 +182,7 @@ def test_at_a_rate_of_zero_adapting_is_the_static_figure() -> None:
     )
 
 
-def test_adapting_learns_from_what_was_scored_and_from_nothing_else() -> None:
+def test_adapting_learns_only_from_scored_tokens() -> None:
     model = of_bytes()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     text = "as it was in the beginning " * 4

@@ -59,7 +59,7 @@ def bpe() -> BPETokenizer:
 
 
 @given(texts)
-def test_nothing_is_lost(text: str) -> None:
+def test_every_text_round_trips(text: str) -> None:
     for tokenizer in (LEARNED, BPETokenizer()):
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
@@ -104,14 +104,14 @@ def learned_by_counting(texts: list[str], merges: int) -> list[bytes]:
     return learned
 
 
-def test_it_learns_what_the_textbook_says() -> None:
+def test_merges_equal_the_textbook_algorithm() -> None:
     texts = ["we look at the light house they look at her there", " the weather is better"]
     expected = learned_by_counting(texts, 20)
     learned = train(texts, 276, special=(), start=None, end=None)
     assert [learned.decode_bytes([i]) for i in range(256, 276)] == expected
 
 
-def test_order_and_portions_of_the_texts_change_nothing() -> None:
+def test_the_order_and_batching_of_texts_changes_nothing() -> None:
     lines = [line for text in TEXTS for line in text.splitlines(keepends=True)]
     random.Random(3).shuffle(lines)
     assert train(lines, 400).fingerprint() == train(reversed(lines), 400).fingerprint()
@@ -129,7 +129,7 @@ def test_long_runs_do_not_fill_the_vocabulary() -> None:
     assert max(len(learned.decode_bytes([i])) for i in range(295)) == 128
 
 
-def test_texts_are_read_as_they_come() -> None:
+def test_texts_are_read_as_a_stream() -> None:
     def texts() -> Iterator[str]:
         yield POEM
         raise RuntimeError("the disk went away")
@@ -147,18 +147,18 @@ def test_texts_are_read_as_they_come() -> None:
         ({"vocabulary": 400, "special": ("<a>",), "end": None}, "not special"),
     ],
 )
-def test_what_cannot_be_a_vocabulary_is_refused(keywords: dict[str, object], message: str) -> None:
+def test_an_invalid_vocabulary_size_is_refused(keywords: dict[str, object], message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
         train([POEM], **keywords)  # type: ignore[arg-type]
 
 
-def test_a_lone_surrogate_is_refused_and_said_where(bpe: BPETokenizer) -> None:
+def test_a_lone_surrogate_is_refused_with_its_position(bpe: BPETokenizer) -> None:
     for encode in (bpe.encode, lambda text: bpe.encode_batch([text]), lambda t: train([t], 300)):
         with pytest.raises(TokenizerError, match=r"U\+D800\) at character 2"):
             encode("ab\ud800cd")
 
 
-def test_special_tokens_are_text_unless_meant(bpe: BPETokenizer) -> None:
+def test_special_tokens_are_text_unless_allowed(bpe: BPETokenizer) -> None:
     text = "so <|end|><|document|> it"
     plain, meant = bpe.encode(text), bpe.encode(text, special=True)
     assert bpe.end not in plain
@@ -197,7 +197,7 @@ WORDS = WORDS_LINEAR.removesuffix(BLANK + "+") + BLANK + r"+(?![^ \t\n\r\xa0\u30
 
 
 @pytest.mark.parametrize("text", [" " * 3_000_000 + "x", "\n" * 1_000_000, "a" * 1_000_000])
-def test_long_runs_are_no_trouble(bpe: BPETokenizer, text: str) -> None:
+def test_long_runs_are_fast(bpe: BPETokenizer, text: str) -> None:
     assert bpe.decode(bpe.encode_batch([text])[0]) == text
 
 
@@ -211,7 +211,7 @@ def test_threads_and_portions_change_no_id(bpe: BPETokenizer) -> None:
     assert bpe.encode_batch([]) == []
 
 
-def test_characters_come_whole_when_streamed(bpe: BPETokenizer) -> None:
+def test_streamed_characters_are_complete(bpe: BPETokenizer) -> None:
     ids = list("añ👩".encode())
     assert list(bpe.stream(ids)) == ["a", "ñ", "👩"]
     assert list(bpe.stream(ids[:-1])) == ["a", "ñ", "\ufffd"]
@@ -230,7 +230,7 @@ def test_an_unknown_id_is_refused(bpe: BPETokenizer, wrong: int) -> None:
         bpe.decode([65, wrong])
 
 
-def test_tokens_that_are_no_merges_are_refused() -> None:
+def test_tokens_that_are_not_merges_are_refused() -> None:
     with pytest.raises(TokenizerError, match="no merge"):
         BPETokenizer([b"abc"])
     with pytest.raises(TokenizerError, match="the same"):
@@ -239,7 +239,7 @@ def test_tokens_that_are_no_merges_are_refused() -> None:
         BPETokenizer([b"a" * 20_000])
 
 
-def test_it_imports_nothing_heavy_before_it_is_used() -> None:
+def test_heavy_imports_are_lazy() -> None:
     import subprocess
 
     code = (
@@ -253,7 +253,7 @@ def test_it_imports_nothing_heavy_before_it_is_used() -> None:
     assert (process.stdout.strip(), process.stderr) == ("", "")
 
 
-def test_the_files_of_other_tools_write_bytes_as_letters() -> None:
+def test_files_of_other_tools_map_bytes_to_letters() -> None:
     assert tokenizer_json.bytes_to_unicode(b" a\n\xff") == "ĠaĊÿ"
     assert tokenizer_json.unicode_to_bytes("ĠaĊÿ") == b" a\n\xff"
     assert tokenizer_json.unicode_to_bytes("日") is None

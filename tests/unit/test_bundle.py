@@ -24,7 +24,7 @@ from ownwords.tokenizers.tokenizer import from_files
 NOTHING: tuple[None, dict[str, object]] = (None, {})
 
 
-def test_a_directory_has_what_every_tool_expects(tmp_path: Path) -> None:
+def test_a_directory_has_the_files_that_tools_expect(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     model = models.model("qwen3")
     provenance = {"corpus": "abc", "recipe": {"minutes": 10}, "scores": {"bits_per_byte": 2.5}}
@@ -57,7 +57,7 @@ def test_a_directory_has_what_every_tool_expects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
-def test_a_saved_directory_saves_again_the_same(family: str, tmp_path: Path) -> None:
+def test_saving_a_loaded_directory_reproduces_it(family: str, tmp_path: Path) -> None:
     first, second = tmp_path / "1" / "model", tmp_path / "2" / "model"
     bundle.save(first, models.model(family), Letters(), dtype=torch.bfloat16)
     bundle.save(second, bundle.load(first).model, Letters())
@@ -67,7 +67,7 @@ def test_a_saved_directory_saves_again_the_same(family: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
 @pytest.mark.parametrize("scheme", [INT8, INT4], ids=["int8", "int4"])
-def test_a_quantised_model_is_saved_and_loaded_as_it_is(
+def test_a_quantised_model_round_trips(
     family: str, scheme: QuantizationScheme, tmp_path: Path
 ) -> None:
     model = models.model(family)
@@ -81,7 +81,7 @@ def test_a_quantised_model_is_saved_and_loaded_as_it_is(
         bundle.save(tmp_path / "m", model, Letters(), dtype=torch.bfloat16)
 
 
-def test_cards_keep_what_their_author_wrote(tmp_path: Path) -> None:
+def test_cards_keep_the_author_s_edits(tmp_path: Path) -> None:
     model = models.model("llama")
     own = "---\nlicense: cc-by-4.0\n---\n\nMine.\n"
     bundle.save(tmp_path / "a", model, Letters(), card=own)
@@ -150,9 +150,7 @@ class Foreign(Letters):
 
 
 @pytest.mark.parametrize("tokenizer", [Missing(), Foreign()])
-def test_a_model_is_saved_with_its_tokenizer_and_nothing_else(
-    tokenizer: Letters, tmp_path: Path
-) -> None:
+def test_a_model_is_saved_with_its_own_tokenizer_only(tokenizer: Letters, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"saved with its tokenizer\.json, and these"):
         bundle.save(tmp_path / "m", models.model("llama"), tokenizer)
     with pytest.raises(ModelError, match=r"'format' in ownwords.json cannot be given"):
@@ -172,7 +170,7 @@ def test_a_foreign_directory_needs_its_tokenizer_too(tmp_path: Path) -> None:
         bundle.load(tmp_path / "m")
 
 
-def test_what_is_no_model_directory_is_told(tmp_path: Path) -> None:
+def test_an_invalid_model_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a folder"):
         bundle.load(tmp_path / "absent")
     with pytest.raises(ModelError, match=r"has no config\.json"):
@@ -186,7 +184,7 @@ def test_what_is_no_model_directory_is_told(tmp_path: Path) -> None:
         bundle.load(tmp_path / "m")
 
 
-def test_a_directory_of_a_newer_format_is_told(tmp_path: Path) -> None:
+def test_a_newer_format_is_reported(tmp_path: Path) -> None:
     models.write(tmp_path / "m")
     models.edit(tmp_path / "m" / "ownwords.json", format=2)
     with pytest.raises(ModelError, match="upgrade ownwords"):
@@ -204,9 +202,7 @@ def test_a_directory_of_a_newer_format_is_told(tmp_path: Path) -> None:
         ("num_attention_heads", 1 << 11),
     ],
 )
-def test_sizes_that_the_files_cannot_fill_cost_nothing(
-    field: str, size: int, tmp_path: Path
-) -> None:
+def test_impossible_sizes_allocate_nothing(field: str, size: int, tmp_path: Path) -> None:
     models.write(tmp_path / "m")
     models.edit(tmp_path / "m" / "config.json", **{field: size, "layer_types": None})
     with pytest.raises(ModelError, match=rf"config\.json (has|requires) .*{field}"):
@@ -229,7 +225,7 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_a_model_replaces_a_model_and_nothing_is_left_over(
+def test_a_model_replaces_a_model_completely(
     exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchange:
@@ -363,7 +359,7 @@ print(len(seen), {kind: seen.count(kind) for kind in known})
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no such call on Windows")
 @pytest.mark.parametrize("moment", ["at random", "at each step"])
 @pytest.mark.parametrize("exchange", ["", " without exchange"])
-def test_killed_at_any_moment_it_is_the_old_model_or_the_new(
+def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new(
     moment: str, exchange: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(1 << 30)

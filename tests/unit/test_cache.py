@@ -22,7 +22,7 @@ def _alone(model: CausalLM, ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("pieces", [[1] * 40, [40], [12, *[1] * 28], [3, 9, 1, 20, 7], [39, 1]])
-def test_pieces_give_what_the_whole_gives(name: str, pieces: list[int]) -> None:
+def test_chunked_reading_equals_one_forward(name: str, pieces: list[int]) -> None:
     model, ids = MODELS[name], some_ids(2, 40)
     cache = model.new_cache(2, 40)
     with torch.no_grad():
@@ -31,7 +31,7 @@ def test_pieces_give_what_the_whole_gives(name: str, pieces: list[int]) -> None:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_ragged_batch_gives_what_each_text_gives_alone(name: str) -> None:
+def test_a_ragged_batch_equals_single_texts(name: str) -> None:
     model, lengths = MODELS[name], [11, 2, 19, 6]
     ids = some_ids(4, 19 + 20)
     cache = model.new_cache(4, 39)
@@ -56,7 +56,7 @@ def test_a_ragged_batch_gives_what_each_text_gives_alone(name: str) -> None:
 
 @settings(max_examples=25)
 @given(name=st.sampled_from(sorted(TINY)), data=st.data())
-def test_any_ragged_pieces_give_what_each_text_gives_alone(name: str, data: st.DataObject) -> None:
+def test_ragged_chunks_equal_single_texts(name: str, data: st.DataObject) -> None:
     model, ids = MODELS[name], some_ids(3, 60, seed=5)
     cache = model.new_cache(3, 60)
     outputs: list[list[Tensor]] = [[], [], []]
@@ -77,7 +77,7 @@ def test_any_ragged_pieces_give_what_each_text_gives_alone(name: str, data: st.D
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_text_can_be_cut_anywhere_and_begin_another(name: str) -> None:
+def test_a_text_can_be_cut_anywhere_and_continued_by_another(name: str) -> None:
     model, ids = MODELS[name], some_ids(3, 40)
     cache = model.new_cache(2, 40)
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_a_text_can_be_cut_anywhere_and_begin_another(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("rows", [[0, 1], [2], [3, 0], [0, 2, 3], [0, 1, 2, 3]])
-def test_some_rows_are_read_and_the_others_left(name: str, rows: list[int]) -> None:
+def test_a_subset_of_rows_can_be_read(name: str, rows: list[int]) -> None:
     model, ids, lengths = MODELS[name], some_ids(4, 40), [11, 0, 7, 7]
     cache = model.new_cache(4, 40)
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_some_rows_are_read_and_the_others_left(name: str, rows: list[int]) -> N
             torch.testing.assert_close(output[rows.index(row)], expected[-10:-1])
 
 
-def test_a_cache_may_be_kept_in_less_precision() -> None:
+def test_a_cache_can_have_lower_precision() -> None:
     model, ids = tiny("qwen3"), some_ids(1, 30)
     cache = model.new_cache(1, 30, dtype=torch.bfloat16)
     with torch.no_grad():
@@ -131,7 +131,7 @@ def test_a_cache_keeps_no_gradients() -> None:
     assert not any(tensor.requires_grad for tensor in cache.keys_BKSD + cache.values_BKSD)
 
 
-def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
+def test_an_overflow_is_refused_in_a_sentence() -> None:
     model = MODELS["llama"]
     with pytest.raises(OwnwordsError, match=r"cache of 65 tokens .* context is 64"):
         model.new_cache(1, 65)

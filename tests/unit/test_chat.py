@@ -24,7 +24,7 @@ def test_the_default_template() -> None:
     assert render(BYTES, []) == "<|document|>"
 
 
-def test_a_template_of_the_model_is_taken_before_the_default() -> None:
+def test_the_model_s_own_template_has_precedence() -> None:
     template = (
         "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}{{ eos_token }}{% endfor %}"
     )
@@ -33,18 +33,18 @@ def test_a_template_of_the_model_is_taken_before_the_default() -> None:
     )
 
 
-def test_without_the_tokens_of_the_default_there_is_no_template() -> None:
+def test_without_its_tokens_there_is_no_default_template() -> None:
     with pytest.raises(TokenizerError, match="no chat template"):
         render(BPETokenizer(special=(), start=None, end=None), TALK)
 
 
-def test_the_ids_are_those_of_the_text() -> None:
+def test_the_ids_equal_those_of_the_rendered_text() -> None:
     text = render(BYTES, TALK, add_generation_prompt=True)
     assert encode(BYTES, TALK, add_generation_prompt=True) == BYTES.encode(text, special=True)
 
 
 @given(st.lists(st.sampled_from([*SPECIAL, "<", "|end|>", "\U000f0000", "a", " "]), max_size=6))
-def test_nobody_speaks_for_another_from_inside_a_message(parts: list[str]) -> None:
+def test_a_message_cannot_inject_another_role(parts: list[str]) -> None:
     content = "".join(parts)
     ids = encode(BYTES, [{"role": "user", "content": content}])
     turn, end = BYTES.special["<|turn|>"], BYTES.end
@@ -83,7 +83,7 @@ PARTS: list[dict[str, object]] = [
 ]
 
 
-def test_what_templates_use_is_there() -> None:
+def test_the_usual_template_functions_exist() -> None:
     text = ChatTemplate(COMMON).render(PARTS, add_generation_prompt=True, tools=[{"é": None}])
     assert text == (
         '[\n    {\n        "é": null\n    }\n]<u1>c\n  d<assistant2>[TEXT: é][T: y]<u3>z!'
@@ -91,7 +91,7 @@ def test_what_templates_use_is_there() -> None:
     )
 
 
-def test_a_template_may_refuse_a_conversation() -> None:
+def test_a_template_can_refuse_a_conversation() -> None:
     with pytest.raises(TokenizerError, match="late"):
         ChatTemplate(COMMON).render([TALK[0], {"role": "system", "content": ""}])
 
@@ -161,14 +161,14 @@ def test_a_hostile_template_is_a_clear_error(template: str) -> None:
     assert len(caught.value.message) < 400
 
 
-def test_a_template_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_template_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ownwords.tokenizers.jinja_sandbox.LIMIT_S", 0.1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(TokenizerError, match=r"longer than 0\.1 seconds"):
         ChatTemplate(loops).render(TALK)
 
 
-def test_printing_what_holds_itself_ends() -> None:
+def test_printing_a_cyclic_value_ends() -> None:
     assert ChatTemplate(DOUBLING % ("1", "namespace(a=ns.x, b=ns.x)")).render([]) == "<Namespace>"
 
 
@@ -188,6 +188,6 @@ def test_a_long_conversation_is_not_too_much() -> None:
         [{"role": "user", "content": "\ud800"}],
     ],
 )
-def test_a_conversation_that_is_none_is_refused(messages: object) -> None:
+def test_an_invalid_conversation_is_refused(messages: object) -> None:
     with pytest.raises(TokenizerError):
         render(BYTES, messages)  # type: ignore[arg-type]

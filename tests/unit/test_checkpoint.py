@@ -46,7 +46,7 @@ def never(note: str) -> None:
     raise AssertionError(note)
 
 
-def test_what_is_saved_comes_back_to_the_bit(checkpoints: Checkpoints) -> None:
+def test_a_saved_checkpoint_round_trips_to_the_bit(checkpoints: Checkpoints) -> None:
     checkpoints.save(7, groups(), STATE)
     saved = checkpoints.newest(never)
     assert saved is not None and saved.step == 7 and saved.state == STATE
@@ -112,7 +112,7 @@ DAMAGE: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_one_is_noted_and_the_one_before_is_taken(
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(
     damage: Callable[[Path], object], checkpoints: Checkpoints
 ) -> None:
     checkpoints.save(1, groups(1), STATE)
@@ -129,7 +129,7 @@ def test_a_damaged_one_is_noted_and_the_one_before_is_taken(
         assert "\n" not in notes[0]
 
 
-def test_every_flipped_byte_of_the_manifest_is_seen(checkpoints: Checkpoints) -> None:
+def test_every_flipped_byte_of_the_manifest_is_detected(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, {"weights": {"a": torch.ones(2)}}, {"x": 1})
     path = checkpoints.path(1) / "checkpoint.json"
     data = path.read_bytes()
@@ -139,7 +139,7 @@ def test_every_flipped_byte_of_the_manifest_is_seen(checkpoints: Checkpoints) ->
             checkpoints.load(1)
 
 
-def test_one_of_another_version_is_refused(checkpoints: Checkpoints) -> None:
+def test_a_checkpoint_of_another_version_is_refused(checkpoints: Checkpoints) -> None:
     from ownwords.training import checkpoint
 
     checkpoints.save(1, groups(), STATE)
@@ -150,7 +150,7 @@ def test_one_of_another_version_is_refused(checkpoints: Checkpoints) -> None:
         checkpoints.load(1)
 
 
-def test_what_cannot_be_held_is_a_bug_and_writes_nothing(checkpoints: Checkpoints) -> None:
+def test_an_unsupported_value_raises_and_writes_nothing(checkpoints: Checkpoints) -> None:
     with pytest.raises(TypeError, match="which no checkpoint holds"):
         checkpoints.save(1, {"weights": {"a": torch.zeros(3, dtype=torch.float64)}}, {})
     with pytest.raises(ValueError, match="JSON"):
@@ -188,7 +188,7 @@ def test_a_full_disk_is_a_sentence_and_the_one_before_stays(
     assert not [path for path in checkpoints.folder.iterdir() if path.name.startswith(".")]
 
 
-def test_what_a_killed_process_left_is_cleared(checkpoints: Checkpoints) -> None:
+def test_leftovers_of_a_killed_process_are_removed(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, groups(), STATE)
     for name in (".step-00000002.x3.writing", ".step-00000000.deleted"):
         (checkpoints.folder / name).mkdir()

@@ -18,14 +18,14 @@ def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[AuthorChoic
     return read_choices(path)
 
 
-def test_only_what_differs_from_the_proposal_is_a_choice(tmp_path: Path) -> None:
+def test_only_differences_from_the_proposal_are_choices(tmp_path: Path) -> None:
     assert read(tmp_path, "") == []
     assert read(tmp_path, MINE) == [AuthorChoice("blog:post/1", "leave out")]
     assert read(tmp_path, MINE + 'proposed = "leave out"\n') == []
     assert read(tmp_path, MINE + 'proposed = "cap"\n') == [AuthorChoice("blog:post/1", "leave out")]
 
 
-def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
+def test_files_written_by_notepad_are_read(tmp_path: Path) -> None:
     assert read(tmp_path, MINE, "utf-8-sig") == [AuthorChoice("blog:post/1", "leave out")]
 
 
@@ -39,13 +39,15 @@ def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
         (MINE + 'remark = "mine"\n', "'remark', which has no meaning here"),
     ],
 )
-def test_what_would_be_lost_or_misread_is_said(text: str, message: str, tmp_path: Path) -> None:
+def test_choices_that_would_be_lost_or_misread_are_reported(
+    text: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError) as raised:
         read(tmp_path, text)
     assert message in str(raised.value)
 
 
-def test_what_is_written_is_read_again_with_the_same_choices(tmp_path: Path) -> None:
+def test_written_choices_are_read_back(tmp_path: Path) -> None:
     report = sample_report.hostile()
     for post in report.posts:
         post.decision = "keep"
@@ -56,7 +58,7 @@ def test_what_is_written_is_read_again_with_the_same_choices(tmp_path: Path) -> 
     assert max(map(len, text.splitlines())) < 2_000
 
 
-def test_why_is_said_in_words(tmp_path: Path) -> None:
+def test_reasons_are_put_into_words(tmp_path: Path) -> None:
     (post,) = sample_report.plain_report(["One"]).posts
     post.flags = ["duplicate"]
     assert 'why = "shares text with another post"' in write_choices([post], [])

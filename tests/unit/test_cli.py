@@ -95,7 +95,7 @@ def play(
         "from ownwords.cli.main import main; main(['--help'])",
     ],
 )
-def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
+def test_heavy_imports_are_lazy(code: str) -> None:
     heavy = ["torch", "numpy", "lxml", "selectolax", "ftfy", "feedparser", "markdown_it"]
     code += f"\nimport sys; print([name for name in {heavy} if name in sys.modules])"
     process = subprocess.run(
@@ -104,7 +104,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
     assert process.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_version_is_said() -> None:
+def test_the_version_is_printed() -> None:
     process = call("--version")
     assert (process.returncode, process.stdout.strip()) == (0, ownwords.__version__)
 
@@ -120,7 +120,7 @@ def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
     assert "\x1b" not in process.stdout
 
 
-def test_an_unknown_variable_of_ours_is_not_passed_over() -> None:
+def test_an_unknown_ownwords_variable_is_refused() -> None:
     process = call("doctor", env={"OWNWORDS_ARCHIVE_DRAFTS": "1"})
     assert process.returncode == 2
     assert "did you mean OWNWORDS_ARCHIVE__DRAFTS?" in process.stderr
@@ -143,7 +143,7 @@ def test_the_doctor_prints_a_page() -> None:
     assert describe_cpu_engine()[0] in " ".join(process.stdout.split())
 
 
-def test_the_doctor_says_what_writes_and_why() -> None:
+def test_the_doctor_names_the_engine_and_the_reason() -> None:
     process = call("doctor", "--json", env={"OWNWORDS_ISA": "none"})
     writing = json.loads(process.stdout)["writing"]
     assert writing["engine"] == "PyTorch"
@@ -154,7 +154,7 @@ def test_the_doctor_says_what_writes_and_why() -> None:
     assert native["problem"] == writing["why"]
 
 
-def test_a_result_goes_to_stdout_and_progress_elsewhere() -> None:
+def test_results_go_to_stdout_and_progress_to_stderr() -> None:
     process = play("progress.note('half way'); time.sleep(1.1)", "look", "x")
     assert (process.returncode, process.stdout.splitlines()[0]) == (0, "Дневник")
     assert "half way" in process.stderr
@@ -168,7 +168,7 @@ def test_a_result_goes_to_stdout_and_progress_elsewhere() -> None:
     assert process.stderr == ""
 
 
-def test_json_is_plain_where_the_output_takes_ascii_only() -> None:
+def test_json_is_escaped_for_an_ascii_output() -> None:
     process = play("pass", "look", "x", "--json", env={"PYTHONIOENCODING": "ascii"})
     assert process.stdout.isascii()
     assert json.loads(process.stdout)["name"] == "Дневник"
@@ -202,7 +202,7 @@ def test_settings_come_from_files_the_environment_and_flags(tmp_path: Path) -> N
         ("raise PermissionError(13, 'no', 'x')", 2, "ownwords: x: permission denied"),
     ],
 )
-def test_what_the_surroundings_refuse_is_a_sentence(body: str, status: int, message: str) -> None:
+def test_errors_of_the_environment_are_one_sentence(body: str, status: int, message: str) -> None:
     process = play(body, "look", "x")
     assert (process.returncode, process.stdout) == (status, "")
     assert process.stderr.splitlines()[0] == message
@@ -218,7 +218,7 @@ def test_a_bug_shows_its_traceback_and_how_to_report_it(body: str) -> None:
 
 
 @POSIX
-def test_whoever_stops_reading_hears_nothing_of_it() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     for arguments in (["look", "x"], ["look", "x", "--json"], ["--help"]):
         reader, writer = os.pipe()
         os.close(reader)
@@ -304,7 +304,7 @@ def test_questions_are_asked_on_a_terminal_alone(
     assert ("A long post" in output.decode("utf-8")) == (not arguments)
 
 
-def test_nobody_is_asked_without_a_terminal() -> None:
+def test_without_a_terminal_no_question_is_asked() -> None:
     assert "chosen: nobody" in play(ASKS, "look", "x").stderr
 
 

@@ -94,7 +94,7 @@ def here(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield workspace.parent
 
 
-def test_the_passages_with_what_matches_first(
+def test_the_best_matching_passage_comes_first(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ask", "how", "many", "copies", "do", "I", "keep?", "--no-model"]) == 0
@@ -110,7 +110,9 @@ def test_the_passages_with_what_matches_first(
     assert all(len(line) <= 80 for line in output.out.splitlines())
 
 
-def test_where_no_model_runs_that_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_running_model_the_output_says_so(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["ask", "How many copies do I keep?"]) == 0
     assert "No model runs on this machine" in capsys.readouterr().out
 
@@ -134,7 +136,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, reply: str | None) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_a_server_that_nobody_named_gets_nothing_without_consent(
+def test_an_unnamed_server_gets_nothing_without_consent(
     running: Played,
     arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -196,7 +198,7 @@ def test_all_of_it_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(json.loads(capsys.readouterr().out)["passages"]) == 1
 
 
-def test_what_no_post_is_about(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topic_without_posts_is_reported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "What did I say about volcano insurance?"]) == 0
     out = capsys.readouterr().out
     assert "That is not in your archive." in out
@@ -273,7 +275,7 @@ def test_a_dead_endpoint_is_one_sentence_and_the_passages(
         (["x", "--modle", "y"], "--modle"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_errors_are_reported(
     arguments: list[str],
     message: str,
     here: Path,
@@ -288,7 +290,7 @@ def test_what_is_wrong_is_told(
     assert "Traceback" not in output.err
 
 
-def test_it_says_what_to_do_where_nothing_was_looked_at(
+def test_without_an_archive_the_error_says_what_to_do(
     workspace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -313,7 +315,7 @@ def test_it_says_what_to_do_where_nothing_was_looked_at(
     assert main(["ask", "copies", "--no-model", "--workspace", str(workspace)]) == 0
 
 
-def test_how_well_it_is_searched(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_quality_is_evaluated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "--judge"]) == 0
     assert "posts are searched" in capsys.readouterr().out
     assert main(["ask", "--judge", "--json"]) == 0
@@ -341,7 +343,7 @@ def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **options
     return file.read()
 
 
-def test_nothing_of_a_post_is_obeyed_by_the_terminal() -> None:
+def test_control_characters_in_posts_do_not_reach_the_terminal() -> None:
     sly = passage(
         1, "[red]Copies[/red] \x1b[2J and \x9b31m of it.", title="A\x1b[31m [bold]title", date="x"
     )
@@ -372,7 +374,7 @@ def test_it_fits_any_terminal(width: int) -> None:
 
 
 @POSIX
-def test_one_question_after_another(workspace: Path) -> None:
+def test_questions_can_be_asked_in_a_session(workspace: Path) -> None:
     import pty
 
     leader, follower = pty.openpty()
