@@ -125,7 +125,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
     return Play(monkeypatch)
 
 
-def test_the_plan_is_shown_and_then_what_came_of_it(
+def test_the_plan_and_then_the_result_are_printed(
     play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["pretrain", BLOG]) == 0
@@ -151,7 +151,7 @@ def test_the_plan_is_shown_and_then_what_came_of_it(
     assert play.work.fixed == {}
 
 
-def test_the_texts_are_the_archives_and_held_out_ones_are_others(play: Play) -> None:
+def test_training_and_held_out_texts_come_from_the_archive(play: Play) -> None:
     assert main(["pretrain", BLOG, "--workspace", "w", "--quiet"]) == 0
     assert len(play.texts) > 30
     assert len(play.held_out) > 3
@@ -160,7 +160,7 @@ def test_the_texts_are_the_archives_and_held_out_ones_are_others(play: Play) -> 
     assert play.work.corpus
 
 
-def test_what_the_user_set_is_fixed_wherever_it_was_set(play: Play, tmp_path: Path) -> None:
+def test_user_settings_are_fixed_whatever_their_source(play: Play, tmp_path: Path) -> None:
     (tmp_path / "ownwords.toml").write_text("[optim]\nlearning_rate = 0.001\n")
     arguments = ["--set", "train.batch_size=4", "--set", "archive.drafts=true", "--minutes", "0.5"]
     assert main(["pretrain", BLOG, "--quiet", "--device", "cpu", *arguments]) == 0
@@ -182,7 +182,7 @@ def test_json_has_all_figures_in_one_object(
     assert figures["samples"] == ["It rained.\nAgain."]
 
 
-def test_the_plan_alone_trains_nothing(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_trains_nothing(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", BLOG, "--plan"]) == 0
     output = capsys.readouterr()
     assert "What to expect" in output.out
@@ -221,9 +221,7 @@ def test_a_base_with_a_large_vocabulary_is_trimmed(
     assert json.loads((play.base / "ownwords.json").read_bytes())["trimmed"]["tokens"] < 600
 
 
-def test_whoever_interrupts_hears_how_to_go_on(
-    play: Play, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_says_how_to_resume(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     play.fails = TrainingInterrupted("stopped after step 7 of 9; everything is saved")
     assert main(["pretrain", BLOG, "--quiet"]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == (
@@ -283,7 +281,7 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         ),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_an_invalid_request_is_one_sentence(
     arguments: list[str], message: str, play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -311,7 +309,7 @@ def test_without_torch_one_sentence_says_what_to_install(verb: list[str], tmp_pa
     assert hint == 'hint: pip install "ownwords[train]"'
 
 
-def test_reading_takes_no_torch(tmp_path: Path) -> None:
+def test_reading_imports_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         f"from ownwords.cli.main import main; sys.exit(main(['look', {BLOG!r}, '--json']))"

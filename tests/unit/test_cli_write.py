@@ -80,7 +80,7 @@ def test_the_prompt_is_shown_and_written_on(
     assert output.err == ""  # no terminal there
 
 
-def test_each_option_of_sampling_arrives(
+def test_each_sampling_option_is_passed_on(
     here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Model.load(folder)
@@ -100,7 +100,7 @@ def test_each_option_of_sampling_arrives(
         assert name in ("top_p", "min_p", "top_k") or expected != plain, name
 
 
-def test_several_texts_are_those_of_their_seeds(
+def test_several_texts_equal_those_of_their_seeds(
     here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Model.load(folder)
@@ -118,9 +118,7 @@ def test_several_texts_are_those_of_their_seeds(
     assert capsys.readouterr().out == "".join(f"--- seed {s}\na{text}\n" for s, text in parts)
 
 
-def test_without_a_seed_each_text_is_another(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_seed_texts_differ(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = []
     for _ in range(3):
         assert main(["write", "a", "--json", "--temperature", "2"]) == 0
@@ -144,7 +142,7 @@ def test_a_dash_reads_standard_input(
     assert capsys.readouterr().out == expected
 
 
-def test_what_is_no_text_is_refused(
+def test_a_prompt_that_is_not_text_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"caf\xe9")))
@@ -157,7 +155,7 @@ def test_what_is_no_text_is_refused(
     assert "there is no standard input" in capsys.readouterr().err
 
 
-def test_a_chat_without_standard_input_is_over_at_once(
+def test_a_chat_without_standard_input_ends_immediately(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -183,7 +181,7 @@ def test_tokens_that_only_pad_the_vocabulary_are_never_written(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_a_full_disk_and_no_stdout_at_all_are_no_bugs(arguments: Sequence[str], here: Path) -> None:
+def test_a_full_disk_and_a_closed_stdout_are_not_bugs(arguments: Sequence[str], here: Path) -> None:
     command = [*WRITE, *GREEDY, *arguments]
     with Path("/dev/full").open("w") as full:
         process = subprocess.run(
@@ -212,7 +210,7 @@ def test_it_ends_before_a_stop(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert text_stopped["text"] == text["text"][:end]
 
 
-def test_long_quotes_take_asking_for(
+def test_long_quotes_need_an_option(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     guarded = tmp_path / "model"
@@ -254,7 +252,7 @@ def test_long_quotes_take_asking_for(
         (["--model", "nowhere"], "nowhere does not exist"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_errors_are_reported(
     arguments: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["write", "x", *arguments]) == 2
@@ -264,14 +262,14 @@ def test_what_is_wrong_is_told(
 
 
 @pytest.mark.parametrize("text", ["- one thing", "-5 degrees", "—", "-- said he"])
-def test_a_text_may_begin_with_a_dash(
+def test_a_prompt_can_begin_with_a_dash(
     text: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["write", text, *GREEDY]) == 0
     assert capsys.readouterr().out.startswith(text)
 
 
-def test_which_model_is_meant(folder: Path, tmp_path: Path) -> None:
+def test_the_model_is_resolved_from_its_path(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="there is no model here"):
         resolve_model(None, tmp_path)
     (tmp_path / "new.ownwords").mkdir()
@@ -295,7 +293,7 @@ def test_which_model_is_meant(folder: Path, tmp_path: Path) -> None:
     assert "or a GGUF file" in raised.value.hint
 
 
-def test_a_terminal_obeys_nothing_of_the_text(
+def test_control_characters_do_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = ["a\x1b[2J", "\tb\n", "\x9b1m", "é\x07"]
@@ -310,7 +308,7 @@ ENDLESS = [*WRITE, "--max-tokens", "10000000", "--temperature"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
-def test_ctrl_c_ends_it_with_what_was_written(here: Path) -> None:
+def test_ctrl_c_keeps_the_text_so_far(here: Path) -> None:
     with subprocess.Popen(
         [*ENDLESS, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here
     ) as process:
@@ -327,7 +325,7 @@ def test_ctrl_c_ends_it_with_what_was_written(here: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs pipes that break")
-def test_a_reader_who_stops_reading_ends_it(here: Path) -> None:
+def test_a_closed_pipe_ends_the_generation(here: Path) -> None:
     with subprocess.Popen(
         [*ENDLESS, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here
     ) as process:

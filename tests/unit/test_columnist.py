@@ -41,7 +41,7 @@ def posts_of(report: Report) -> dict[str, PostSummary]:
     return {post.id.rpartition("/")[2]: post for post in report.posts}
 
 
-def test_every_post_is_taken_in_or_not_as_the_truth_says(
+def test_every_post_is_included_or_excluded_correctly(
     report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
 ) -> None:
     posts = posts_of(report_and_workspace[0])
@@ -53,7 +53,7 @@ def test_every_post_is_taken_in_or_not_as_the_truth_says(
             assert posts[number].kind == ("page" if post["include"] == "page" else "post")
 
 
-def test_what_is_not_taken_in_is_named_with_its_reason(
+def test_exclusions_are_listed_with_their_reasons(
     report_and_workspace: tuple[Report, Path],
 ) -> None:
     reasons = {item.title: item.reason for item in report_and_workspace[0].excluded if item.title}
@@ -69,7 +69,7 @@ def test_what_is_not_taken_in_is_named_with_its_reason(
     }
 
 
-def test_what_was_binned_reaches_nothing(report_and_workspace: tuple[Report, Path]) -> None:
+def test_deleted_posts_reach_no_output(report_and_workspace: tuple[Report, Path]) -> None:
     report, workspace = report_and_workspace
     assert CANARY not in json.dumps(report.to_dict())
     with SearchIndex(workspace / "archive.sqlite") as index:
@@ -82,7 +82,7 @@ def test_what_was_binned_reaches_nothing(report_and_workspace: tuple[Report, Pat
             assert CANARY.encode() not in path.read_bytes(), path
 
 
-def test_the_dominant_post_of_another_author_is_left_out_on_both_counts(
+def test_the_dominant_post_of_another_author_is_excluded_for_two_reasons(
     report_and_workspace: tuple[Report, Path],
 ) -> None:
     post = posts_of(report_and_workspace[0])["35"]
@@ -92,7 +92,7 @@ def test_the_dominant_post_of_another_author_is_left_out_on_both_counts(
     assert "47%" in post.reason
 
 
-def test_the_authors_own_posts_are_not_called_unlike(
+def test_the_author_s_own_posts_are_not_style_outliers(
     report_and_workspace: tuple[Report, Path], truth: dict[str, dict[str, Any]]
 ) -> None:
     own = {number for number, post in truth.items() if post["own"]}
@@ -117,7 +117,7 @@ def test_the_log_is_a_dump_and_its_two_sentences_stay(
     assert [segment.kind for segment in document.segments] == ["prose", "log", "prose"]
 
 
-def test_the_near_duplicate_is_found_and_one_of_the_two_kept(
+def test_of_near_duplicates_one_is_kept(
     report_and_workspace: tuple[Report, Path],
 ) -> None:
     report, _ = report_and_workspace
@@ -130,7 +130,7 @@ def test_the_near_duplicate_is_found_and_one_of_the_two_kept(
     assert (posts["3"].decision, posts["37"].decision) == ("keep", "leave out")
 
 
-def test_damage_is_mended_and_what_the_eye_cannot_see_is_out(
+def test_damaged_text_is_repaired_and_invisible_text_removed(
     report_and_workspace: tuple[Report, Path], columnist: Path
 ) -> None:
     report, workspace = report_and_workspace
@@ -156,7 +156,9 @@ def test_no_own_word_of_the_essays_is_lost(
                 assert 0.97 * post["chars"] < len(document.text()) < 1.1 * post["chars"], number
 
 
-def test_no_more_than_a_tenth_comes_of_one_post(report_and_workspace: tuple[Report, Path]) -> None:
+def test_no_post_exceeds_a_tenth_of_the_training_text(
+    report_and_workspace: tuple[Report, Path],
+) -> None:
     report, _ = report_and_workspace
     total = sum(post.training_words for post in report.posts)
     assert total == report.totals.training_words
@@ -175,7 +177,7 @@ def test_links_to_dates_and_addresses(report_and_workspace: tuple[Report, Path])
     assert link_counts == {"internal": report.totals.internal_links}
 
 
-def test_a_second_look_reads_nothing_anew(columnist: Path, tmp_path: Path) -> None:
+def test_a_second_look_reads_nothing_again(columnist: Path, tmp_path: Path) -> None:
     first = look([columnist], workspace=tmp_path / "w.ownwords")
     page = (tmp_path / "w.ownwords" / "report.html").stat().st_mtime_ns
     second = look([columnist], workspace=tmp_path / "w.ownwords")
@@ -183,7 +185,7 @@ def test_a_second_look_reads_nothing_anew(columnist: Path, tmp_path: Path) -> No
     assert (tmp_path / "w.ownwords" / "report.html").stat().st_mtime_ns == page
 
 
-def test_the_authors_choice_stands(columnist: Path, tmp_path: Path) -> None:
+def test_the_author_s_choice_is_kept(columnist: Path, tmp_path: Path) -> None:
     workspace = tmp_path / "w.ownwords"
     look([columnist], workspace=workspace)
     choices = workspace / "choices.toml"
@@ -195,7 +197,7 @@ def test_the_authors_choice_stands(columnist: Path, tmp_path: Path) -> None:
     assert after.decision == "keep"
 
 
-def test_two_blogs_are_one_archive_and_copies_across_them_are_found(
+def test_two_blogs_share_an_archive_and_copies_across_them_are_found(
     columnist: Path, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"

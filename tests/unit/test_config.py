@@ -62,7 +62,7 @@ def test_defaults_come_from_the_dataclass() -> None:
     assert "room.deep.rate" in resolved.origins
 
 
-def test_the_later_source_wins_and_every_value_knows_where_it_comes_from(tmp_path: Path) -> None:
+def test_the_later_source_wins_and_every_value_names_its_source(tmp_path: Path) -> None:
     first = toml(tmp_path, "[room]\nlamps = 3\nshare = 1\nname = 'a'\n[room.deep]\nrate=2")
     second = toml(tmp_path, "[room]\nshare = 0.25\nname = 'b'\n", "second.toml")
     resolved = resolve(
@@ -166,7 +166,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         resolve(House, toml=[tmp_path / "latin.toml"])
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "ownwords.toml"
     path.write_bytes(b"\xef\xbb\xbfmax_post_share = 0.2")
     assert resolve(House, toml=[path]).settings.max_post_share == 0.2
@@ -194,7 +194,7 @@ rooms = st.builds(
 
 
 @given(rooms, texts)
-def test_what_is_written_out_is_read_back_equal(
+def test_a_written_file_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory, room: Room, origin: str
 ) -> None:
     house = House(room=room)
@@ -205,7 +205,7 @@ def test_what_is_written_out_is_read_back_equal(
     assert resolve(House, toml=[path]).settings == house
 
 
-def test_the_written_file_says_where_values_come_from() -> None:
+def test_a_written_file_names_the_source_of_each_value() -> None:
     text = resolve(House, sets=["room.lamps=4"]).to_toml()
     assert "lamps = 4  # --set" in text
     assert "open = false  # default" in text

@@ -24,7 +24,7 @@ from ownwords.models.weight_mapping import (
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_the_table_knows_the_shape_of_every_weight(name: str) -> None:
+def test_weight_shapes_equal_those_of_the_built_model(name: str) -> None:
     model = build(TINY[name], device="meta")
     assert weight_shapes(TINY[name]) == {k: tuple(v.shape) for k, v in model.named_parameters()}
     assert [ours for ours, _, _ in hf_names(TINY[name])] == list(weight_shapes(TINY[name]))
@@ -57,7 +57,7 @@ def test_positions_turn_as_in_the_models(
     [(INT8, INT8), (INT4, INT8), (QuantizationScheme(4, 64), INT4)],
     ids=["int8", "int4", "int4-64"],
 )
-def test_every_tensor_of_a_quantised_file_has_its_place(
+def test_every_tensor_of_a_quantised_file_is_mapped(
     name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
 ) -> None:
     model = build(TINY[name])

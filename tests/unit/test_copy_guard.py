@@ -152,7 +152,7 @@ def test_without_a_guard_the_copyist_copies(tokenizer: BPETokenizer) -> None:
     assert runs(words(tokenizer.decode(ids)), WORDS) & copied_runs
 
 
-def test_the_author_s_own_prompt_is_not_gone_on_with(
+def test_the_prompt_itself_is_not_continued_by_a_copy(
     tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     for document in documents[:4]:
@@ -165,7 +165,7 @@ def test_the_author_s_own_prompt_is_not_gone_on_with(
     assert not len(watching.banned([])) and not len(watching.banned(documents[0][:1]))
 
 
-def test_other_words_are_not_hindered(tokenizer: BPETokenizer, watching: CopyGuard) -> None:
+def test_new_text_is_not_blocked(tokenizer: BPETokenizer, watching: CopyGuard) -> None:
     for text in _texts(2, 4):
         ids = tokenizer.encode(text)
         assert not any(ids[end] in watching.banned(ids[:end]) for end in range(len(ids)))
@@ -196,7 +196,7 @@ def test_native_and_plain_ban_the_same(
     assert bans > 500
 
 
-def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
+def test_a_sampler_with_a_guard_equals_one_with_banned_tokens(
     tokenizer: BPETokenizer,
     documents: list[list[int]],
     watching: CopyGuard,
@@ -239,7 +239,7 @@ def test_tokens_are_counted_exactly() -> None:
         assert set(watching.banned(history)) == follow
 
 
-def test_a_run_is_as_long_as_its_words_however_small_the_tokens(documents: list[list[int]]) -> None:
+def test_the_limit_in_words_holds_for_small_tokens_too(documents: list[list[int]]) -> None:
     small = ByteTokenizer()
     watching = copy_guard.build([np.array(small.encode(text)) for text in TEXTS], small)
     assert watching.words == copy_guard.WORDS
@@ -273,7 +273,7 @@ def test_runs_of_one_are_refused(setting: str) -> None:
         copy_guard.build([], ByteTokenizer(), **{setting: 1})
 
 
-def test_saved_and_mapped_it_is_the_same(
+def test_a_saved_guard_maps_to_the_same(
     tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
     path = tmp_path / COPY_GUARD
@@ -289,7 +289,7 @@ def test_saved_and_mapped_it_is_the_same(
     assert list(copy_guard.load(empty).banned(documents[2])) == []
 
 
-def test_a_damaged_file_is_told_or_harmless(
+def test_a_damaged_file_is_refused_or_harmless(
     documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
     intact = tmp_path / "whole.safetensors"

@@ -117,8 +117,6 @@ def runs(texts: list[list[int]] | list[list[str]], size: int) -> set[tuple[objec
 
 
 @pytest.mark.slow
-def test_a_model_that_knows_its_texts_by_heart_does_not_recite_them(
-    texts: list[str], model: Model
-) -> None:
+def test_an_overfitted_model_does_not_recite_its_texts(texts: list[str], model: Model) -> None:
     assert copies(texts, model, None, 60) > 20  # it could
     assert copies(texts, model, model.guard, 150) == 0

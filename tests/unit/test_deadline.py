@@ -58,28 +58,28 @@ def test_it_ends_in_time_whenever_the_machine_gets_slower(since: int, times: flo
     assert machine.now > 94
 
 
-def test_a_machine_as_fast_as_planned_is_left_alone() -> None:
+def test_a_machine_as_fast_as_planned_changes_nothing() -> None:
     assert Machine(100.0).run(970, [0.1] * 970)[0] == []
     assert Machine(100.0).run(900, [0.1] * 900, evaluations=4)[0] == []
     assert Machine(math.inf).run(300, [9.0] * 300) == ([], 300)
 
 
-def test_compiling_is_not_taken_for_slowness() -> None:
+def test_compilation_does_not_count_as_slowness() -> None:
     assert Machine(100.0).run(700, [25.0] + [0.1] * 699) == ([], 700)
 
 
-def test_a_slow_beginning_is_nothing() -> None:
+def test_a_slow_start_changes_nothing() -> None:
     assert Machine(100.0).run(900, [0.3] * 27 + [0.1] * 873)[0] == []
 
 
-def test_what_is_said_is_said_seldom() -> None:
+def test_reports_are_rare() -> None:
     machine = Machine(100.0)
     reports, _ = machine.run(2000, [0.05 * (1 + 0.002 * i) for i in range(2000)])
     assert 1 <= len(reports) <= 4
     assert reports == sorted(reports, reverse=True)
 
 
-def test_a_high_rate_comes_down_even_when_the_time_is_over() -> None:
+def test_the_rate_decays_even_after_the_deadline() -> None:
     machine = Machine(100.0)
     reports, step = machine.run(1000, [0.1] * 500 + [60.0] + [0.1] * 499)  # asleep for a minute
     assert reports
@@ -90,7 +90,7 @@ cuts = st.tuples(st.integers(2, 500), st.data())
 
 
 @given(cuts)
-def test_the_course_is_whole_however_it_is_cut(lengths: tuple[int, st.DataObject]) -> None:
+def test_the_shortened_schedule_is_complete(lengths: tuple[int, st.DataObject]) -> None:
     planned, data = lengths
     step = data.draw(st.integers(0, planned - 2))
     steps = data.draw(st.integers(step + 1, planned - 1))
@@ -164,7 +164,7 @@ def test_a_shortened_run_is_resumed_to_the_bit(
     assert resumed.evaluations == outcome.evaluations
 
 
-def test_time_enough_changes_nothing(tmp_path: Path) -> None:
+def test_with_enough_time_nothing_changes(tmp_path: Path) -> None:
     ones = [job(tmp_path, LONG, key=f"{s}", seconds=s) for s in (None, 1e6)]
     outcomes = [train(run) for run in ones]
     assert [outcome.shortened for outcome in outcomes] == [False, False]

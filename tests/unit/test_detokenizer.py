@@ -47,7 +47,7 @@ def test_the_pieces_are_the_text_up_to_its_end(ids: list[int], stops: list[str])
 
 
 @given(noise)
-def test_a_character_is_shown_with_its_last_byte_and_no_later(ids: list[int]) -> None:
+def test_a_character_is_shown_with_its_last_byte(ids: list[int]) -> None:
     decoding = IncrementalDetokenizer(ODD, [])
     text = ""
     for count, i in enumerate(ids, 1):
@@ -61,26 +61,26 @@ def test_a_character_is_shown_with_its_last_byte_and_no_later(ids: list[int]) ->
             assert text == data.decode("utf-8", "replace")
 
 
-def test_bytes_that_are_no_text_are_replaced_once() -> None:
+def test_invalid_bytes_are_replaced_once() -> None:
     assert pieces_of(ByteTokenizer(), b"\xf0\x9f\xa6a") == ["", "", "", "\ufffda", ""]
     assert pieces_of(ByteTokenizer(), b"a\xf0\x9f") == ["a", "", "", "\ufffd"]
     assert "".join(pieces_of(ByteTokenizer(), b"\xff\x80b")) == "\ufffd\ufffdb"
 
 
-def test_half_a_character_may_be_what_a_stop_string_waited_for() -> None:
+def test_an_incomplete_character_can_complete_a_stop_string() -> None:
     decoding = IncrementalDetokenizer(ByteTokenizer(), [], ["a\ufffd"])
     assert [decoding.feed(i) for i in b"ba\xc3"] == ["b", "", ""]
     assert (decoding.finish(), decoding.stop) == ("", "a\ufffd")
 
 
-def test_after_a_stop_string_nothing_comes() -> None:
+def test_nothing_follows_a_stop_string() -> None:
     decoding = IncrementalDetokenizer(ByteTokenizer(), [], ["end"])
     assert "".join(decoding.feed(i) for i in b"the end of it") + decoding.finish() == "the "
     assert decoding.stop == "end"
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
-def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
+def test_a_continuation_keeps_its_leading_space(kind: str) -> None:
     tokenizer = from_files(foreign.files_of(kind))
     before, full_text = "in the", "in the thing the 日"
     ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
@@ -94,7 +94,7 @@ def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
-def test_a_special_token_stands_by_its_name_and_leaves_its_neighbours_alone(kind: str) -> None:
+def test_a_special_token_is_shown_by_name_and_separates_its_neighbours(kind: str) -> None:
     tokenizer = from_files(foreign.files_of(kind))
     name, token = next(iter(tokenizer.special.items()))
     ids, prefix_ids = tokenizer.encode("in the thing"), tokenizer.encode("in the")
@@ -110,6 +110,6 @@ def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
     assert "".join(pieces_of(tokenizer, ids, stops=[TITLE])) == "Dear"
 
 
-def test_stops_without_meaning_are_refused_at_once() -> None:
+def test_empty_stop_strings_are_refused_immediately() -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
         IncrementalDetokenizer(ByteTokenizer(), [], [""])

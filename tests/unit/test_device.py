@@ -45,9 +45,7 @@ def test_the_best_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda", "mps", "xpu", "cpu:x", ""])
-def test_a_device_that_is_not_there_is_a_sentence(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_device_is_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_devices(monkeypatch)
     with pytest.raises(ConfigError, match="this machine has no device"):
         choose(name)
@@ -60,7 +58,7 @@ def test_one_of_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         choose("cuda:2")
 
 
-def test_what_is_a_lack_of_memory() -> None:
+def test_out_of_memory_errors_are_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
     assert CPU.is_out_of_memory(caught.value)
@@ -84,7 +82,7 @@ def test_the_memory_of_this_process_is_measured() -> None:
     CPU.release_memory()
 
 
-def test_what_is_read_later_is_what_it_was() -> None:
+def test_a_deferred_read_returns_its_value() -> None:
     value = torch.tensor([1.0, 2.0])
     read = CPU.later(value)
     assert read().tolist() == [1.0, 2.0]
@@ -96,7 +94,7 @@ def test_autocast_is_on_only_where_asked_for() -> None:
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
-def test_evaluating_leaves_every_mode_as_it_was() -> None:
+def test_evaluating_restores_every_mode() -> None:
     model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
     with eval_mode(model):
         assert not any(module.training for module in model.modules())
@@ -105,7 +103,7 @@ def test_evaluating_leaves_every_mode_as_it_was() -> None:
     assert torch.is_grad_enabled()
 
 
-def test_where_nothing_compiles_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("qwen3")
     compiled: list[Any] = []
     monkeypatch.setattr(model, "compile", lambda: compiled.append(1))
@@ -126,7 +124,7 @@ def test_where_nothing_compiles_it_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "llama"])
-def test_flops_are_those_that_pytorch_counts(name: str) -> None:
+def test_flops_equal_those_counted_by_pytorch(name: str) -> None:
     """Forward and backward of one row, as `FlopCounterMode` sees the matrix products."""
     model, context = tiny(name), 40
     counter = FlopCounterMode(display=False)
@@ -142,7 +140,7 @@ def test_flops_are_those_that_pytorch_counts(name: str) -> None:
     assert flops.per_token(config, context) == flops.per_token(model, context)
 
 
-def test_flops_of_what_is_frozen_hidden_or_small() -> None:
+def test_flops_of_frozen_hidden_and_small_parts() -> None:
     config = TINY["qwen3-window"]
     all_weights = flops.per_token(config, 40)
     model = build(config, device="cpu")

@@ -52,7 +52,7 @@ def test_two_processes_train_as_one_does(results: list[dict[str, Any]], mode: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
-def test_a_checkpoint_does_not_depend_on_how_many_wrote_it(
+def test_a_checkpoint_does_not_depend_on_the_number_of_writers(
     results: list[dict[str, Any]], mode: str
 ) -> None:
     """The full tensors are those that PyTorch's own gathering gives, and come back as they were."""
@@ -71,7 +71,7 @@ def test_an_adapter_is_not_sharded(results: list[dict[str, Any]]) -> None:
         assert "train an adapter with DDP" in mine["fsdp, adapter"]
 
 
-def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     world = init_distributed(torch.device("cpu"), "fsdp")
@@ -96,7 +96,7 @@ def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> Non
     assert init_distributed(torch.device("cpu")) is SINGLE_PROCESS
 
 
-def test_what_cannot_train_together_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_distributed_training_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="cannot train together on mps"):

@@ -22,13 +22,13 @@ def generate(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_reference_is_up_to_date_whatever_the_terminal_is_like() -> None:
+def test_the_reference_is_up_to_date_for_any_terminal() -> None:
     for env in ({}, {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "dumb"}):
         process = generate("--check", **env)
         assert process.returncode == 0, process.stderr
 
 
-def test_stale_pages_are_said_to_be_stale(tmp_path: Path) -> None:
+def test_stale_pages_are_reported(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "how-it-works.md", tmp_path / "docs")
     copy = tmp_path / "docs" / "generate.py"

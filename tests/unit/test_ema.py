@@ -16,7 +16,7 @@ def random_weights(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, T
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_each_step_counts_by_its_age_and_the_weights_sum_to_one(dtype: torch.dtype) -> None:
+def test_each_step_is_weighted_by_its_age_and_weights_sum_to_one(dtype: torch.dtype) -> None:
     half_life, steps = 3.0, 17
     history = [random_weights(seed, dtype) for seed in range(steps)]
     average = EMA(history[0], half_life)
@@ -31,7 +31,7 @@ def test_each_step_counts_by_its_age_and_the_weights_sum_to_one(dtype: torch.dty
         torch.testing.assert_close(averaged.double(), truth, rtol=1e-5, atol=1e-6)
 
 
-def test_after_one_step_the_average_is_that_step_not_what_was_before() -> None:
+def test_after_one_step_the_average_is_that_step() -> None:
     average = EMA(random_weights(0), 100)
     with pytest.raises(OwnwordsError, match="before the first step"):
         average.weights()
@@ -49,7 +49,7 @@ def test_constant_weights_are_their_own_average() -> None:
         torch.testing.assert_close(averaged, weights[name])
 
 
-def test_updating_does_not_touch_or_keep_the_weights() -> None:
+def test_updating_neither_changes_nor_keeps_the_weights() -> None:
     weights = random_weights(0)
     average = EMA(weights, 2)
     average.update(weights)

@@ -24,7 +24,7 @@ def _curve(name: str) -> BaseCurve:
     return next(curve for curve in ExpectedBits.load().bases if curve.name == name)
 
 
-def test_every_curve_is_of_a_base_that_can_be_had() -> None:
+def test_every_curve_belongs_to_an_available_base() -> None:
     repositories = {base.name: base.repository for base in KNOWN_BASES} | {
         catalogue.SHIPPED: "shipped"
     }
@@ -33,7 +33,7 @@ def test_every_curve_is_of_a_base_that_can_be_had() -> None:
     assert ExpectedBits.load().flops_per_s() > 0
 
 
-def test_the_best_installed_base_is_taken_that_the_minutes_allow() -> None:
+def test_the_best_installed_base_that_fits_the_minutes_is_chosen() -> None:
     for name in ("gemma3-270m", "my-gemma"):  # whatever it was called when it was added
         chosen = choose_base(BLOG, [BOX, replace(GEMMA, name=name)])
         assert chosen is not None
@@ -50,7 +50,7 @@ def test_the_best_installed_base_is_taken_that_the_minutes_allow() -> None:
     assert chosen.name == "shipped"
 
 
-def test_what_a_better_base_would_cost_is_said() -> None:
+def test_the_cost_of_a_better_base_is_reported() -> None:
     task, gemma = replace(BLOG, seconds=60), _curve("gemma3-270m")
     minutes = task.minutes_for(gemma)
     assert minutes is not None
@@ -81,5 +81,5 @@ def test_more_time_and_more_text_never_promise_less() -> None:
         assert bits[0] == curve.english.untouched
 
 
-def test_without_a_measured_base_nothing_is_chosen() -> None:
+def test_without_a_measured_base_none_is_chosen() -> None:
     assert choose_base(BLOG, [replace(BOX, name="mine", source="/home/me/model")]) is None

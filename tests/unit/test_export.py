@@ -74,7 +74,7 @@ def test_a_zip_of_the_directory_opens_as_one(
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "an older directory"])
-def test_every_export_carries_the_sampling_that_was_scored(
+def test_every_export_has_the_sampling_settings_of_the_scorecard(
     stored: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
@@ -127,7 +127,7 @@ REFUSING = (
 )
 
 
-def test_chat_templates_are_taken_apart() -> None:
+def test_chat_templates_are_parsed() -> None:
     start = START
     ours = turns_of(chat.DEFAULT_TEMPLATE, start, start)
     assert ours is not None
@@ -183,7 +183,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
         (["MODEL", "--to", "onnx"], "onnx"),
     ],
 )
-def test_what_cannot_be_exported_is_said(
+def test_unsupported_exports_are_reported(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(folder) if word == "MODEL" else word for word in arguments]

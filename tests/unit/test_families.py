@@ -38,7 +38,7 @@ def test_the_table_names_every_weight_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_the_same_seed_gives_the_same_weights_everywhere(name: str) -> None:
+def test_the_same_seed_gives_the_same_weights_on_every_device(name: str) -> None:
     state, threads = torch.random.get_rng_state(), torch.get_num_threads()
     first, second, third = (build(TINY[name]) for _ in range(3))
     first.init_weights(5)
@@ -76,7 +76,7 @@ def test_a_fresh_model_expects_every_token_alike_and_learns_one_batch(name: str)
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_packed_documents_are_as_if_each_were_alone(name: str) -> None:
+def test_packed_documents_do_not_see_each_other(name: str) -> None:
     model, ids = tiny(name, torch.float64), some_ids(2, 50)
     lengths = ([20, 1, 29], [8, 30, 12])
     # A number that comes back names another document: only the border counts.
@@ -128,7 +128,7 @@ def test_dropout_follows_the_random_state_and_ends_with_training(name: str) -> N
     assert loss(1) == pytest.approx(plain, rel=1e-6)
 
 
-def test_dropout_scales_what_it_keeps() -> None:
+def test_dropout_rescales_the_kept_values() -> None:
     """The mean over many draws is what there is without dropout, in the embedding as in blocks."""
     model = tiny("qwen3")
     model.dropout = 0.25
@@ -157,7 +157,7 @@ def test_loss_is_cross_entropy_of_the_logits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_token_never_sees_what_follows(name: str) -> None:
+def test_attention_is_causal(name: str) -> None:
     model, ids = tiny(name), some_ids(1, 40)
     changed = ids.clone()
     changed[0, 25:] = 3
@@ -189,7 +189,7 @@ def test_presets_have_the_published_sizes(config: ModelConfig, count: int) -> No
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_config_comes_back_from_the_file_it_writes(name: str) -> None:
+def test_a_config_round_trips_through_its_file(name: str) -> None:
     assert registry.config_from_json(TINY[name].to_hf()) == TINY[name]
 
 
@@ -259,9 +259,7 @@ def test_gemma_configs_without_layer_types_have_a_pattern(key: str | None) -> No
         ("gpt2", {"n_head": 4}, r"heads \(4\) must divide width \(30\)"),
     ],
 )
-def test_what_a_config_asks_wrongly_is_named(
-    name: str, change: dict[str, object], message: str
-) -> None:
+def test_invalid_configs_are_named(name: str, change: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         registry.config_from_json({**TINY[name].to_hf(), **change})
 

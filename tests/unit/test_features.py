@@ -180,7 +180,7 @@ def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int
     assert first.own_words == sum(n for kind, n in first.words.items() if kind in OWN_KINDS)
 
 
-def test_what_is_private_is_remembered_masked() -> None:
+def test_private_details_are_masked() -> None:
     features = extract_features(
         document(("quote", "Ask jane@example.org"), ("code", "root@host.example"))
     )

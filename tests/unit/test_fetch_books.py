@@ -62,7 +62,7 @@ def harvest(server: FakeServer, pages: list[list[str]]) -> None:
         address = f"/robot/{following}"
 
 
-def test_books_are_fetched_and_a_second_call_goes_on(
+def test_an_interrupted_download_of_books_resumes(
     server: FakeServer, books: ModuleType, tmp_path: Path
 ) -> None:
     harvest(
@@ -82,7 +82,7 @@ def test_books_are_fetched_and_a_second_call_goes_on(
     assert server.requests[0][2]["User-Agent"].startswith("ownwords/")
 
 
-def test_what_cannot_be_used_is_left_out_and_not_asked_for_again(
+def test_unusable_books_are_skipped_and_not_requested_again(
     server: FakeServer, books: ModuleType, tmp_path: Path
 ) -> None:
     harvest(server, [[f"/1/{n}/{n}.zip" for n in (201, 202, 203, 204)]])

@@ -10,7 +10,7 @@ from ownwords.models import fingerprint
 from ownwords.models.fingerprint import model_fingerprint, model_stamp
 
 
-def test_a_copy_is_the_same_model_and_any_change_another(tmp_path: Path) -> None:
+def test_a_copy_has_the_same_fingerprint_and_any_change_another(tmp_path: Path) -> None:
     folder = tmp_path / "m"
     models.write(folder)
     key = model_fingerprint(folder)

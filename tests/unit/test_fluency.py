@@ -56,7 +56,7 @@ def lexicon() -> Lexicon:
         "The meeting ran from 3.30 to 5.45, i.e. for two hours. It cost 12.50.",
     ],
 )
-def test_what_people_write_is_not_broken(text: str) -> None:
+def test_human_text_is_not_called_broken(text: str) -> None:
     parsed = sentences(text, HABITS)
     assert parsed
     assert [sentence for sentence in parsed if sentence.faults] == []
@@ -77,18 +77,18 @@ def test_what_people_write_is_not_broken(text: str) -> None:
         ),
     ],
 )
-def test_what_is_broken_is_found(text: str, expected: list[tuple[str, ...]]) -> None:
+def test_broken_sentences_are_detected(text: str, expected: list[tuple[str, ...]]) -> None:
     # Between two lines: what may be cut out of a longer text has its ends excused.
     assert faults(f"It is so.\n\n{text}\n\nAnd so on.")[1:-1] == expected
 
 
-def test_what_is_cut_out_of_a_text_is_not_broken_for_that() -> None:
+def test_truncated_passages_are_not_called_broken() -> None:
     assert faults('of it," he said. "I am (as you') == [()]
     assert faults("which is why. I went") == [()]
     assert faults('It was. "Yes, (he said. I') == [(), ("unpaired",)]
 
 
-def test_an_authors_own_ways_are_learned_and_not_called_faults() -> None:
+def test_the_author_s_habits_are_not_called_faults() -> None:
     text = "It was zirka. fünf Uhr. It took zirka. zehn Tage and was very very long."
     assert ("small letter",) in faults(text)
     habits = SentenceConventions.of([text])
@@ -100,7 +100,7 @@ def test_an_authors_own_ways_are_learned_and_not_called_faults() -> None:
 
 @settings(max_examples=60)
 @given(st.text(alphabet="aB .,!?\"'()[]“”\n-1:", max_size=120))
-def test_any_text_is_taken_apart_into_itself(text: str) -> None:
+def test_sentences_cover_any_text(text: str) -> None:
     for sentence in sentences(text, HABITS):
         assert sentence.text in text
         assert sentence.words > 0
@@ -133,7 +133,7 @@ def test_a_loop_is_shown() -> None:
     assert scores.held_out_loop.words == 0
 
 
-def test_words_nobody_has_are_told_from_names_and_numbers(lexicon: Lexicon) -> None:
+def test_invented_words_are_distinguished_from_names_and_numbers(lexicon: Lexicon) -> None:
     text = (
         "I met Zbrowka Quolp near the thrimble, at 10am on the 3rd. Vlimpish said so. "
         "See https://thrimble.example/frood or write to me@thrimble.example. We blunged."
@@ -182,9 +182,7 @@ hij zijn rijk zou nalaten, want hij hield van alle drie evenveel."""
 
 
 @pytest.mark.parametrize("text", [GERMAN, FRENCH, SPANISH, POLISH, LATIN, DUTCH])
-def test_a_blog_in_another_language_is_not_told_it_has_no_words(
-    lexicon: Lexicon, text: str
-) -> None:
+def test_another_language_is_not_called_invented_words(lexicon: Lexicon, text: str) -> None:
     scores = fluency([text], [text], [text], lexicon)
     assert scores.non_words is None
     assert scores.unknown_names is None
@@ -203,7 +201,7 @@ def test_the_lexicon_in_the_package(lexicon: Lexicon) -> None:
     assert "" not in lexicon.words
 
 
-def test_a_lexicon_comes_back_and_a_damaged_one_is_one_sentence(tmp_path: Path) -> None:
+def test_a_lexicon_round_trips_and_a_damaged_one_is_one_sentence(tmp_path: Path) -> None:
     lexicon = Lexicon.of(["Żółw and the Crème brûlée, 2nd edition of it"])
     assert lexicon.words == {"żółw", "and", "the", "crème", "brûlée", "edition", "of", "it"}
     path = lexicon.save(tmp_path)
@@ -258,7 +256,7 @@ def test_real_text_is_compared_at_the_length_of_the_samples() -> None:
     assert scores.broken.held_out.value == 0
 
 
-def test_nothing_given_is_nothing_found() -> None:
+def test_empty_input_gives_empty_scores() -> None:
     scores = fluency([], [], [], None)
     assert scores.repeated.samples.of == scores.repeated.held_out.of == 0
     assert scores.broken.excess is None

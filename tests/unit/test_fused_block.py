@@ -218,7 +218,7 @@ def test_neither_threads_nor_checkpointing_change_a_bit(
         assert all(torch.equal(gradients[0], gradient) for gradient in gradients[1:])
 
 
-def test_dropout_leaves_out_its_share_both_ways(counts_seen: list[int]) -> None:
+def test_dropout_is_applied_forward_and_backward(counts_seen: list[int]) -> None:
     model = _model("gpt2")
     attention, down = "blocks.0.attention.output", model.get_parameter("blocks.0.mlp.down.bias")
     with torch.no_grad():  # the attention adds nothing: what is added is the MLP's
@@ -249,7 +249,7 @@ def test_dropout_leaves_out_its_share_both_ways(counts_seen: list[int]) -> None:
     assert len(counts_seen) == 6
 
 
-def test_what_is_not_for_it_goes_as_always(counts_seen: list[int]) -> None:
+def test_unsupported_cases_fall_back_to_pytorch(counts_seen: list[int]) -> None:
     ids = some_ids(2, 16)
     model = _model("qwen3")
     model(ids)  # float32
@@ -308,7 +308,7 @@ def test_a_merged_adapter_is_part_of_the_weights(counts_seen: list[int]) -> None
     assert _apart(merged, beside) < 0.02
 
 
-def test_weights_changed_before_the_way_back_are_found_out() -> None:
+def test_weights_changed_before_the_backward_pass_are_detected() -> None:
     model = _model("llama")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         total, _ = model.loss(some_ids(2, 16), some_ids(2, 16, 1))
@@ -368,7 +368,7 @@ def test_fifty_steps_learn(
     assert losses[-1] < losses[0] - (0.1 if by_lora else 1)
 
 
-def test_all_blocks_of_a_thread_work_in_one_memory_that_is_let_go() -> None:
+def test_blocks_of_a_thread_share_one_scratch_buffer_that_is_freed() -> None:
     scratch = fused_block._Scratch()
     larger = scratch.of(100)
     assert scratch.of(60) is larger

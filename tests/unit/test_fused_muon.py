@@ -42,7 +42,7 @@ def _apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return max(float((first[n] - second[n]).norm() / second[n].norm()) for n in SHAPES)
 
 
-def test_it_is_as_near_to_float32_as_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_as_close_to_float32_as_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, momenta = _steps(torch.bfloat16)
     monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
     twin, twins_momenta = _steps(torch.bfloat16)
@@ -51,13 +51,13 @@ def test_it_is_as_near_to_float32_as_its_twin(monkeypatch: pytest.MonkeyPatch) -
     assert _apart(weights, truth) < 1.2 * _apart(twin, truth) < 0.05
 
 
-def test_threads_change_nothing() -> None:
+def test_the_number_of_threads_changes_nothing() -> None:
     for first, second in zip(_steps(torch.bfloat16), _steps(torch.bfloat16, 2), strict=True):
         assert all(torch.equal(first[name], second[name]) for name in SHAPES)
 
 
 @pytest.mark.parametrize("side", [1, 30, 48])
-def test_odd_sizes_are_not_taken(side: int) -> None:
+def test_odd_sizes_are_not_supported(side: int) -> None:
     assert fused_muon.is_supported(64, 32)
     assert not fused_muon.is_supported(64, side)
     assert not fused_muon.is_supported(side, 64)

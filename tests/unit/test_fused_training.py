@@ -103,7 +103,7 @@ def _bits(outcome: TrainOutcome) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "qwen3 adapter", "gemma3 adapter"])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_runs_part_no_more_than_those_of_two_seeds(
+def test_native_runs_differ_no_more_than_two_seeds(
     precision: Precision, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With another number of threads, and without the library: held-out text included."""
@@ -130,7 +130,7 @@ def test_runs_part_no_more_than_those_of_two_seeds(
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_is_no_number_leads_back(
+def test_a_non_finite_loss_rolls_back(
     precision: Precision, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
     """Once a weight is spoilt in the midst of a block; gradients have to show it, and it goes."""
@@ -195,7 +195,7 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     assert resumed.evaluations == outcome.evaluations
 
 
-def test_types_may_change_to_and_fro(counts_seen: dict[str, int]) -> None:
+def test_the_dtype_can_change_back_and_forth(counts_seen: dict[str, int]) -> None:
     """Nothing of the weights' former type or place is remembered."""
     network = model(shape=EVEN)
     ids = torch.arange(32)[None] % 97

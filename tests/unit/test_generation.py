@@ -154,14 +154,14 @@ def plain_texts(name: str, is_greedy: bool) -> list[tuple[GenerationRequest, lis
 
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("is_greedy", [True, False], ids=["greedy", "lively"])
-def test_the_tokens_are_those_of_the_plain_model(name: str, is_greedy: bool) -> None:
+def test_tokens_equal_those_of_the_plain_model(name: str, is_greedy: bool) -> None:
     engine = ENGINES[name]
     for request, ids in plain_texts(name, is_greedy):
         assert generated_ids(engine, request) == ids
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3-window", "gemma3"])
-def test_in_company_each_text_is_as_if_alone(name: str) -> None:
+def test_batched_texts_equal_single_ones(name: str) -> None:
     engine, random = ENGINES[name], Random(name)
     shared = some_ids(1, 30, seed=5)[0].tolist()
     waiting = []
@@ -194,7 +194,7 @@ def test_in_company_each_text_is_as_if_alone(name: str) -> None:
     assert texts == expected
 
 
-def test_what_ends_a_text_is_said() -> None:
+def test_the_finish_reason_is_reported() -> None:
     scheduler = BatchScheduler(Counting(), rows=2, length=100)
     stopped = scheduler.submit(
         GenerationRequest(ids=[3], max_tokens=9, sampling=GREEDY, stop_ids=frozenset({7})),
@@ -211,7 +211,7 @@ def test_what_ends_a_text_is_said() -> None:
     assert reasons == {stopped: "stop", full: "length", empty: "length"}
 
 
-def test_what_was_read_before_is_not_read_again() -> None:
+def test_a_cached_prefix_is_not_read_again() -> None:
     engine = Counting()
     scheduler = BatchScheduler(engine, rows=2, length=1000)
     prompt = list(range(40))
@@ -258,7 +258,7 @@ def test_several_of_one_prompt_read_it_once() -> None:
     assert len({tuple(text) for text in texts.values()}) == 4
 
 
-def test_a_long_prompt_stalls_nobody() -> None:
+def test_a_long_prompt_does_not_stall_others() -> None:
     engine = Counting()
     scheduler = BatchScheduler(engine, rows=2, length=2000)
     quick = scheduler.submit(GenerationRequest(ids=[1], max_tokens=100, sampling=GREEDY))
@@ -288,7 +288,7 @@ def test_cancelling_frees_the_row_and_is_silent() -> None:
     assert not scheduler.busy
 
 
-def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> None:
+def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
     scheduler = BatchScheduler(Counting(), rows=3, length=300)
     handles: list[list[RequestHandle]] = [[] for _ in range(4)]
     all_in = Barrier(len(handles) + 1)
@@ -330,7 +330,7 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
     assert sum(handle.is_cancelled for handle in chain(*handles)) > 30
 
 
-def test_what_only_pads_the_vocabulary_is_never_written() -> None:
+def test_padding_of_the_vocabulary_is_never_sampled() -> None:
     engine = Counting()
     for vocabulary, expected in ((50, [19, 20, 21, 22]), (60, [19, 20, 21, 22]), (21, [19, 20])):
         request = GenerationRequest(
@@ -368,7 +368,7 @@ def test_one_request_that_fails_leaves_the_others_alone() -> None:
     assert isinstance(bad.error, OwnwordsError)
 
 
-def test_what_cannot_be_written_is_refused_at_once() -> None:
+def test_invalid_requests_are_refused_immediately() -> None:
     with pytest.raises(OwnwordsError, match="the prompt is empty"):
         GenerationRequest(ids=[], max_tokens=3, sampling=GREEDY)
     with pytest.raises(ConfigError, match="max_tokens should be 0 or more, and is -1"):
@@ -384,7 +384,7 @@ def test_what_cannot_be_written_is_refused_at_once() -> None:
     assert not scheduler.busy
 
 
-def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
+def test_logprobs_are_those_of_the_model_whatever_the_sampling() -> None:
     engine = ENGINES["gemma3"]
     ids = some_ids(1, 5)[0].tolist()
     request = GenerationRequest(ids=ids, max_tokens=6, sampling=LIVELY, logprobs=4)
@@ -404,7 +404,7 @@ def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
     assert [token.logprob for token in generate(engine, alone)] == [None]
 
 
-def test_nothing_is_read_before_it_is_asked_for() -> None:
+def test_generation_is_lazy() -> None:
     engine = Counting()
     pieces = generate(engine, GenerationRequest(ids=[1], max_tokens=10**9, sampling=GREEDY))
     assert not engine.reads

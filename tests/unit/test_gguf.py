@@ -41,7 +41,7 @@ def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setti
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
-def test_what_goes_out_in_f32_comes_back_to_the_bit(name: str, tmp_path: Path) -> None:
+def test_an_f32_file_round_trips_to_the_bit(name: str, tmp_path: Path) -> None:
     model = model_of(name)
     files = ByteTokenizer().files()
     report = gguf.save(tmp_path / "m.gguf", model, files, type="f32")
@@ -59,9 +59,7 @@ def test_what_goes_out_in_f32_comes_back_to_the_bit(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
-def test_a_file_read_and_written_again_is_the_same_to_the_byte(
-    name: str, type: str, tmp_path: Path
-) -> None:
+def test_a_rewritten_file_is_identical(name: str, type: str, tmp_path: Path) -> None:
     generation = {"bos_token_id": 256, "eos_token_id": [257, 260], "temperature": 0.7, "top_k": 40}
     first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
     gguf.save(
@@ -86,7 +84,9 @@ def test_a_file_read_and_written_again_is_the_same_to_the_byte(
 
 
 @pytest.mark.parametrize(("type", "value"), [("f16", 7e4), ("q4_0", 1e6), ("f32", float("nan"))])
-def test_what_a_type_cannot_hold_is_refused(type: str, value: float, tmp_path: Path) -> None:
+def test_tensors_that_do_not_fit_a_type_are_refused(
+    type: str, value: float, tmp_path: Path
+) -> None:
     model = model_of("llama")
     with torch.no_grad():
         model.embedding.weight[3, 3] = value
@@ -96,7 +96,7 @@ def test_what_a_type_cannot_hold_is_refused(type: str, value: float, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:
+def test_non_finite_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     gguf.save(path, model_of("qwen3"), ByteTokenizer().files(), type="f32")
     with path.open("r+b") as file:
@@ -168,14 +168,14 @@ def test_a_file_of_blocks_opens_as_its_weights(kind: str, tmp_path: Path) -> Non
         assert np.array_equal(parameters[ours].detach().numpy(), expected), ours
 
 
-def test_rows_that_do_not_fit_blocks_are_told(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_blocks_are_reported(tmp_path: Path) -> None:
     report = gguf.save(tmp_path / "m.gguf", model_of("qwen3"), ByteTokenizer().files(), type="q4_0")
     assert any("multiple of 32" in note for note in report.notes)
     assert "f16" in report.tensors.values()
 
 
 @pytest.mark.parametrize("at", [8, 16, *range(24, 1200, 13)])
-def test_wild_counts_allocate_nothing(at: int, tmp_path: Path) -> None:
+def test_absurd_counts_allocate_nothing(at: int, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     gguf.save(path, model_of("gpt2"), ByteTokenizer().files(), type="f32")
     data = path.read_bytes()
@@ -191,7 +191,7 @@ def test_wild_counts_allocate_nothing(at: int, tmp_path: Path) -> None:
     ("name", "message"),
     [("qwen3-window", "use_sliding_window"), ("gemma3", "query_pre_attn_scalar")],
 )
-def test_what_llama_cpp_would_compute_otherwise_is_refused(
+def test_models_that_llama_cpp_would_compute_differently_are_refused(
     name: str, message: str, tmp_path: Path
 ) -> None:
     model = build(replace(TINY[name], vocabulary=270))

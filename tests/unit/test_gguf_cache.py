@@ -107,7 +107,7 @@ def test_only_a_few_conversions_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_file_cut_short_leaves_nothing(share: float, tmp_path: Path) -> None:
+def test_a_truncated_file_leaves_no_files(share: float, tmp_path: Path) -> None:
     path = file_of(tmp_path / "m.gguf")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     with pytest.raises(OwnwordsError, match=r"m\.gguf"):

@@ -67,7 +67,7 @@ def converted(kind: str) -> dict[str, Value]:
 @pytest.mark.parametrize("kind", foreign_tokenizers.DOCUMENTS)
 @settings(max_examples=60, deadline=None)
 @given(text=TEXT)
-def test_every_kind_gives_the_ids_of_its_tokenizer_json(kind: str, text: str) -> None:
+def test_ids_equal_those_of_the_tokenizer_json(kind: str, text: str) -> None:
     there = from_files(foreign_tokenizers.files_of(kind))
     here = from_files(files_of(converted(kind)))
     assert (here.start, here.end, here.special) == (there.start, there.end, there.special)
@@ -81,7 +81,7 @@ def test_every_kind_gives_the_ids_of_its_tokenizer_json(kind: str, text: str) ->
 
 
 @pytest.mark.parametrize("kind", foreign_tokenizers.DOCUMENTS)
-def test_every_kind_is_written_as_it_is_read(kind: str) -> None:
+def test_every_kind_round_trips(kind: str) -> None:
     theirs = converted(kind)
     rows = len(theirs["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
     metadata, _ = metadata_of(files_of(theirs), rows, {})

@@ -27,7 +27,7 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_the_processor_is_read_from_what_linux_says(tmp_path: Path) -> None:
+def test_the_processor_is_read_from_linux(tmp_path: Path) -> None:
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     root = machine(
         tmp_path,
@@ -90,7 +90,7 @@ def test_a_container_limits_the_cores(tmp_path: Path, files: dict[str, str]) -> 
     assert usable_cores(machine(tmp_path, files)) == 1
 
 
-def test_an_unlimited_container_limits_nothing(tmp_path: Path) -> None:
+def test_an_unlimited_container_sets_no_limit(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "max 100000"}
     assert usable_cores(machine(tmp_path, files)) == usable_cores(tmp_path / "nowhere")
 
@@ -110,7 +110,7 @@ def test_a_container_limits_the_memory(tmp_path: Path) -> None:
     assert (memory.total_bytes, memory.available_bytes) == (512000, 500000)
 
 
-def test_threads_are_no_more_than_the_cores_there_are_and_may_be_used() -> None:
+def test_threads_are_limited_to_the_available_cores() -> None:
     assert threads(Cpu("", "", (), physical_cores=4, logical_cores=8, usable_cores=8)) == 4
     assert threads(Cpu("", "", (), physical_cores=4, logical_cores=8, usable_cores=2)) == 2
 
@@ -133,7 +133,7 @@ def _ones(*_: int, dtype: str, device: str) -> _Square:
 
 
 @pytest.mark.parametrize(("hip", "kind"), [(None, "cuda"), ("6.2", "rocm")])
-def test_the_devices_are_those_torch_sees_the_best_first(hip: str | None, kind: str) -> None:
+def test_devices_of_torch_are_listed_best_first(hip: str | None, kind: str) -> None:
     card = SimpleNamespace(name="Card", total_memory=8_000)
     torch = SimpleNamespace(
         cuda=SimpleNamespace(
@@ -174,7 +174,7 @@ class _Finder:
         (ModuleNotFoundError("No module named 'torch'", name="torch"), ""),
     ],
 )
-def test_a_broken_torch_is_told_from_a_missing_one(
+def test_a_broken_torch_is_distinguished_from_a_missing_one(
     monkeypatch: pytest.MonkeyPatch, error: Exception, problem: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)

@@ -32,7 +32,7 @@ def test_the_first_is_noted_and_the_second_interrupts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_what_can_be_done_again_is_not_waited_for(name: str) -> None:
+def test_interruptible_work_ends_immediately(name: str) -> None:
     with InterruptHandler() as signals:
         with pytest.raises(KeyboardInterrupt), signals.at_once():
             signal.raise_signal(getattr(signal, name))
@@ -41,14 +41,14 @@ def test_what_can_be_done_again_is_not_waited_for(name: str) -> None:
             pytest.fail("begun, though it was asked to stop")
 
 
-def test_where_there_is_no_ctrl_break_the_others_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ctrl_break_other_signals_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(signal, "SIGBREAK")
     with InterruptHandler() as signals:
         signal.raise_signal(signal.SIGTERM)
         assert signals.wanted
 
 
-def test_outside_the_main_thread_nothing_changes() -> None:
+def test_outside_the_main_thread_no_handler_is_installed() -> None:
     before = signal.getsignal(signal.SIGTERM)
     states = []
 

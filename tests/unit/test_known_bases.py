@@ -154,7 +154,7 @@ def test_the_catalogue_names_every_base_once() -> None:
         assert known_base is base
 
 
-def test_the_list_shows_what_can_be_added(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_installable_bases(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base"]) == 0
     out = capsys.readouterr().out
     for base in KNOWN_BASES:

@@ -29,7 +29,7 @@ def test_a_language_is_recognised(language: str, text: str) -> None:
     assert identify_language(text[:20]) == ""
 
 
-def test_a_post_in_another_language_is_named_as_such(tmp_path: Path) -> None:
+def test_a_post_in_another_language_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     for n in range(6):

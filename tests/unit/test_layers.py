@@ -59,7 +59,7 @@ def test_attention_is_its_definition(kv_heads: int, tokens: int) -> None:
     torch.testing.assert_close(attend(query, key, value, masked, 0.3), expected)
 
 
-def test_a_single_query_sees_all_keys_it_is_given() -> None:
+def test_a_single_query_sees_all_its_keys() -> None:
     query, key, value = _random(2, 4, 1, 8), _random(2, 2, 9, 8), _random(2, 2, 9, 8)
     everything = torch.ones(1, 9, dtype=torch.bool)
     expected = _written_out(query, key, value, everything)
@@ -100,7 +100,7 @@ def test_linear_scaling_divides_every_frequency() -> None:
     torch.testing.assert_close(scaled, plain / 4)
 
 
-def test_llama3_scaling_keeps_fast_turns_and_divides_slow_ones() -> None:
+def test_llama3_scaling_keeps_high_frequencies_and_divides_low_ones() -> None:
     scaling = RopeScaling(kind="llama3", factor=8.0, original_context=8192)
     plain = RotaryEmbedding(128, 500_000.0).frequencies
     scaled = RotaryEmbedding(128, 500_000.0, scaling).frequencies

@@ -46,7 +46,7 @@ def test_where_a_link_leads(href: str, base: str, state: str, target: str) -> No
     assert NAMES.resolve(href, base) == (state, target)
 
 
-def test_a_home_address_that_is_none_is_passed_over() -> None:
+def test_an_invalid_home_address_is_ignored() -> None:
     resolver = LinkResolver()
     for home in ("http://[", "", "https://hats.example"):
         resolver.add_home(home)

@@ -187,7 +187,7 @@ NOT_DUMPS = {
 
 
 @pytest.mark.parametrize("name", DUMPS)
-def test_what_a_machine_wrote_is_known_by_a_plain_reason(name: str) -> None:
+def test_machine_output_is_recognised_with_a_reason(name: str) -> None:
     reason = log_reason(DUMPS[name])
     assert reason
     assert reason == log_reason(DUMPS[name])
@@ -195,11 +195,11 @@ def test_what_a_machine_wrote_is_known_by_a_plain_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_DUMPS)
-def test_what_a_person_wrote_is_no_dump(name: str) -> None:
+def test_human_text_is_not_a_log(name: str) -> None:
     assert log_reason(NOT_DUMPS[name]) is None
 
 
-def test_reasons_say_what_was_seen() -> None:
+def test_reasons_name_the_evidence() -> None:
     assert log_reason(DUMPS["iso"]) == "100% of its 40 lines begin with a time stamp"
     assert log_reason(DUMPS["levels"]) == (
         "100% of its 40 lines are marked INFO, WARNING, ERROR or the like"
@@ -225,7 +225,7 @@ def test_the_time_stays_in_proportion_to_the_block(block: str) -> None:
     assert is_far_from_quadratic(is_log_line, block)
 
 
-def test_code_that_is_a_log_becomes_one_and_source_code_stays() -> None:
+def test_code_that_is_a_log_is_reclassified_and_source_code_is_not() -> None:
     segments = [
         Segment("code", DUMPS["iso"], "text"),
         Segment("code", SOURCE_CODE["rust"], "rust"),
@@ -254,11 +254,11 @@ CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15
         (DUMPS["syslog"], "bash", "log"),
     ],
 )
-def test_constants_in_source_code_are_no_log(text: str, language: str, kind: str) -> None:
+def test_constants_in_source_code_are_not_a_log(text: str, language: str, kind: str) -> None:
     assert [s.kind for s in separate_logs([Segment("code", text, language)])] == [kind]
 
 
-def test_a_log_within_prose_is_set_apart_and_the_rest_stays_whole() -> None:
+def test_a_log_within_prose_is_separated_and_the_prose_kept() -> None:
     log = DUMPS["syslog"].split("\n")[:12]
     before, after = Segment("prose", "It broke:\nsee here"), Segment("prose", "So I wept.")
     pieces = [
@@ -284,7 +284,7 @@ def test_two_logs_with_prose_between_stay_two() -> None:
     assert kinds == ["log", "prose", "prose", "prose", "log"]
 
 
-def test_lines_of_other_kinds_and_short_quotations_of_logs_stay_prose() -> None:
+def test_other_lines_and_short_log_quotations_stay_prose() -> None:
     log_lines = [Segment("prose", line) for line in DUMPS["syslog"].split("\n")[:7]]
     assert separate_logs(log_lines) == log_lines
     listed = [Segment("list", DUMPS["syslog"])]

@@ -135,7 +135,7 @@ def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
     assert all(name.endswith((".up", ".down")) for name in saved)
 
 
-def test_it_learns_and_keeps_what_did_best(tmp_path: Path) -> None:
+def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=60, evaluations=6)
     recorder = Heard()
     run_job = job(tmp_path, loop, progress=recorder.progress(), peak_flops=1e12)
@@ -251,7 +251,7 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         train(job(tmp_path, key="none", objective=limited(0)))
 
 
-def test_what_is_no_lack_of_memory_is_not_retried(tmp_path: Path) -> None:
+def test_other_errors_than_out_of_memory_are_not_retried(tmp_path: Path) -> None:
     def fail(_: int, loss: Tensor) -> Tensor:
         raise RuntimeError("a bug")
 
@@ -261,7 +261,7 @@ def test_what_is_no_lack_of_memory_is_not_retried(tmp_path: Path) -> None:
     assert spoilt.calls == 1
 
 
-def test_a_loss_that_is_no_number_leads_back(tmp_path: Path) -> None:
+def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
     recorder = Heard()
     spoilt = Spoilt(lambda call, loss: loss * math.nan if call == 7 else loss)
     outcome = train(job(tmp_path, objective=spoilt, progress=recorder.progress()))
@@ -298,7 +298,7 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
     assert "back to step 45," in recorder.notes() and "back to step 40," in recorder.notes()
 
 
-def test_it_ends_early_and_gives_the_best(tmp_path: Path) -> None:
+def test_early_stopping_returns_the_best_weights(tmp_path: Path) -> None:
     """Far too fast a rate on far too little text: the held-out text soon does worse."""
     loop = replace(LOOP, steps=120, evaluations=40, patience=2)
     fast = OptimConfig(muon_lr=0.1, learning_rate=0.03)
@@ -317,7 +317,7 @@ def test_it_ends_early_and_gives_the_best(tmp_path: Path) -> None:
     assert weights_of(second) == checksum(saved)
 
 
-def test_it_ends_before_it_learns_by_heart(tmp_path: Path) -> None:
+def test_memorisation_stops_the_training(tmp_path: Path) -> None:
     shares = iter([0.0, 0.05, 0.4])
     loop = replace(LOOP, memorised_limit=0.1, patience=0)
     outcome = train(job(tmp_path, replace(loop, evaluations=6), memorised=lambda _: next(shares)))
@@ -325,7 +325,7 @@ def test_it_ends_before_it_learns_by_heart(tmp_path: Path) -> None:
     assert outcome.best_step == 4
 
 
-def test_the_average_is_taken_where_it_is_better(tmp_path: Path) -> None:
+def test_the_average_is_kept_where_it_is_better(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=30, ema_half_life=0.15)
     wild = OptimConfig(kind="adamw", learning_rate=0.05)
     run_job = job(tmp_path, loop, optim=wild)
@@ -353,7 +353,7 @@ def test_without_held_out_text_the_last_weights_are_kept(tmp_path: Path) -> None
     assert weights_of(run_job) == checksum(run_job.run.checkpoints.load(12).groups["weights"])
 
 
-def test_looking_changes_nothing(tmp_path: Path) -> None:
+def test_observing_changes_nothing(tmp_path: Path) -> None:
     """However often is evaluated, and whatever the hooks draw: the training is the same."""
 
     def draw(network: CausalLM) -> list[str]:
@@ -375,7 +375,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_an_evaluation_that_fails_loses_nothing(
+def test_a_failed_evaluation_loses_no_progress(
     number: int, error: type[BaseException], tmp_path: Path
 ) -> None:
     uninterrupted = job(tmp_path, key="whole", memorised=lambda _: 0.0)
@@ -397,7 +397,7 @@ def test_an_evaluation_that_fails_loses_nothing(
     assert weights_of(resumed) == weights_of(uninterrupted)
 
 
-def test_what_a_run_was_begun_with_must_stay(tmp_path: Path) -> None:
+def test_a_run_refuses_changed_inputs(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path), 5))
     other_text = Batches(shards(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig())
@@ -417,7 +417,7 @@ def test_what_a_run_was_begun_with_must_stay(tmp_path: Path) -> None:
     assert train(job(tmp_path, free)).stopped == "done"
 
 
-def test_what_is_frozen_must_stay_too(tmp_path: Path) -> None:
+def test_a_run_refuses_changed_frozen_weights(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted):
         train(stopping(with_adapter(job(tmp_path)), 5))
     with pytest.raises(ConfigError, match="the model has changed"):
@@ -433,7 +433,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert train(job(tmp_path, memorised=second)).stopped == "done"
 
 
-def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Path) -> None:
     uninterrupted = job(tmp_path, key="whole")
     train(uninterrupted)
     with pytest.raises(TrainingInterrupted):
@@ -472,7 +472,7 @@ def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: 
     assert {tensor.dtype for tensor in master_weights[0].values()} == {torch.float32}
 
 
-def test_dropout_is_off_when_it_is_over(tmp_path: Path) -> None:
+def test_dropout_is_switched_off_after_training(tmp_path: Path) -> None:
     run_job = job(tmp_path, RICH)
     train(run_job)
     ids_BT = some_ids(2, 9)
@@ -505,7 +505,7 @@ def test_portions_are_even_and_whole() -> None:
             assert max(sizes) <= at_once and max(sizes) - min(sizes) <= 1
 
 
-def test_a_full_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_reports_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uninterrupted = job(tmp_path, key="whole")
     train(uninterrupted)
     save = Checkpoints.save
@@ -526,7 +526,9 @@ def test_a_full_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.Monke
     assert weights_of(resumed) == weights_of(uninterrupted)
 
 
-def test_more_free_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_free_memory_allows_another_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = tmp_path / "rows.json"
     free = 10**9
     monkeypatch.setattr(Device, "free_memory", lambda _: free)

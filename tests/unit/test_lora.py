@@ -65,7 +65,7 @@ def _filled(adapter: LoraAdapter, seed: int = 3) -> LoraAdapter:
     return adapter
 
 
-def test_a_fresh_adapter_changes_nothing_and_alone_is_trained() -> None:
+def test_a_new_adapter_changes_nothing_and_is_the_only_trained_part() -> None:
     model = _model()
     before = _logits(model)
     adapter = lora.attach(model, AdapterConfig(rank=3), seed=5)
@@ -135,7 +135,7 @@ def test_merging_is_exact_to_rounding_and_can_be_undone(stabilised: bool) -> Non
     assert torch.allclose(_logits(model), attached, atol=1e-5)
 
 
-def test_unmerged_weights_are_the_old_ones_to_rounding() -> None:
+def test_unmerging_restores_the_weights_up_to_rounding() -> None:
     for dtype, bound in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
         model = _model(dtype=dtype)
         before = {name: p.clone() for name, p in model.named_parameters()}
@@ -160,7 +160,7 @@ def _gradient(checkpointing: bool, seed: int) -> Tensor:
     return gradient
 
 
-def test_dropout_follows_the_random_state_also_where_blocks_are_run_again() -> None:
+def test_dropout_follows_the_random_state_under_checkpointing() -> None:
     plain = _gradient(checkpointing=False, seed=0)
     assert torch.allclose(plain, _gradient(checkpointing=True, seed=0), atol=1e-6)
     assert not torch.allclose(plain, _gradient(checkpointing=False, seed=1), atol=1e-3)
@@ -184,7 +184,7 @@ def test_an_adapter_is_trained_on_a_quantised_model_and_not_merged_into_it() -> 
 
 
 @pytest.mark.parametrize("model_settings", [QWEN, GPT2], ids=["qwen3", "gpt2"])
-def test_a_saved_adapter_comes_back(model_settings: dict[str, object], tmp_path: Path) -> None:
+def test_a_saved_adapter_round_trips(model_settings: dict[str, object], tmp_path: Path) -> None:
     model = _model(model_settings)
     settings = AdapterConfig(4, 8.0, 0.1, ("*.attention.*",), rank_stabilised=True)
     adapter = _filled(lora.attach(model, settings, seed=1))
@@ -201,7 +201,7 @@ def test_a_saved_adapter_comes_back(model_settings: dict[str, object], tmp_path:
         assert first == second
 
 
-def test_what_is_saved_is_named_as_in_peft(tmp_path: Path) -> None:
+def test_saved_tensors_have_the_names_of_peft(tmp_path: Path) -> None:
     adapter = lora.attach(_model(GPT2), AdapterConfig(targets=("*.mlp.down", "*.query_*")), seed=1)
     peft.save(tmp_path, adapter)
     config = json.loads((tmp_path / peft.CONFIG).read_text())
@@ -247,7 +247,7 @@ def saved(tmp_path: Path) -> Path:
         ("target_modules", ["q_proj", "up_proj", "down_proj"]),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(name: str, value: object, saved: Path) -> None:
+def test_unsupported_settings_are_refused_by_name(name: str, value: object, saved: Path) -> None:
     config = json.loads((saved / peft.CONFIG).read_text())
     (saved / peft.CONFIG).write_text(json.dumps({**config, name: value}))
     model = _model()
@@ -260,7 +260,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(name: str, value: object, sa
     assert not any(isinstance(module, lora.LoraLinear) for module in model.modules())
 
 
-def test_single_layers_may_have_their_own_rank_and_alpha(saved: Path, tmp_path: Path) -> None:
+def test_single_layers_can_have_their_own_rank_and_alpha(saved: Path, tmp_path: Path) -> None:
     config = json.loads((saved / peft.CONFIG).read_text())
     patterns = {"rank_pattern": {"q_proj": 4}, "alpha_pattern": {"layers.1.mlp.up_proj": 99}}
     (saved / peft.CONFIG).write_text(

@@ -43,7 +43,7 @@ def _plain(
 @pytest.mark.parametrize("softcap", [None, 2.5])
 @pytest.mark.parametrize("z_weight", [0.0, 0.01])
 @pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-def test_loss_and_gradients_are_the_plain_ones(
+def test_loss_and_gradients_equal_the_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
     rows: int,
     softcap: float | None,
@@ -93,7 +93,7 @@ def test_backward_twice_adds_up() -> None:
     torch.testing.assert_close(hidden.grad, 2 * gradient)
 
 
-def test_the_gradients_are_let_go_after_the_way_back() -> None:
+def test_gradients_are_freed_after_the_backward_pass() -> None:
     """The head's is as large as the table: kept with the loss it would lie beside the next."""
     hidden, head, targets = _inputs(torch.float32)
     loss, _ = chunked_cross_entropy(hidden, head, targets)
@@ -102,7 +102,7 @@ def test_the_gradients_are_let_go_after_the_way_back() -> None:
         backward(loss)
 
 
-def test_targets_that_are_all_ignored_cost_nothing() -> None:
+def test_ignored_targets_cost_nothing() -> None:
     hidden, head, targets = _inputs(torch.float32)
     loss, count = chunked_cross_entropy(hidden, head, torch.full_like(targets, -100))
     backward(loss)

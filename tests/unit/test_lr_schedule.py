@@ -43,7 +43,7 @@ def test_without_warm_down_the_rate_stays() -> None:
     assert shape(10, warmup_fraction=0.0, decay_fraction=0.0) == [1.0] * 10
 
 
-def test_the_trunk_does_not_depend_on_the_length() -> None:
+def test_the_stable_phase_does_not_depend_on_the_length() -> None:
     short = shape(1000, warmup_fraction=0.01, decay_fraction=0.5)
     long = shape(4000, warmup_fraction=0.0025, decay_fraction=0.5)
     assert short[:500] == long[:500]

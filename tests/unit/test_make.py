@@ -126,7 +126,7 @@ def without_training(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recipes, "plan_pretraining", never)
 
 
-def test_every_stage_is_told_and_leaves_what_it_promises(
+def test_every_stage_reports_and_writes_its_files(
     first_make: tuple[Path, list[str], MakeResult],
 ) -> None:
     folder, messages, result = first_make
@@ -150,7 +150,7 @@ def test_every_stage_is_told_and_leaves_what_it_promises(
     assert resolve_model(workspace, folder) == workspace / "model"
 
 
-def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
+def test_the_paragraph_continues_a_title_the_model_never_read(
     first_make: tuple[Path, list[str], MakeResult],
 ) -> None:
     _, _, result = first_make
@@ -162,7 +162,7 @@ def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
     assert text.strip().startswith(result.paragraph.text)
 
 
-def test_a_second_time_nothing_is_done(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_make_does_nothing(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_training(monkeypatch)
     messages, result = make_again(made_folder)
     assert messages == NONE
@@ -172,7 +172,7 @@ def test_a_second_time_nothing_is_done(made_folder: Path, monkeypatch: pytest.Mo
     assert result.to_dict()["paragraph"]["text"] == result.paragraph.text
 
 
-def test_the_best_installed_base_is_taken_and_the_same_one_again(
+def test_the_best_installed_base_is_chosen_and_kept(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_training(monkeypatch)
@@ -189,7 +189,7 @@ def test_the_best_installed_base_is_taken_and_the_same_one_again(
     assert make_again(made_folder, base=None, chooses_base=True)[0] == messages
 
 
-def test_new_posts_are_told_and_trained_anew_from_the_base(made_folder: Path) -> None:
+def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folder: Path) -> None:
     old = made_folder / "w" / "runs" / make_again(made_folder)[1].trained.run
     assert list((old / "checkpoints").glob("step-*"))
     makings.write_post(made_folder / "blog", 24)
@@ -213,7 +213,7 @@ def test_new_posts_are_told_and_trained_anew_from_the_base(made_folder: Path) ->
     ]
 
 
-def test_only_what_is_missing_is_made_again(
+def test_only_missing_results_are_rebuilt(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = model_fingerprint(made_folder / "w" / "model")
@@ -230,7 +230,7 @@ def test_only_what_is_missing_is_made_again(
     assert (made_folder / "w" / "report.html").exists()
 
 
-def test_another_model_in_its_place_is_not_taken_for_it(made_folder: Path) -> None:
+def test_a_replaced_model_is_detected(made_folder: Path) -> None:
     key = model_fingerprint(made_folder / "w" / "model")
     shutil.rmtree(made_folder / "w" / "model")
     shutil.copytree(made_folder / "base" / "model", made_folder / "w" / "model")
@@ -271,7 +271,7 @@ FOUND = (
 )
 
 
-def test_a_better_model_that_a_search_has_left_stays(
+def test_a_better_model_from_a_search_is_kept(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_before = make_again(made_folder)[1].trained
@@ -320,16 +320,14 @@ def test_a_search_before_the_first_making_is_enough(
 
 
 @pytest.mark.parametrize("changed", [{"base": "another"}, {"settings": "others"}])
-def test_a_search_of_something_else_is_no_answer(
-    changed: dict[str, str], made_folder: Path
-) -> None:
+def test_a_search_with_other_inputs_is_ignored(changed: dict[str, str], made_folder: Path) -> None:
     key = searched(made_folder, **changed)
     messages, result = make_again(made_folder)
     assert "trained" in messages
     assert result.trained.key != key
 
 
-def test_another_language_than_that_of_the_base_is_told_before_it_is_planned(
+def test_a_blog_in_another_language_than_the_base_is_reported_before_planning(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(language, "is_new_to", lambda base, texts: len(texts) > 0)
@@ -338,7 +336,7 @@ def test_another_language_than_that_of_the_base_is_told_before_it_is_planned(
     assert [message.split()[0] for message in messages[2:4]] == ["in", "planned"]
 
 
-def test_from_nothing_there_is_nothing_to_compare(tmp_path: Path) -> None:
+def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
     makings.blog(tmp_path / "blog")
     fixed = {**makings.SMALL, "model.parameters": 40_000}
     messages, result = make_again(tmp_path, base=None, fixed=fixed)
@@ -346,7 +344,7 @@ def test_from_nothing_there_is_nothing_to_compare(tmp_path: Path) -> None:
     assert (result.trained.before, result.compared) == (None, None)
 
 
-def test_the_plan_alone_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
+def test_a_dry_run_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     shutil.copytree(made_folder / "blog", tmp_path / "new" / "blog")
     request = makings.order(tmp_path / "new", base=made_folder / "base" / "model")
@@ -356,7 +354,7 @@ def test_the_plan_alone_trains_nothing(made_folder: Path, tmp_path: Path) -> Non
     assert pipeline.plan(makings.order(made_folder)).recipe == plan.recipe
 
 
-def test_who_thinks_long_about_a_question_loses_no_time(
+def test_time_spent_on_a_question_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock stands while the author is asked."""
@@ -395,7 +393,7 @@ def test_who_thinks_long_about_a_question_loses_no_time(
         ({"fixed": {"train.row": 4}}, "did you mean train.batch_size?"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_impossible_requests_are_refused_immediately(
     more: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     makings.blog(tmp_path / "blog", posts=8)
@@ -411,7 +409,7 @@ def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
         pipeline.make(makings.order(tmp_path, base=None))
 
 
-def test_two_at_once_do_not_get_in_each_others_way(made_folder: Path) -> None:
+def test_concurrent_makes_do_not_interfere(made_folder: Path) -> None:
     class Second(MakeCallbacks):
         def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
             pipeline.make(makings.order(made_folder))
@@ -447,7 +445,7 @@ class _Stopped(MakeCallbacks):
         ("writes", "your model is finished, in .*model; the same command resumes with the rest"),
     ],
 )
-def test_whoever_interrupts_hears_what_is_kept(
+def test_an_interrupt_reports_what_is_saved(
     at: str, message: str, first_make: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
     request = makings.order(first_make[0], workspace=tmp_path / "w", minutes=1.0)
@@ -455,7 +453,7 @@ def test_whoever_interrupts_hears_what_is_kept(
         pipeline.make(request, callbacks=_Stopped(at))
 
 
-def test_a_model_from_nothing_that_cannot_be_is_no_reason_to_stop(
+def test_an_impossible_from_nothing_model_does_not_stop_make(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object, **__: object) -> None:
@@ -468,7 +466,7 @@ def test_a_model_from_nothing_that_cannot_be_is_no_reason_to_stop(
     assert result.compared is None
 
 
-def test_a_base_goes_by_name_by_path_or_is_none(tmp_path: Path) -> None:
+def test_a_base_is_given_by_name_or_path_or_is_none(tmp_path: Path) -> None:
     assert base_of("none") is None
     assert base_of(tmp_path) == tmp_path
     with pytest.raises(OwnwordsError, match="there is no base called pigeon"):
@@ -486,7 +484,7 @@ def test_from_python(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert requests[0].base == made_folder / "base" / "model"
 
 
-def test_nothing_heavy_is_imported_for_what_is_there(made_folder: Path) -> None:
+def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"

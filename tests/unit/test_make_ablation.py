@@ -134,7 +134,7 @@ def test_a_second_time_nothing_is_trained(
     assert dominant(result) == dominant(before)
 
 
-def test_score_finds_it_again_unless_it_was_made_for_another(
+def test_score_reuses_the_ablation_of_the_same_model(
     ablation_run: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
     folder, _, result = ablation_run
@@ -167,7 +167,7 @@ def post(decision: str, words: int = 900, *flags: str) -> PostSummary:
     )
 
 
-def test_nothing_is_weighed_where_all_of_it_is_learned() -> None:
+def test_a_post_that_is_learned_completely_is_not_ablated() -> None:
     kept_post, out = post("keep", 900, "dominant"), post("leave out", 800, "dominant")
     assert dominant_post_ablation.dominant_post(report(post("leave out"))) is None
     assert dominant_post_ablation.dominant_post(report(kept_post)) is None

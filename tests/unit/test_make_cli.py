@@ -150,7 +150,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
     return played
 
 
-def test_only_the_base_in_the_box_is_said_to_know_english(
+def test_only_the_shipped_base_is_said_to_know_english(
     play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play.base = "qwen-pl"
@@ -160,7 +160,7 @@ def test_only_the_base_in_the_box_is_said_to_know_english(
     assert "parameters, fine-tuned from qwen-pl:" in output
 
 
-def test_each_stage_is_a_line_and_the_end_says_where_things_are(
+def test_each_stage_is_a_line_and_the_end_lists_the_files(
     play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["make", BLOG, "--base", "none"]) == 0
@@ -278,7 +278,7 @@ def test_the_page_is_opened_only_where_asked(play: Play, monkeypatch: pytest.Mon
         (KeyboardInterrupt("your model is finished"), 130, "interrupted: your model is finished"),
     ],
 )
-def test_what_ends_it_is_one_sentence(
+def test_a_failure_is_one_sentence(
     fails: BaseException,
     status: int,
     message: str,
@@ -290,7 +290,7 @@ def test_what_ends_it_is_one_sentence(
     assert message in capsys.readouterr().err
 
 
-def test_a_base_that_is_not_there_is_told_before_anything_is_read(
+def test_a_missing_base_is_reported_first(
     play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["make", BLOG, "--base", "pigeon"]) == 2
@@ -299,7 +299,7 @@ def test_a_base_that_is_not_there_is_told_before_anything_is_read(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_processes_are_told_to_train_otherwise(
+def test_several_processes_are_told_to_use_train(
     play: Play, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -308,13 +308,13 @@ def test_several_processes_are_told_to_train_otherwise(
     assert not play.orders
 
 
-def test_what_was_there_is_said_to_be(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cached_stages_are_marked(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     view = MakeView(Console(width=80))
     view.on_trained(TRAINED, None)
     assert "Nothing has changed since then." in " ".join(capsys.readouterr().out.split())
 
 
-def test_who_writes_in_another_language_hears_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_blog_in_another_language_gets_a_notice(capsys: pytest.CaptureFixture[str]) -> None:
     MakeView(Console(width=80)).on_new_language()
     output = " ".join(capsys.readouterr().out.split())
     assert "Language Your texts do not read as English" in output
@@ -407,7 +407,7 @@ def test_commands_set_seed_and_temperature_and_end_it() -> None:
         ("/help", "Type the beginning of a text"),
     ],
 )
-def test_what_it_does_not_know_is_said_and_nothing_written(
+def test_an_unknown_command_is_reported_and_nothing_generated(
     line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert talked(line) == []

@@ -39,7 +39,7 @@ def test_a_paragraph_ends_where_a_long_one_ends_or_at_a_sentence(size: int) -> N
 
 
 @given(st.text(max_size=400), st.integers(1, 7))
-def test_what_ends_by_itself_is_whole_but_for_space_around_it(text: str, size: int) -> None:
+def test_a_text_that_ends_by_itself_is_complete_but_stripped(text: str, size: int) -> None:
     assert "".join(cut_at_paragraph(pieces(text[:340], size))) == text[:340].strip()
 
 
@@ -48,7 +48,7 @@ def test_a_quoted_sentence_ends_after_its_mark() -> None:
     assert "".join(cut_at_paragraph([text + "He was gone."])).endswith("“Is it?”")
 
 
-def test_letters_come_as_they_are_written() -> None:
+def test_letters_are_printed_as_they_are_generated() -> None:
     pieces_seen: list[str] = []
 
     def slowly() -> object:
@@ -66,7 +66,7 @@ def post(title: str, **more: object) -> PostSummary:
     return PostSummary(title=title, share=0.1, **{"split": "test", **fields, **more})  # type: ignore[arg-type]
 
 
-def test_the_title_is_of_a_post_that_was_held_out_and_will_do() -> None:
+def test_the_title_is_that_of_a_suitable_held_out_post() -> None:
     posts = [
         post("Learned from it", split="train"),
         post("Chosen by it", split="validation"),
@@ -106,7 +106,7 @@ def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
     assert not language.is_new_to(None, german)
 
 
-def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) -> None:
+def test_a_cached_stage_is_found_only_for_the_same_inputs(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "make" / "finished.json"
     finished = StageCache(path)
     paragraph = FirstParagraph("On hats", "It rained.\n\n“So?”")
@@ -125,7 +125,7 @@ def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) 
     "damage",
     ["", "[]", "{", '{"write": 1}', '{"write": {"depends_on": {}}}', "null", "[" * 100_000],
 )
-def test_a_damaged_file_is_as_none(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_cache_file_is_ignored(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
     path.write_text(damage)
     finished = StageCache(path)
@@ -134,7 +134,7 @@ def test_a_damaged_file_is_as_none(damage: str, tmp_path: Path) -> None:
     assert StageCache(path).latest("write", FirstParagraph) == FirstParagraph("a b", "c")
 
 
-def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
+def test_figures_of_another_version_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
     StageCache(path).put("write", {}, FirstParagraph("a b", "c"), 0.1)
     stored = json.loads(path.read_text())
@@ -143,7 +143,7 @@ def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
     assert StageCache(path).get("write", {}, FirstParagraph) is None
 
 
-def test_the_key_of_a_model_is_of_what_decides_its_words(tmp_path: Path) -> None:
+def test_the_fingerprint_covers_what_decides_the_output(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     assert model_fingerprint(folder) == ""
     folder.mkdir()
@@ -180,7 +180,7 @@ def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int)
             assert len(line) + 1 + len(after.split()[0]) > width
 
 
-def test_what_a_terminal_would_obey_is_not_written() -> None:
+def test_control_characters_are_not_printed() -> None:
     assert flowed("a \x1b[31mred\x07 hat", 3, 40) == "a ?[31mred? hat\n"
     assert flowed("", 3, 40) == ""
 

@@ -69,7 +69,7 @@ def learned() -> CausalLM:
     return model
 
 
-def test_what_is_known_by_heart_is_extracted_and_what_is_not_is_not(learned: CausalLM) -> None:
+def test_memorised_text_is_extracted_and_new_text_is_not(learned: CausalLM) -> None:
     assert extraction_rate(learned, noise(1), samples=16, prefix=8, length=10) > 0.9
     result = extraction(learned, noise(1), noise(2), samples=16, prefix=8, length=10)
     assert result.training > 0.9
@@ -79,7 +79,7 @@ def test_what_is_known_by_heart_is_extracted_and_what_is_not_is_not(learned: Cau
 
 
 @pytest.mark.parametrize("name", ["model", *TINY])
-def test_it_is_what_greedy_decoding_would_write(name: str, learned: CausalLM) -> None:
+def test_extraction_equals_greedy_decoding(name: str, learned: CausalLM) -> None:
     model = learned if name == "model" else tiny(name)
     shards = noise(1)
     runs, length = memorisation._greedy_runs(model, shards, 20, 6, 12, seed=3)
@@ -97,7 +97,7 @@ def test_it_is_what_greedy_decoding_would_write(name: str, learned: CausalLM) ->
         assert run == wanted
 
 
-def test_passages_lie_within_documents_anywhere_and_none_comes_twice() -> None:
+def test_sampled_passages_are_distinct_and_within_documents() -> None:
     shards = held_shards([list(range(5)), list(range(5, 20)), [], list(range(20, 32))])
     places = memorisation._places(shards, 10, 100, seed=1)
     assert sorted(places) == [5, 6, 7, 8, 9, 10, 20, 21, 22]
@@ -149,7 +149,7 @@ def test_a_long_run_is_found_with_its_source() -> None:
     assert result.words == len(stolen.split())
 
 
-def test_novelty_counts_word_runs_whatever_their_case() -> None:
+def test_novelty_ignores_case() -> None:
     training = ["The quick brown fox jumps over the lazy dog.", "One two three four"]
     sample = ["the QUICK, brown; fox sleeps over the lazy dog"]
     real = ["something quick brown fox jumps over nothing at all"]
@@ -181,7 +181,7 @@ def test_novelty_agrees_with_sets_of_words() -> None:
             assert share == pytest.approx(new)
 
 
-def test_nothing_is_no_reason_to_fail() -> None:
+def test_empty_input_is_accepted() -> None:
     assert longest_run("", []).text == ""
     (four,) = novelty([], [], [], (4,))
     assert (four.generated, four.held_out) == (0, 0)

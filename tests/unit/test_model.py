@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_logits_are_those_of_the_model(folder: Path) -> None:
+def test_logits_equal_those_of_the_network(folder: Path) -> None:
     model, network = ownwords.load(folder), bundle.load(folder).model.eval()
     ids = model.tokenizer.encode("The trouble with jaźń")
     logits = model.logits(ids)
@@ -77,7 +77,7 @@ def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
         model.write("The trouble", top_p=7)
 
 
-def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path: Path) -> None:
+def test_the_stop_tokens_of_the_model_file_are_used(folder: Path, tmp_path: Path) -> None:
     """As of models with a token for the end of a turn, beside that for the end of a text."""
     plain, greedy = ownwords.load(folder), SamplingParams(temperature=0)
     request = plain.request("The trouble", max_tokens=30, sampling=greedy)
@@ -97,7 +97,7 @@ def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path:
 
 
 @pytest.mark.parametrize("weights", ["f32", "bf16", "int8", "int4"])
-def test_weights_may_be_rounded(folder: Path, weights: str) -> None:
+def test_weights_can_be_rounded(folder: Path, weights: str) -> None:
     model = ownwords.load(folder, weights=weights)  # type: ignore[arg-type]
     assert model.engine.weights == weights
     unrounded = ownwords.load(folder).logits([5, 6, 7])
@@ -115,7 +115,7 @@ def test_a_model_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path)
         ownwords.load(tmp_path)
 
 
-def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match=r"has no config\.json"):
         ownwords.load(tmp_path)
 
@@ -139,9 +139,7 @@ def test_a_text_is_written_without_pytorch(folder: Path) -> None:
     assert process.stdout.split() == ["True", "False"]
 
 
-def test_where_a_replacement_was_killed_half_way_the_guard_is_found_too(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_the_guard_of_a_half_replaced_model_is_found(folder: Path, tmp_path: Path) -> None:
     aside = tmp_path / ".model.replaced"
     shutil.copytree(folder, aside)
     own = ownwords.load(folder).tokenizer

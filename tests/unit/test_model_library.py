@@ -80,7 +80,7 @@ def test_a_kept_model_becomes_the_current_one_with_all_that_belongs_to_it(root: 
     assert (weights(root / "model"), beside(root)) == ("b", {"b"})
 
 
-def test_one_that_has_no_score_gets_none_of_another(root: Path) -> None:
+def test_a_model_without_a_score_gets_no_other_score(root: Path) -> None:
     put(root, "a")
     put(root, "b")
     ModelLibrary(root).keep("b")
@@ -92,7 +92,7 @@ def test_one_that_has_no_score_gets_none_of_another(root: Path) -> None:
 
 
 @pytest.mark.parametrize("after", range(8))
-def test_a_switch_that_is_killed_is_finished_the_next_time(
+def test_a_killed_switch_is_completed_the_next_time(
     after: int, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for content in ("a", "b"):
@@ -127,14 +127,14 @@ def test_a_switch_that_is_killed_is_finished_the_next_time(
 @pytest.mark.parametrize(
     "name", ["..", "a/b", ".x", "", "x" * 81, "a\\b", "a\0", "b.", " b", "MINE"]
 )
-def test_no_name_is_a_path_or_taken(name: str, root: Path) -> None:
+def test_paths_and_taken_names_are_refused(name: str, root: Path) -> None:
     put(root, "a")
     ModelLibrary(root).keep("mine")
     with pytest.raises(OwnwordsError):
         ModelLibrary(root).check_name(name)
 
 
-def test_linked_or_copied_it_is_the_same_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linked_and_a_copied_model_are_equal(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: object) -> None:
         raise OSError
 
@@ -184,7 +184,7 @@ def test_models_are_listed_renamed_switched_and_deleted(root: Path, api: TestCli
     assert api.post("/api/models/none/use", json={}).status_code == 404
 
 
-def test_while_a_model_is_made_none_is_changed(root: Path, api: TestClient) -> None:
+def test_no_model_changes_while_one_is_made(root: Path, api: TestClient) -> None:
     put(root, "a")
     put(root, "b")
     (root / "runs" / "make").mkdir(parents=True, exist_ok=True)
@@ -201,7 +201,7 @@ def test_kept_models_can_be_written_with(root: Path, api: TestClient) -> None:
     assert names[:2] == ["my blog", "my blog 1"]
 
 
-def test_the_home_says_what_is_to_be_done_next(root: Path, api: TestClient) -> None:
+def test_the_home_page_names_the_next_step(root: Path, api: TestClient) -> None:
     home = api.get("/api/home").json()
     assert (home["step"], home["model"], home["jobs"]) == ("blog", None, [])
     assert home["name"] == "my blog"

@@ -173,7 +173,7 @@ def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPa
         assert ours.mean() < 1.5 * twins.mean() + 1e-3
 
 
-def test_threads_change_nothing_but_the_last_bits() -> None:
+def test_the_number_of_threads_changes_only_the_last_bits() -> None:
     results = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
@@ -258,7 +258,7 @@ def test_a_target_outside_the_vocabulary_is_refused() -> None:
         assert torch.equal(logits, before)
 
 
-def test_no_compiler_and_a_failing_one_are_told(
+def test_a_missing_and_a_failing_compiler_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")

@@ -38,7 +38,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @needs_compiler
-def test_every_library_is_built_and_nothing_else(small: Path) -> None:
+def test_exactly_the_libraries_are_built(small: Path) -> None:
     assert build.build(small) == ""
     assert sorted(small.iterdir()) == sorted(library_path(isa, small) for isa in ISA_FLAGS)
     assert build.libraries(small) == [library_path(isa, small) for isa in ISA_FLAGS]
@@ -46,7 +46,7 @@ def test_every_library_is_built_and_nothing_else(small: Path) -> None:
 
 @needs_compiler
 @pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no build that could fail")
-def test_a_build_that_fails_takes_no_other_with_it(
+def test_a_failed_build_does_not_stop_the_others(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library_path(Isa.AVX2, small).write_bytes(b"of earlier sources")
@@ -60,7 +60,7 @@ def test_a_build_that_fails_takes_no_other_with_it(
 
 
 @needs_compiler
-def test_what_does_not_compile_is_told_once_and_leaves_nothing(small: Path) -> None:
+def test_a_compile_error_is_reported_once_and_leaves_no_files(small: Path) -> None:
     (build.SOURCES / "inner/two.cpp").write_text("this is no C++\n", "utf-8")
     assert "error" in build.build(small, (Isa.BASELINE,))
     assert not list(small.iterdir())
@@ -172,9 +172,7 @@ def test_without_a_compiler_the_libraries_of_earlier_sources_go(
 
 
 @needs_library
-def test_what_cannot_be_loaded_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unloadable_library_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(bindings.VARIABLE, raising=False)
     shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
     for isa in ISA_FLAGS:
@@ -223,7 +221,7 @@ def test_the_environment_chooses_the_instruction_set(monkeypatch: pytest.MonkeyP
 
 
 @needs_library
-def test_a_library_of_another_processor_is_not_used_silently(
+def test_a_library_for_another_processor_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(bindings.VARIABLE, raising=False)
@@ -242,7 +240,7 @@ def test_a_library_of_another_processor_is_not_used_silently(
 
 
 @needs_library
-def test_an_instruction_set_that_does_not_run_here_is_refused(
+def test_an_unsupported_instruction_set_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))

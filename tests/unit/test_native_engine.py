@@ -128,7 +128,7 @@ def test_scores_of_rounded_weights(name: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["f32", "bf16", "int8"])
-def test_however_a_text_is_read(name: str, kind: Kind) -> None:
+def test_chunked_reads_equal_a_full_read(name: str, kind: Kind) -> None:
     """At once, one by one, in pieces, beside others: the same scores to the last bit."""
     core, ids = core_of(tiny(name), kind), some(40)
     cache = core.cache(5, 64)
@@ -149,7 +149,7 @@ def test_however_a_text_is_read(name: str, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_change_nothing(name: str) -> None:
+def test_the_number_of_threads_changes_nothing(name: str) -> None:
     model, ids = tiny(name), some(64)
     alone, threaded = core_of(model, threads=1), core_of(model, threads=5)
     np.testing.assert_array_equal(
@@ -264,7 +264,7 @@ def test_transposed_and_half_precision() -> None:
     assert apart(scores, expected(model, ids)) < BOUNDS["f32"]
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_a_refused_call_changes_nothing() -> None:
     core, ids = core_of(tiny("qwen3")), some(10)
     cache = core.cache(2, 16)
     cache.read([0], [ids])

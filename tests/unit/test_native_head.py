@@ -233,7 +233,7 @@ class Forbidding:
         return self.ids if len(history) % 3 else ()
 
 
-def test_what_is_forbidden_leaves_others(
+def test_banned_tokens_are_replaced_by_others(
     parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
@@ -266,7 +266,7 @@ def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float
         np.testing.assert_array_equal(limited, scores)
 
 
-def test_reach_leaves_out_only_what_is_never_chosen() -> None:
+def test_logit_margins_exclude_only_tokens_that_are_never_chosen() -> None:
     drawn = np.random.default_rng(11)
     for number in range(2_000):
         scores = drawn.normal(0, 3, 400).astype(np.float32)

@@ -77,7 +77,7 @@ def test_rounds_as_quantize_does(
     np.testing.assert_array_equal(plain, stored)
 
 
-def test_another_code_would_be_seen(tmp_path: Path) -> None:
+def test_a_changed_code_changes_the_scores(tmp_path: Path) -> None:
     model = tiny("llama")
     quantize.quantize(model, *QUANTIZED["int8"])
     right = scores(tmp_path / "right", model, "stored")

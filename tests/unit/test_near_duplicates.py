@@ -40,7 +40,7 @@ def test_exact_copies_are_paired_with_the_first() -> None:
     ]
 
 
-def test_empty_documents_are_no_copies_of_one_another() -> None:
+def test_empty_documents_are_not_duplicates() -> None:
     assert find_near_duplicates(*archive({"a": "", "b": "…", "c": ""}), SHARE) == []
 
 
@@ -85,7 +85,7 @@ def test_a_footer_in_many_posts_makes_no_candidates() -> None:
     assert read == []
 
 
-def test_a_copy_is_found_beside_the_footer_they_all_have() -> None:
+def test_a_copy_is_found_despite_a_shared_footer() -> None:
     footer = prose(99, 100)
     texts = {f"{i:03}": f"{prose(i, 200)} {footer}" for i in range(60)}
     texts["copy"] = texts["007"].replace("7", "8", 20)
@@ -105,7 +105,7 @@ def test_a_group_of_many_near_copies_hangs_together_without_all_pairs() -> None:
     assert len(pairs) < 80 * 16
 
 
-def test_passages_stand_side_by_side_where_they_differ_and_where_they_agree() -> None:
+def test_differing_passages_are_aligned() -> None:
     words = prose(1, 200).split()
     edited = list(words)
     edited[100] = "different"

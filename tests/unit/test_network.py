@@ -5,7 +5,7 @@ import pytest
 from ownwords.core.network import counting_network_calls
 
 
-def test_connections_tried_are_counted_by_everyone_who_counts(
+def test_every_listener_counts_connection_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()  # lets this one test connect: to itself, where nobody listens

@@ -45,7 +45,7 @@ def generate_text(own: Model, prompt: str, tokens: int, seed: int, **options: An
 # --- completions ---------------------------------------------------------------------------------
 
 
-def test_a_text_is_the_one_that_write_writes(workspace: Workspace, own: Model) -> None:
+def test_a_completion_equals_the_text_of_write(workspace: Workspace, own: Model) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         return await client.request(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
 
@@ -62,7 +62,7 @@ def test_a_text_is_the_one_that_write_writes(workspace: Workspace, own: Model) -
     assert answer["usage"]["total_tokens"] == read + answer["usage"]["completion_tokens"]
 
 
-def test_sampling_is_as_it_was_asked_for(workspace: Workspace, own: Model) -> None:
+def test_sampling_parameters_are_honoured(workspace: Workspace, own: Model) -> None:
     cases: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 1.7, "min_p": 0, "top_p": 0.9},
@@ -110,7 +110,9 @@ def test_the_prompts_forms_and_the_seeds_of_several_texts(workspace: Workspace, 
         assert answer["usage"]["prompt_tokens"] == 5 * prompts  # however many texts go on from it
 
 
-def test_no_prompt_is_a_new_text_and_echo_gives_it_back(workspace: Workspace, own: Model) -> None:
+def test_an_empty_prompt_begins_a_new_text_and_echo_returns_it(
+    workspace: Workspace, own: Model
+) -> None:
     async def work(client: Client) -> list[Any]:
         return [
             await client.request(WRITE, max_tokens=4, seed=2),
@@ -127,7 +129,7 @@ def test_no_prompt_is_a_new_text_and_echo_gives_it_back(workspace: Workspace, ow
     assert none == "Ab"
 
 
-def test_a_stream_begins_with_what_is_echoed_and_may_end_at_once(workspace: Workspace) -> None:
+def test_a_stream_begins_with_its_echo_and_can_end_immediately(workspace: Workspace) -> None:
     async def work(client: Client) -> tuple[list[Any], list[Any], list[Any]]:
         return (
             await client.streamed(WRITE, prompt=["Été ", "b"], max_tokens=0, echo=True),
@@ -170,9 +172,7 @@ def test_how_a_text_ends(workspace: Workspace) -> None:
     assert at_once["usage"]["completion_tokens"] == 0
 
 
-def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(
-    workspace: Workspace, own: Model
-) -> None:
+def test_a_stop_string_across_tokens_ends_the_text(workspace: Workspace, own: Model) -> None:
     full_text = generate_text(own, "On ", 40, 3)
     stop = full_text[9:13]
 
@@ -187,7 +187,7 @@ def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_chances_are_those_of_the_model_itself(workspace: Workspace, own: Model) -> None:
+def test_logprobs_are_those_of_the_model(workspace: Workspace, own: Model) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         bias = {str(i): -100 for i in range(128, 256)}
         return await client.request(
@@ -218,7 +218,7 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def test_a_stream_brings_the_same_as_an_answer_at_once(workspace: Workspace) -> None:
+def test_a_stream_equals_the_unstreamed_answer(workspace: Workspace) -> None:
     body: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
 
     async def work(client: Client) -> tuple[Any, list[Any]]:
@@ -243,7 +243,7 @@ def test_a_stream_brings_the_same_as_an_answer_at_once(workspace: Workspace) -> 
         assert chunk["object"] == "text_completion"
 
 
-def test_the_copy_guard_holds_unless_it_is_switched_off(workspace: Workspace, own: Model) -> None:
+def test_the_copy_guard_is_on_unless_switched_off(workspace: Workspace, own: Model) -> None:
     text = LEARNED[:40]
     # The model is made to want nothing but the text that the guard knows.
     bias = {str(i): -100 for i in range(261) if chr(i) not in LEARNED}
@@ -266,7 +266,7 @@ def test_the_copy_guard_holds_unless_it_is_switched_off(workspace: Workspace, ow
 # --- chats ---------------------------------------------------------------------------------------
 
 
-def test_a_model_without_a_template_writes_on_from_what_was_said(
+def test_a_model_without_a_template_continues_the_messages(
     workspace: Workspace, own: Model
 ) -> None:
     cases = [
@@ -380,7 +380,7 @@ def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
 
 
 @pytest.mark.usefixtures("embedding")
-def test_vectors_come_as_numbers_or_as_base64(workspace: Workspace) -> None:
+def test_embeddings_are_numbers_or_base64(workspace: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         return [
             await client.request(EMBED, model="letters", input="abba"),
@@ -443,7 +443,7 @@ def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
         ({"input": "a", "model": "letter"}, "model"),
     ],
 )
-def test_vectors_that_cannot_be_had(
+def test_unsupported_embedding_requests_are_refused(
     workspace: Workspace, fields: dict[str, Any], param: str
 ) -> None:
     async def work(client: Client) -> tuple[int, Any]:
@@ -490,7 +490,7 @@ def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> Non
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_cannot_be_answered_is_refused_in_their_form(
+def test_invalid_requests_are_refused_in_openai_s_form(
     workspace: Workspace,
     path: str,
     body: dict[str, Any] | bytes,
@@ -510,7 +510,7 @@ def test_what_cannot_be_answered_is_refused_in_their_form(
     assert error["type"] == "invalid_request_error"
 
 
-def test_more_than_there_is_room_for_is_told_to_come_again(workspace: Workspace) -> None:
+def test_too_many_requests_get_a_retry_later(workspace: Workspace) -> None:
     async def work(client: Client) -> list[Any]:
         body = {"model": OWN, "prompt": "x", "max_tokens": 400}
         await client.post(WRITE, {**body, "max_tokens": 1})  # the model is loaded then
@@ -532,7 +532,7 @@ def test_more_than_there_is_room_for_is_told_to_come_again(workspace: Workspace)
     assert busy[0].json()["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_a_bug_is_told_without_a_trace(
+def test_a_bug_is_reported_without_a_traceback(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the middle of a stream; before it begins, the guard around the app answers."""
@@ -556,7 +556,7 @@ def test_a_bug_is_told_without_a_trace(
     assert "secret" in caplog.text
 
 
-def test_a_text_longer_than_the_context_goes_on(workspace: Workspace) -> None:
+def test_a_text_longer_than_the_context_continues(workspace: Workspace) -> None:
     async def work(client: Client) -> Any:  # noqa: ANN401
         endless = {"256": -100, "257": -100}  # neither another text's beginning nor this one's end
         return await client.request(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
@@ -577,7 +577,7 @@ def test_the_fingerprint_is_of_the_model(workspace: Workspace, chatty: Path) -> 
     assert first == second != changed
 
 
-def test_text_goes_out_as_utf8_as_it_is(workspace: Workspace) -> None:
+def test_text_is_unescaped_utf8(workspace: Workspace) -> None:
     async def work(client: Client) -> bytes:
         return (
             await client.post(

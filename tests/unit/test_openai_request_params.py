@@ -29,7 +29,7 @@ def refusal(call: Call, **fields: object) -> dict[str, Any]:
     return error
 
 
-def test_what_is_not_said_is_as_write_has_it() -> None:
+def test_defaults_equal_those_of_write() -> None:
     order = completion()
     assert order.sampling == DEFAULT_SAMPLING
     assert (order.max_new_tokens, order.n, order.stops) == (DEFAULT_TOKENS, 1, ())
@@ -37,12 +37,12 @@ def test_what_is_not_said_is_as_write_has_it() -> None:
     assert completion().prompts == ("Once",)
 
 
-def test_without_a_seed_texts_differ_and_with_one_it_is_kept() -> None:
+def test_without_a_seed_texts_differ_and_a_given_seed_is_used() -> None:
     assert len({completion().seed for _ in range(5)}) > 1
     assert [*completion(seed=-3, n=3).seeds] == [-3, -2, -1]
 
 
-def test_all_of_sampling_can_be_said() -> None:
+def test_all_sampling_parameters_are_accepted() -> None:
     fields = {
         "temperature": 0.5,
         "top_p": 0.25,
@@ -59,7 +59,7 @@ def test_all_of_sampling_can_be_said() -> None:
     assert sampling.bias == {65: 100.0, 3: -7.5}
 
 
-def test_zero_of_what_may_be_zero() -> None:
+def test_zero_values_are_accepted() -> None:
     sampling = completion(temperature=0, top_p=0, top_k=-1).sampling
     assert sampling.temperature == 0
     assert 0 < sampling.top_p < 1e-6  # the likeliest alone
@@ -78,14 +78,14 @@ def test_zero_of_what_may_be_zero() -> None:
         ("", ("",)),
     ],
 )
-def test_prompts_come_in_four_forms(value: object, read: object) -> None:
+def test_prompts_have_four_forms(value: object, read: object) -> None:
     assert completion(prompt=value).prompts == read
 
 
 @pytest.mark.parametrize(
     "prompt", [7, {}, [], [[]], ["a", 7], [7, "a"], [[7], "a"], [[7], []], [7.5], [True], [-1]]
 )
-def test_other_prompts_are_refused(prompt: object) -> None:
+def test_invalid_prompts_are_refused(prompt: object) -> None:
     assert refusal(completion, prompt=prompt)["param"] == "prompt"
 
 
@@ -97,7 +97,7 @@ def test_stop_strings(value: object, read: object) -> None:
 
 
 @pytest.mark.parametrize("stop", ["", [""], 7, [7], ["a"] * 17, "x" * 1001, {"a": 1}])
-def test_other_stop_strings_are_refused(stop: object) -> None:
+def test_invalid_stop_strings_are_refused(stop: object) -> None:
     assert refusal(completion, stop=stop)["param"].startswith("stop")
 
 
@@ -117,7 +117,7 @@ def test_chances_of_chats() -> None:
     assert refusal(chat, logprobs=True, top_logprobs=21)["param"] == "top_logprobs"
 
 
-def test_the_newer_name_of_the_limit_is_taken_before_the_older() -> None:
+def test_the_newer_name_of_the_limit_has_precedence() -> None:
     assert chat(max_completion_tokens=5, max_tokens=9).max_new_tokens == 5
     assert chat(max_tokens=9).max_new_tokens == 9
 
@@ -137,7 +137,7 @@ def test_the_newer_name_of_the_limit_is_taken_before_the_older() -> None:
         (chat, {"web_search_options": {}}, "web_search_options"),
     ],
 )
-def test_what_would_change_the_answer_is_refused_where_it_cannot_be_done(
+def test_unsupported_options_that_change_the_answer_are_refused(
     call: Call, fields: dict[str, Any], param: str
 ) -> None:
     error = refusal(call, **fields)
@@ -145,7 +145,7 @@ def test_what_would_change_the_answer_is_refused_where_it_cannot_be_done(
     assert error["code"] == "unsupported_parameter"
 
 
-def test_the_same_where_it_asks_for_nothing_is_no_harm() -> None:
+def test_unsupported_options_without_effect_are_accepted() -> None:
     completion(suffix="", best_of=2, n=2, echo=False)
     chat(tools=[], tool_choice="none", response_format={"type": "text"}, modalities=["text"])
     chat(user="me", metadata={"a": "b"}, store=False, service_tier="auto", something_new=[1])
@@ -200,10 +200,10 @@ def test_messages_are_texts_of_roles() -> None:
         ({"role": "assistant", "tool_calls": [{}]}, "messages[0]"),
     ],
 )
-def test_other_messages_are_refused(message: object, param: str) -> None:
+def test_invalid_messages_are_refused(message: object, param: str) -> None:
     assert refusal(chat, messages=[message])["param"] == param
 
 
 @pytest.mark.parametrize("messages", [None, [], "Hi", {"role": "user"}])
-def test_without_messages_there_is_nothing_to_answer(messages: object) -> None:
+def test_an_empty_conversation_is_refused(messages: object) -> None:
     assert refusal(chat, messages=messages)["param"] == "messages"

@@ -48,7 +48,7 @@ def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
         config.check_tokenizer(models.Letters(97, 0x41))
 
 
-def test_torch_serves_where_nothing_was_compiled(
+def test_torch_is_used_without_a_native_library(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = load_engine(folder, device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
@@ -60,7 +60,9 @@ def test_torch_serves_where_nothing_was_compiled(
     assert abs(logits - wanted).max() < 1e-4
 
 
-def test_without_both_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_both_engines_the_error_says_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_torch(monkeypatch)
     with pytest.raises(OwnwordsError, match="cuda needs PyTorch, and PyTorch is not") as no:
         load_engine(folder, device="cuda")
@@ -81,7 +83,7 @@ def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_what_is_no_choice_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="no device 'gpu'"):
         load_engine(folder, device="gpu")
     with pytest.raises(OwnwordsError, match="cannot be 'int3'"):
@@ -94,7 +96,7 @@ def test_what_is_no_choice_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["native", "torch"])
-def test_rounded_weights_are_not_had_in_another_kind(
+def test_quantised_weights_cannot_be_converted(
     compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models.model("llama")

@@ -158,7 +158,7 @@ def test_updates_are_near_orthogonal(shape: tuple[int, int], dtype: torch.dtype)
     assert likeness.min() > 0.75
 
 
-def test_which_parameters_are_whose() -> None:
+def test_parameters_are_assigned_to_their_optimizers() -> None:
     model = tiny("qwen3-window")
     state = Optimizer(model, OptimConfig()).state()
     muon = {key.partition("/")[2] for key in state if key.startswith("momentum/")}
@@ -223,7 +223,7 @@ def test_resumed_is_not_stopped(
     alike(second[2].weights(), uninterrupted[2].weights())
 
 
-def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
+def test_a_run_keeps_its_precision() -> None:
     first = Optimizer(tiny("qwen3"), OptimConfig(newton_schulz_dtype="bfloat16"))
     auto = Optimizer(tiny("qwen3"), OptimConfig())
     float32_optimizer = Optimizer(tiny("qwen3"), F32)
@@ -237,7 +237,7 @@ def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("master_weights", [False, True])
-def test_a_step_that_is_not_finite_changes_nothing(
+def test_a_non_finite_step_changes_nothing(
     bad: float, waits: bool, fused: bool, master_weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fused:
@@ -273,7 +273,7 @@ def test_waiting_or_not_is_the_same() -> None:
     alike(parameters(waiting), parameters(eager), atol=1e-6)
 
 
-def test_masters_keep_what_bfloat16_would_lose() -> None:
+def test_master_weights_keep_what_bfloat16_would_lose() -> None:
     # Steps of a thousandth part of the weight's last place, all in one direction.
     model = nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)
     nn.init.ones_(model.weight)
@@ -308,7 +308,7 @@ def test_masters_follow_a_float32_run() -> None:
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("clip", [0.0, 0.5])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
-def test_the_part_in_cpp_changes_nothing(
+def test_the_native_optimizer_changes_nothing(
     kind: str, clip: float, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = OptimConfig(
@@ -348,7 +348,7 @@ def test_the_norm_of_many_narrow_gradients_is_exact() -> None:
     assert float(optimizer.gradient_norm) == pytest.approx(math.sqrt(squares), rel=1e-4)
 
 
-def test_gradients_may_lie_in_any_order() -> None:
+def test_gradients_can_have_any_memory_layout() -> None:
     models = [nn.Linear(6, 5, dtype=torch.bfloat16) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     for step in range(3):
@@ -366,7 +366,7 @@ def test_gradients_may_lie_in_any_order() -> None:
 @pytest.mark.parametrize("master_weights", [False, True])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 @pytest.mark.parametrize("bad", [False, True])
-def test_nothing_holds_on_to_the_gradients(kind: str, master_weights: bool, bad: bool) -> None:
+def test_gradients_are_not_kept_alive(kind: str, master_weights: bool, bad: bool) -> None:
     model = tiny("qwen3", torch.bfloat16 if master_weights else torch.float32)
     optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights)  # type: ignore[arg-type]
     pretend(model, 1, math.nan if bad else 0.01)
@@ -377,7 +377,7 @@ def test_nothing_holds_on_to_the_gradients(kind: str, master_weights: bool, bad:
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
-def test_exact_weights_are_taken_over(kind: str) -> None:
+def test_exact_weights_are_used_as_master_weights(kind: str) -> None:
     config = OptimConfig(kind=kind)  # type: ignore[arg-type]
     wide, narrow, loaded = tiny("qwen3"), tiny("qwen3"), tiny("qwen3")
     exact = {name: tensor.detach() for name, tensor in narrow.named_parameters()}
@@ -427,7 +427,7 @@ def test_the_rate_can_be_lowered() -> None:
     alike(parameters(waiting), parameters(eager))
 
 
-def test_what_cannot_be_is_told() -> None:
+def test_invalid_uses_are_reported() -> None:
     model = tiny("qwen3")
     optimizer = Optimizer(model, F32)
     with pytest.raises(OwnwordsError, match="have no gradient"):
@@ -443,7 +443,7 @@ def test_what_cannot_be_is_told() -> None:
         Optimizer(model.requires_grad_(False), F32)
 
 
-def test_nothing_lies_across_its_neighbour() -> None:
+def test_flattened_tensors_do_not_overlap() -> None:
     weights = {"a": torch.zeros(3, 5), "b": torch.zeros(()), "c": torch.zeros(17)}
     adamw = AdamW(weights, betas=(0.9, 0.99), eps=1e-8, decay=0.0)
     gradients = {name: torch.full_like(tensor, 0.5) for name, tensor in weights.items()}

@@ -45,7 +45,7 @@ def phrases_of(
     }
 
 
-def test_a_turn_of_phrase_is_found_as_it_is_mostly_written() -> None:
+def test_a_phrase_is_shown_in_its_most_frequent_spelling() -> None:
     variants = ["as a matter of fact", "As a matter of fact", "as a matter of fact"]
     phrase = phrases_of(30, lambda i: variants[i % 3] if i % 2 else "so")["as a matter of fact"]
     assert (phrase.count, phrase.posts, phrase.year) == (15, 15, 0)
@@ -56,7 +56,7 @@ def test_parts_of_a_phrase_are_not_phrases() -> None:
     assert not {"as a matter of", "a matter of fact", "matter of fact"} & texts.keys()
 
 
-def test_glue_alone_is_no_phrase_and_none_ends_in_it() -> None:
+def test_function_words_alone_are_not_a_phrase_nor_its_end() -> None:
     for text in phrases_of(60, lambda i: "the glad animals of the"):
         words = text.split()
         assert any(word not in GLUE for word in words)
@@ -72,11 +72,11 @@ def test_two_posts_are_not_enough() -> None:
     )
 
 
-def test_a_phrase_does_not_cross_a_comma_or_a_full_stop() -> None:
+def test_a_phrase_does_not_cross_punctuation() -> None:
     assert not any("green" in t for t in phrases_of(30, lambda _: "curious, green umbrellas. Then"))
 
 
-def test_numbers_are_no_phrases() -> None:
+def test_numbers_are_not_phrases() -> None:
     assert not any("chapter" in text for text in phrases_of(30, lambda _: "see chapter 12"))
 
 
@@ -89,7 +89,7 @@ def test_a_signature_counts_once() -> None:
     assert not any("written" in text for text in standing)
 
 
-def test_a_year_s_own_phrases_are_told() -> None:
+def test_phrases_typical_of_a_year_are_reported() -> None:
     def insert(i: int) -> str:
         return "curious green umbrellas" if i < 10 else "perfectly honest burglars"
 
@@ -112,7 +112,7 @@ def test_hardly_any_posts_have_no_favourites(n: int) -> None:
     assert phrases_of(n, lambda _: "curious green umbrellas") == {}
 
 
-def test_posts_without_words_or_letters_break_nothing() -> None:
+def test_posts_without_words_or_letters_cause_no_error() -> None:
     posts = [PhraseSource(f"{i}", 2000, 1) for i in range(5)]
     assert favourite_phrases(sample_posts(posts), lambda _: "… — !") == []
     assert favourite_phrases(sample_posts(posts), lambda _: "") == []

@@ -45,12 +45,12 @@ NO_PHONES = [
 
 
 @pytest.mark.parametrize("text", PHONES)
-def test_a_phone_number_is_found_once(text: str) -> None:
+def test_a_phone_number_is_reported_once(text: str) -> None:
     assert find_pii(text).phones == 1
 
 
 @pytest.mark.parametrize("text", NO_PHONES)
-def test_other_numbers_are_let_pass(text: str) -> None:
+def test_other_numbers_are_ignored(text: str) -> None:
     assert find_pii(text) == NO_PII
 
 
@@ -63,7 +63,7 @@ def test_addresses_are_counted_and_masked() -> None:
     "text",
     ["not@home", "@handle", "user@localhost", "git@host.example:me/it.git", "icon@2x.png", "a@b.c"],
 )
-def test_what_only_looks_like_an_address_is_let_pass(text: str) -> None:
+def test_lookalikes_of_addresses_are_ignored(text: str) -> None:
     assert find_pii(text).emails == 0
 
 

@@ -93,7 +93,7 @@ def test_any_text_and_any_time_give_a_plan_that_fits_or_a_sentence(
     assert read_plan(plan.to_toml()) == plan
 
 
-def test_what_is_hopeless_says_how_much_there_is_and_what_it_takes() -> None:
+def test_a_hopeless_request_reports_what_it_takes() -> None:
     with pytest.raises(CorpusError, match=r"1,234 bytes.*40% .*at least 2,000"):
         make_plan(facts(1234, own_share=0.4), 600, {})
     with pytest.raises(ConfigError, match=r"1\.0 s are too few: starting takes 3\.0 s") as raised:
@@ -118,7 +118,7 @@ def test_every_number_has_a_reason_a_source_and_an_origin() -> None:
         assert PLAN_CONSTANTS.source(name)
 
 
-def test_what_depends_on_a_setting_follows_from_it() -> None:
+def test_a_setting_changes_what_depends_on_it() -> None:
     free = make_plan(facts(5_000_000), 600, {})
     small = make_plan(facts(5_000_000), 600, {"model.parameters": 200_000})
     assert reasons_of(small)["model.parameters"].origin == "setting"
@@ -156,7 +156,7 @@ def test_compiling_pays_in_long_runs_only() -> None:
     assert not make_plan(facts(180_000_000, speeds=fused), 3600, {}).recipe.train.compile
 
 
-def test_the_fastest_precision_is_taken_a_less_exact_one_only_by_a_margin() -> None:
+def test_a_less_exact_precision_must_be_faster_by_a_margin() -> None:
     def of(autocast: float, master_weights: float) -> str:
         step_times: dict[Precision, float] = {
             "float32": 1e11,
@@ -172,7 +172,7 @@ def test_the_fastest_precision_is_taken_a_less_exact_one_only_by_a_margin() -> N
     assert of(2e11, 3e11) == "bf16"
 
 
-def test_memory_decides_how_many_rows_are_computed_at_once() -> None:
+def test_memory_decides_the_micro_batch_size() -> None:
     wide = make_plan(
         facts(20_000_000), 600, {"train.batch_size": 256, "model.parameters": 5_000_000}
     )
@@ -186,7 +186,7 @@ def test_memory_decides_how_many_rows_are_computed_at_once() -> None:
     assert tight.recipe.train.batch_size == 256
 
 
-def test_the_held_out_text_is_read_in_the_time_there_is_for_it() -> None:
+def test_evaluation_is_limited_to_its_share_of_the_time() -> None:
     plan = make_plan(facts(2_000_000_000), 300, {})
     assert plan.expected.held_out_bytes < 20_000_000
     assert plan.expected.seconds < 310
@@ -235,7 +235,7 @@ LARGE = BaseModelInfo(
 )
 
 
-def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_readings() -> None:
+def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_epochs() -> None:
     speeds = cpu(5e11)
     plans = {
         minutes: make_plan(
@@ -269,7 +269,7 @@ def test_a_large_base_gets_a_lora_whose_rate_falls_with_the_readings() -> None:
     assert all_weights.expected.memory_bytes > plans[600].expected.memory_bytes
 
 
-def test_a_large_base_stays_as_it_is_where_the_time_is_too_short_to_learn_from() -> None:
+def test_a_large_base_is_left_unchanged_when_there_is_too_little_time() -> None:
     inputs = facts(250_000, base=LARGE, tokens=60_000, vocabulary=30_000, speeds=cpu(2e10))
     plan = make_plan(inputs, 120, {})
     assert plan.recipe.train.steps == 0
@@ -291,7 +291,7 @@ def test_a_plan_is_kept_with_its_reasons(tmp_path: Path) -> None:
         read_plan(plan.to_toml()[:-40] + "x")
 
 
-def test_afterwards_it_is_said_how_right_it_was() -> None:
+def test_the_forecast_is_compared_with_the_result() -> None:
     expected = make_plan(facts(300_000), 600, {}).expected
     good = (expected.bits_low + expected.bits_high) / 2
     sentences = compare_forecast(expected, ActualResult(good, expected.seconds, expected.tokens, 0))
@@ -305,7 +305,7 @@ def test_afterwards_it_is_said_how_right_it_was() -> None:
     assert "stopped early" in worse[2]
 
 
-def test_reading_again_is_worth_less_each_time() -> None:
+def test_each_further_epoch_is_worth_less() -> None:
     # Muennighoff et al.: nearly full value up to 4 readings, no more than R* + 1 ever.
     assert PLAN_CONSTANTS.text_worth(1e6, 1e6) == 1e6
     assert 0.85 * 4e6 < PLAN_CONSTANTS.text_worth(4e6, 1e6) < 4e6

@@ -35,7 +35,7 @@ def alive() -> bool:
     return any(thread.name == "batches" for thread in threading.enumerate())
 
 
-def test_prefetched_batches_are_those_of_their_steps() -> None:
+def test_prefetched_batches_belong_to_their_steps() -> None:
     batches = watched()
     with closing(Prefetcher(batches, 5, 25)) as prefetched:
         got = list(prefetched)
@@ -58,7 +58,7 @@ def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPat
         assert pinned == expected
 
 
-def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
+def test_prefetching_is_limited_to_its_depth() -> None:
     batches = watched()
     with closing(Prefetcher(batches, 0, depth=3)) as prefetched:
         for count in range(5):
@@ -71,7 +71,7 @@ def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
     assert not alive()
 
 
-def test_what_goes_wrong_in_the_thread_is_raised_where_it_matters() -> None:
+def test_an_error_in_the_thread_is_raised_at_its_step() -> None:
     batches = watched()
     batches.fails_at = 3
     with closing(Prefetcher(batches, 0)) as prefetched:
@@ -83,7 +83,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_where_it_matters() -> None:
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.05])
-def test_closing_ends_the_thread_whatever_it_does(pause_s: float) -> None:
+def test_closing_ends_the_thread_in_any_state(pause_s: float) -> None:
     batches = watched()
     batches.pause_s = pause_s
     for count in (0, 1):
@@ -95,7 +95,7 @@ def test_closing_ends_the_thread_whatever_it_does(pause_s: float) -> None:
         assert list(prefetched) == []
 
 
-def test_closing_frees_whoever_waits() -> None:
+def test_closing_wakes_a_waiting_consumer() -> None:
     batches = watched()
     batches.pause_s = 0.2
     prefetched = Prefetcher(batches, 0)

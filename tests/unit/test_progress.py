@@ -34,7 +34,7 @@ def test_a_stage_tells_its_start_its_notes_its_figures_and_its_end() -> None:
     assert {event.stage for event in events} == {"Reading"}
 
 
-def test_a_stage_that_is_cut_short_says_so_and_lets_the_error_through() -> None:
+def test_an_interrupted_stage_is_reported_and_the_error_propagates() -> None:
     events: list[Event] = []
     with pytest.raises(KeyError), Progress(events.append).stage("Reading"):
         raise KeyError
@@ -63,7 +63,7 @@ def test_advances_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
-def test_an_advance_costs_at_most_one_look_at_the_clock(
+def test_an_advance_reads_the_clock_at_most_once(
     is_silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress = Progress() if is_silent else Progress(lambda event: None)
@@ -197,5 +197,5 @@ def test_durations_read_well() -> None:
     assert texts == ["0.4 s", "9.9 s", "12 s", "99 s", "2 min", "98 min", "2 h 5 min"]
 
 
-def test_what_a_terminal_would_obey_is_shown_instead() -> None:
+def test_control_characters_are_made_visible() -> None:
     assert printable("é\x1b]0;x\x07\nb") == "é?]0;x?\nb"

@@ -68,7 +68,7 @@ def _error(weight: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("columns", [1, 31, 32, 33, 64, 100, 128, 257])
-def test_no_number_moves_by_more_than_half_a_step(scheme: QuantizationScheme, columns: int) -> None:
+def test_no_weight_moves_by_more_than_half_a_step(scheme: QuantizationScheme, columns: int) -> None:
     source = torch.Generator().manual_seed(columns)
     for spread in (1e-42, 1e-30, 0.02, 1.0, 1e37):
         for shift in (0.0, 1.0):
@@ -92,7 +92,7 @@ def test_hard_rows_keep_the_bound(scheme: QuantizationScheme) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2, 31, 64])
-def test_packed_codes_come_back_as_they_were(columns: int) -> None:
+def test_packed_codes_round_trip(columns: int) -> None:
     source = torch.Generator().manual_seed(2)
     codes = torch.randint(-8, 8, (5, columns), generator=source, dtype=torch.int8)
     packed = quantize.pack(codes)
@@ -101,7 +101,7 @@ def test_packed_codes_come_back_as_they_were(columns: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_what_was_rounded_once_stays_as_it_is(scheme: QuantizationScheme) -> None:
+def test_quantising_twice_changes_nothing(scheme: QuantizationScheme) -> None:
     """A matrix that quantisation made is its own best quantisation, to the rounding of scales."""
     weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(3))
     quantized = quantize.dequantize(*quantize.quantize_matrix(weight, scheme), scheme, 256)
@@ -119,7 +119,7 @@ def test_a_signed_scale_loses_less_than_a_plain_one() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_a_layer_multiplies_by_what_its_codes_stand_for(
+def test_a_quantised_layer_equals_its_dequantised_weights(
     scheme: QuantizationScheme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = torch.Generator().manual_seed(6)
@@ -178,7 +178,7 @@ def test_a_model_in_bfloat16_stays_in_it_and_keeps_its_scales() -> None:
     assert torch.equal(model.get_buffer("embedding.scale"), scale)
 
 
-def test_learned_positions_and_norms_stay_as_they_are() -> None:
+def test_learned_positions_and_norms_are_not_quantised() -> None:
     model = _model("gpt2")
     positions = model.get_parameter("positions.weight").clone()
     quantize.quantize(model)
@@ -214,7 +214,7 @@ def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
     assert quantize.metadata(_model()) == {}
 
 
-def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_invalid_input_is_refused_with_a_reason(tmp_path: Path) -> None:
     model = _model()
     with pytest.raises(ModelError, match="not quantised"):
         write_quantized(tmp_path / "model.safetensors", model)
@@ -289,7 +289,7 @@ def _bits_per_byte(model: CausalLM, text: Tensor, length: int = 64) -> float:
 
 
 @pytest.mark.slow
-def test_what_rounding_costs_in_bits_per_byte() -> None:
+def test_the_cost_of_quantisation_in_bits_per_byte() -> None:
     """A byte model of the sample blog, trained for seconds, scored on posts it has not seen."""
     posts = [path.read_bytes() for path in sorted(POSTS.glob("*.md"))]
     training_bytes, unseen = b"".join(posts[:-8]), b"".join(posts[-8:])

@@ -106,7 +106,7 @@ def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
     )
 
 
-def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     planned = plan_pretraining(TRAIN, HELD_OUT, work(tmp_path, corpus="key of it"))
     trained = planned.train()
     assert trained.bits_per_byte is not None
@@ -130,7 +130,7 @@ def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
     assert trained.judged
 
 
-def test_the_same_command_again_goes_on_with_the_same_run(
+def test_the_same_command_resumes_the_same_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = pretrain(TRAIN, HELD_OUT, work(tmp_path / "one"))
@@ -178,13 +178,13 @@ def test_without_held_out_texts_nothing_is_claimed(tmp_path: Path) -> None:
     assert "No text was held out" in bundle.load(trained.folder).card
 
 
-def test_too_little_text_is_said_before_anything_is_written(tmp_path: Path) -> None:
+def test_too_little_text_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="9 bytes of text"):
         pretrain([TrainingText("a", "Too short")], [], work(tmp_path / "w"))
     assert not (tmp_path / "w" / "model").exists()
 
 
-def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: Path) -> None:
+def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(tmp_path: Path) -> None:
     base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
     before = bits(base.folder, HELD_OTHERS, tmp_path)
 
@@ -226,7 +226,7 @@ def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:
         assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
-def test_without_steps_the_base_is_saved_as_it_is(tmp_path: Path) -> None:
+def test_without_steps_the_base_is_saved_unchanged(tmp_path: Path) -> None:
     base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
     notes: list[str] = []
 
@@ -246,7 +246,7 @@ def test_without_steps_the_base_is_saved_as_it_is(tmp_path: Path) -> None:
     assert any(note.startswith("Nothing is trained") for note in notes)
 
 
-def test_the_best_mix_is_found_without_trying_every_share() -> None:
+def test_the_best_mix_is_found_in_few_tries() -> None:
     for best in (0.0, 0.3, 0.7, 0.85, 1.0):
         tried: list[float] = []
 
@@ -288,7 +288,7 @@ def test_the_run_of_a_base_follows_from_its_files_alone(tmp_path: Path) -> None:
     assert replanned.run.folder != runs[0]
 
 
-def test_a_run_goes_on_where_the_cache_has_lost_its_replay_text(
+def test_a_run_resumes_after_the_cache_has_lost_its_replay_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
@@ -305,7 +305,7 @@ def test_a_run_goes_on_where_the_cache_has_lost_its_replay_text(
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
 
 
-def test_some_of_the_held_out_texts_are_always_the_same_ones() -> None:
+def test_a_sample_of_held_out_texts_is_deterministic() -> None:
     texts = [TrainingText(str(i), "x" * (100 + i)) for i in range(40)]
     some = list(TextSample(texts, 1000))
     assert some == list(TextSample(list(reversed(texts)), 1000))[::-1]

@@ -34,20 +34,20 @@ class Machine:
         return len(step_s) if self.monitor.requested(is_last=True) else None
 
 
-def test_a_plan_made_while_the_machine_was_busy_is_made_anew_in_a_few_seconds() -> None:
+def test_a_plan_made_on_a_busy_machine_is_revised_within_seconds() -> None:
     machine = Machine(240.0, 7.0)  # as of 295 tokens a second, where 7,000 can be had
     assert machine.run([0.3] * 200) is not None
     assert machine.replan_seconds == [pytest.approx(0.3)]
     assert machine.now < 0.03 * 240
 
 
-def test_a_run_that_is_over_before_anybody_looked_is_begun_again_too() -> None:
+def test_a_run_that_ends_too_early_is_repeated_with_a_new_plan() -> None:
     machine = Machine(240.0, 2.0)
     assert machine.run([0.02] * 120) == 120
     assert machine.replan_seconds == [pytest.approx(0.02)]
 
 
-def test_a_plan_made_in_a_quiet_moment_is_made_anew_before_a_tenth_of_the_time_has_gone() -> None:
+def test_a_plan_made_on_an_idle_machine_is_revised_within_a_tenth_of_the_time() -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.4] * 5000) is not None
     assert machine.replan_seconds == [pytest.approx(0.4)]
@@ -55,37 +55,37 @@ def test_a_plan_made_in_a_quiet_moment_is_made_anew_before_a_tenth_of_the_time_h
 
 
 @pytest.mark.parametrize("times", [0.85, 1.0, 1.3, 1.9])
-def test_a_speed_near_enough_changes_nothing(times: float) -> None:
+def test_a_speed_close_to_the_plan_changes_nothing(times: float) -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.1 * times] * 6000) is None
     assert machine.replan_seconds == []
 
 
-def test_what_is_slow_for_a_moment_only_changes_nothing() -> None:
+def test_a_short_slowdown_changes_nothing() -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.5] * 60 + [0.1] * 5000) is None
     assert machine.replan_seconds == []
 
 
-def test_a_plan_and_first_steps_that_were_both_disturbed_are_seen_through() -> None:
+def test_a_disturbed_plan_with_disturbed_first_steps_is_detected() -> None:
     machine = Machine(600.0, 2.0)
     assert machine.run([2.0] * 12 + [0.1] * 500) is not None
     assert machine.replan_seconds == [pytest.approx(0.1, rel=0.3)]
 
 
-def test_later_it_is_silent() -> None:
+def test_later_there_is_no_replanning() -> None:
     machine = Machine(600.0, 0.1)
     assert machine.run([0.1] * 2000 + [0.01] * 5000) is None
     assert machine.replan_seconds == []
 
 
-def test_what_is_no_step_is_not_counted() -> None:
+def test_pauses_are_not_steps() -> None:
     machine = Machine(100.0, 0.1, unseen=3)
     assert machine.run([40.0, 9.0, 9.0] + [0.1] * 900, pauses={5: 30.0, 40: 9.0}) is None
     assert machine.replan_seconds == []
 
 
-def test_it_asks_once_even_where_the_answer_is_no() -> None:
+def test_it_asks_only_once() -> None:
     machine = Machine(240.0, 7.0, accepts=False)
     assert machine.run([0.3] * 900) is None
     assert len(machine.replan_seconds) == 1

@@ -106,7 +106,7 @@ def saved_plan(trained: TrainedModel) -> Plan:
     return read_plan((trained.run.folder / PLAN).read_text("utf-8"))
 
 
-def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
+def test_a_plan_made_on_a_busy_machine_ends_as_on_an_idle_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[Plan] = []
@@ -131,7 +131,7 @@ def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
     assert weights(quiet) == weights(trained)
 
 
-def test_planned_in_a_quiet_moment_it_is_cut_to_what_the_machine_can_do(
+def test_a_plan_made_on_an_idle_machine_is_cut_to_the_real_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
@@ -142,7 +142,7 @@ def test_planned_in_a_quiet_moment_it_is_cut_to_what_the_machine_can_do(
     assert any("slower than when this run was planned" in note for note in notes)
 
 
-def test_killed_at_any_moment_of_it_the_same_comes_out(
+def test_a_kill_during_replanning_does_not_change_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeSpeeds(monkeypatch, measured=BUSY, real=QUIET)
@@ -178,7 +178,7 @@ def test_killed_at_any_moment_of_it_the_same_comes_out(
     assert weights(resumed) == weights(undisturbed)
 
 
-def test_what_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_settings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = FakeSpeeds(monkeypatch, measured=BUSY, real=QUIET)
     fixed = {**SHAPE, **FIXED, "train.batch_size": 4, "optim.muon_lr": 0.011}
     trained = train_run(tmp_path / "one", fixed=fixed)
@@ -191,7 +191,7 @@ def test_what_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert speeds.monitors == 1
 
 
-def test_as_much_of_the_text_in_another_time_is_no_other_plan(
+def test_the_same_amount_of_text_in_another_time_keeps_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speeds = FakeSpeeds(monkeypatch, measured=QUIET, real=QUIET / 3)

@@ -18,7 +18,7 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
-def test_it_writes_as_much_as_asked_and_the_same_each_time(base: Path) -> None:
+def test_replay_text_has_the_requested_size_and_is_deterministic(base: Path) -> None:
     model = Model.load(base)
     texts = list(sample_texts(model, 3000))
     assert texts == list(sample_texts(model, 3000))
@@ -31,7 +31,7 @@ def test_it_ends_with_its_time(base: Path) -> None:
     assert sum(map(len, sample_texts(Model.load(base), 10**9, 0.0))) < 10_000
 
 
-def test_what_was_written_is_kept_and_found_again(
+def test_generated_replay_text_is_cached(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
@@ -45,7 +45,7 @@ def test_what_was_written_is_kept_and_found_again(
         read(cached)
 
 
-def test_what_a_base_brings_is_taken(base: Path, tmp_path: Path) -> None:
+def test_the_replay_text_of_a_base_is_used(base: Path, tmp_path: Path) -> None:
     (base / SHIPPED).write_bytes(lzma.compress(f"One.{DIVIDER}Two, ä.{DIVIDER} ".encode()))
     texts = read(find_or_write(base, 500, 60.0, tmp_path / "cache"))
     assert [text.text for text in texts] == ["One.", "Two, ä."]

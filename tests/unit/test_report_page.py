@@ -36,7 +36,7 @@ def test_every_tag_closes_in_its_turn(report: Report) -> None:
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_nothing_is_loaded_and_nothing_runs(report: Report) -> None:
+def test_the_page_loads_and_runs_nothing(report: Report) -> None:
     page = render_report(report)
     tree = HTMLParser(page)
     policy = tree.css_first('meta[http-equiv="Content-Security-Policy"]')
@@ -121,7 +121,7 @@ def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     assert "ownwords look /home/ida/Documents/Publii/sites/shavings" in decisions.text()
 
 
-def test_a_post_left_out_is_hatched_before_and_gone_after() -> None:
+def test_an_excluded_post_is_hatched_before_and_absent_after() -> None:
     tree = read(sample_report.sample())
     charts = {}
     for svg in tree.css("svg"):
@@ -132,7 +132,7 @@ def test_a_post_left_out_is_hatched_before_and_gone_after() -> None:
     assert not charts["Share of the training words per text"].css("rect.out")
 
 
-def test_differing_words_are_marked_and_equal_passages_stand_once() -> None:
+def test_differing_words_are_marked_and_equal_passages_shown_once() -> None:
     tree = read(sample_report.sample())
     marked = [mark.text() for mark in tree.css(".passages mark")]
     assert marked[:2] == ["a tarpaulin,", "gearbox."]
@@ -180,7 +180,7 @@ def test_only_web_addresses_become_links(url: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_any_text_survives_the_way_through_markup(text: str, attribute: str) -> None:
+def test_any_text_survives_the_markup(text: str, attribute: str) -> None:
     element = HTMLParser(tag("p", text, title=attribute)).css_first("p")
     assert element is not None
     assert element.text().strip() == say.plain(text).strip()
@@ -241,7 +241,7 @@ def test_empty_things_say_so_or_vanish() -> None:
     ("share", "expected"),
     [(0, "0%"), (0.002, "<1%"), (0.544, "54%"), (0.9999, ">99%"), (1, "100%")],
 )
-def test_shares_are_never_rounded_to_nothing_or_everything(share: float, expected: str) -> None:
+def test_shares_are_never_rounded_to_zero_or_all(share: float, expected: str) -> None:
     assert say.percent(share) == expected
 
 
@@ -282,13 +282,13 @@ def test_the_first_sentence_is_true() -> None:
     assert summary.lede(report)[0] == "One post, 500 words, 100 of them your own."
 
 
-def test_dates_are_claimed_only_for_what_is_dated() -> None:
+def test_dates_are_claimed_only_for_dated_posts() -> None:
     report = sample_report.plain_report(["One", "Two", "Three"])
     report.years.append(YearCount(0, 1, 500))
     assert "posts, the dated ones written between" in summary.lede(report)[0]
 
 
-def test_a_page_left_out_is_not_counted_against_the_posts_of_its_year() -> None:
+def test_an_excluded_page_does_not_count_as_an_excluded_post() -> None:
     report = sample_report.plain_report(["One", "Two"])
     report.posts[0].kind, report.posts[0].decision = "page", "leave out"
     report.years = [YearCount(2001, 1, 500), YearCount(2002, 1, 400)]

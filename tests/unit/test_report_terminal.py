@@ -70,7 +70,7 @@ def test_the_truths_are_there() -> None:
         assert text in page_text, text
 
 
-def test_titles_are_not_markup_and_control_nothing() -> None:
+def test_titles_are_escaped_for_the_terminal() -> None:
     text = printed(sample_report.hostile(), 80)
     assert "[red]x[/red]" in text
     assert "[link=https://evil.example]here[/link]" in text
@@ -84,7 +84,7 @@ def test_titles_are_not_markup_and_control_nothing() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("report", REPORTS)
-def test_poor_terminals_get_what_they_can_show(report: Report, encoding: str) -> None:
+def test_limited_terminals_get_ascii(report: Report, encoding: str) -> None:
     text = printed(report, 80, encoding=encoding)
     assert "Network calls made" in text
     if report.posts:

@@ -20,7 +20,7 @@ def run(tmp_path: Path) -> Run:
     return Run.new(tmp_path / "runs", "a1b2")
 
 
-def test_a_run_is_found_again_by_its_key(run: Run, tmp_path: Path) -> None:
+def test_a_run_is_found_by_its_key(run: Run, tmp_path: Path) -> None:
     run.write_config("[train]\nsteps = 3  # --set\n")
     reopened = Run.new(tmp_path / "runs", "a1b2")
     assert reopened.folder == run.folder
@@ -29,13 +29,13 @@ def test_a_run_is_found_again_by_its_key(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "../x", "a\\b", "x" * 101])
-def test_a_key_that_leads_elsewhere_is_refused(key: str, tmp_path: Path) -> None:
+def test_a_key_with_a_path_is_refused(key: str, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot be the name of a run"):
         Run.new(tmp_path, key)
     assert not list(tmp_path.iterdir())
 
 
-def test_events_are_kept_while_it_is_open(run: Run) -> None:
+def test_events_are_recorded_while_the_run_is_open(run: Run) -> None:
     lines_seen: list[str] = []
     outer = Progress(lambda event: lines_seen.append(event.message))
     for word in ("first", "second"):
@@ -50,7 +50,7 @@ def test_events_are_kept_while_it_is_open(run: Run) -> None:
     assert len(run.metrics.read_text().splitlines()) == 2
 
 
-def test_one_process_at_a_time_and_free_when_it_is_killed(run: Run) -> None:
+def test_a_run_is_locked_until_its_process_ends(run: Run) -> None:
     program = (
         "import sys, pathlib; from ownwords.training.run import Run;"
         "from ownwords.core.progress import Progress\n"
@@ -102,7 +102,7 @@ def test_limits_are_kept_in_the_run_and_in_the_cache(run: Run, tmp_path: Path) -
     }
 
 
-def test_a_size_that_did_not_fit_is_tried_again_later_or_with_more_memory(
+def test_a_batch_size_that_did_not_fit_is_retried_later_or_with_more_memory(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "rows.json"
@@ -118,7 +118,7 @@ def test_a_size_that_did_not_fit_is_tried_again_later_or_with_more_memory(
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", '{"k": "x"}', '{"k": 4}', '{"k": [0, 1, 1]}', "\0"])
-def test_a_damaged_cache_is_none(damaged: str, run: Run, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_ignored(damaged: str, run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "rows.json"
     cache.write_text(damaged)
     limits = MicroBatchLimits(run, cache, "k", 1000)

@@ -23,7 +23,7 @@ def history_of(*events: Event) -> RunHistory:
     return history
 
 
-def test_a_history_knows_steps_evaluations_and_the_best_of_them() -> None:
+def test_a_history_has_steps_evaluations_and_the_best() -> None:
     history = history_of(
         Event(100.0, "train", "start", total=40),
         metric(10, time=110.0, bits_per_byte=2.0, loss=1.4, tokens_per_s=500.0),
@@ -43,7 +43,7 @@ def test_a_history_knows_steps_evaluations_and_the_best_of_them() -> None:
     assert "Step 10: 2.050 bits per byte on held-out posts." in texts
 
 
-def test_the_time_left_follows_the_pace() -> None:
+def test_the_remaining_time_follows_the_pace() -> None:
     events = [Event(0.0, "train", "start", total=100)]
     events += [metric(n, total=100, time=float(n), bits_per_byte=1.0) for n in range(1, 51)]
     history = history_of(*events)
@@ -94,7 +94,7 @@ def test_the_best_so_far_is_that_of_all_processes(
     assert history.is_best_so_far == is_best
 
 
-def test_steps_that_were_taken_back_are_gone_from_the_curve() -> None:
+def test_rolled_back_steps_are_removed_from_the_curve() -> None:
     history = history_of(
         Event(0.0, "train", "start", total=40),
         *(metric(n, bits_per_byte=2.0) for n in (5, 10, 15, 20)),

@@ -57,7 +57,7 @@ def published_words(sample: ModuleType) -> dict[str, list[str]]:
     }
 
 
-def test_there_is_enough_to_learn_from(sample: ModuleType) -> None:
+def test_there_is_enough_text_to_learn_from(sample: ModuleType) -> None:
     words = published_words(sample)
 
     assert len(words) >= 40
@@ -84,7 +84,7 @@ def test_no_two_posts_share_a_long_run_of_words(sample: ModuleType) -> None:
     assert not shared
 
 
-def test_the_sample_has_what_real_databases_have(sample: ModuleType) -> None:
+def test_the_sample_resembles_real_databases(sample: ModuleType) -> None:
     posts = sample.read_posts(BLOG / "posts")
     statuses = {post.status for post in posts.values()}
     editors = {post.editor for post in posts.values()}
@@ -100,7 +100,7 @@ def test_the_sample_has_what_real_databases_have(sample: ModuleType) -> None:
     assert [target for target in targets if target not in posts] == [9999]
 
 
-def test_a_fresh_build_equals_what_is_checked_in(sample: ModuleType, tmp_path: Path) -> None:
+def test_a_fresh_build_equals_the_committed_files(sample: ModuleType, tmp_path: Path) -> None:
     for name in ("first", "second"):
         sample.build(BLOG, tmp_path / name)
     checked_in = {path.relative_to(BLOG / "input") for path in (BLOG / "input").rglob("*.*")}

@@ -349,7 +349,7 @@ def test_penalties_and_bias(make: Make) -> None:
     assert likeliest_of([0.0, 1.0], [-5, 9, 1], repetition_penalty=3.0) == 1  # no such tokens
 
 
-def test_a_seed_per_request_and_luck_per_place() -> None:
+def test_draws_depend_on_the_seed_and_position_only() -> None:
     draws = {draw_uniform(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
     assert len(draws) == 2000
     assert 0 < min(draws) < 0.01 and 0.99 < max(draws) < 1
@@ -364,14 +364,14 @@ def test_a_seed_per_request_and_luck_per_place() -> None:
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-7, 0.1, 0.5]), min_size=1).filter(any))
-def test_what_has_no_probability_is_never_drawn(weights: list[float]) -> None:
+def test_impossible_tokens_are_never_drawn(weights: list[float]) -> None:
     p = np.array(weights) / sum(weights)
     for uniform in (2**-33, 0.25, 0.5, 1 - 2**-33):
         assert p[draw_token(p, uniform)] > 0
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=300), st.integers(0, 9))
-def test_log_probabilities_are_those_of_the_model(scores: list[float], count: int) -> None:
+def test_logprobs_are_those_of_the_model(scores: list[float], count: int) -> None:
     given_V = np.array(scores, np.float32)
     most = max(scores)
     total = math.log(math.fsum(math.exp(s - most) for s in scores))
@@ -383,7 +383,7 @@ def test_log_probabilities_are_those_of_the_model(scores: list[float], count: in
     np.testing.assert_allclose([p for _, p in top_logprobs(given_V, count)], actual[best])
 
 
-def test_log_probabilities_of_many_tokens_and_of_none() -> None:
+def test_top_logprobs_of_many_and_of_invalid_scores() -> None:
     scores = np.random.default_rng(5).normal(size=5000).astype(np.float32)
     scores[[7, 4999]] = 9.0
     assert [i for i, _ in top_logprobs(scores, 20)] == np.argsort(-scores, kind="stable")[

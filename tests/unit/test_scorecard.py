@@ -23,7 +23,7 @@ from unit import sample_card
 
 
 @pytest.mark.parametrize(("name", "card"), list(sample_card.every()))
-def test_a_card_comes_back_from_json(name: str, card: Scorecard, tmp_path: Path) -> None:
+def test_a_card_round_trips_through_json(name: str, card: Scorecard, tmp_path: Path) -> None:
     assert Scorecard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
     page, data = files.write(card, tmp_path)
     assert files.read(tmp_path) == card
@@ -31,7 +31,7 @@ def test_a_card_comes_back_from_json(name: str, card: Scorecard, tmp_path: Path)
     assert json.loads(data.read_text("utf-8"))["verdicts"][0]["kind"] == card.verdict.kind
 
 
-def test_no_card_or_a_damaged_one_is_none(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_card_is_none(tmp_path: Path) -> None:
     assert files.read(tmp_path) is None
     _, data = files.write(sample_card.good(), tmp_path)
     original = data.read_bytes()
@@ -58,7 +58,7 @@ def test_the_interval_of_a_share(hits: int, of: int, low: float, high: float) ->
     assert interval.of == of
 
 
-def test_of_no_trials_nothing_can_be_said() -> None:
+def test_without_trials_there_is_no_interval() -> None:
     assert wilson(0.0, 0).interval is None
 
 
@@ -67,7 +67,7 @@ class Figure:
     value: float
 
 
-def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path) -> None:
+def test_a_figure_is_measured_once_per_set_of_inputs(tmp_path: Path) -> None:
     measured: list[str] = []
 
     def figure(name: str, *depends_on: str) -> float:
@@ -90,7 +90,7 @@ def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path
     assert len(list((tmp_path / "scores").iterdir())) == 4
 
 
-def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_cache_file_is_ignored(tmp_path: Path) -> None:
     store = MetricCache(tmp_path)
     store.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     (path,) = tmp_path.iterdir()
@@ -113,7 +113,7 @@ def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> Non
         )
 
 
-def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> None:
+def test_a_cached_figure_reports_its_measuring_time(tmp_path: Path) -> None:
     first = MetricCache(tmp_path)
     first.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     second = MetricCache(tmp_path)
@@ -122,7 +122,7 @@ def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> Non
     assert (first.measured, second.measured) == (["a"], [])
 
 
-def test_what_was_not_used_for_longest_goes(
+def test_the_least_recently_used_file_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metric_cache, "_MAX_FILES", 3)
@@ -142,7 +142,7 @@ def test_what_was_not_used_for_longest_goes(
     )
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_an_uncreatable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkspaceError):
         MetricCache(tmp_path / "file" / "scores").get_or_measure(

@@ -78,7 +78,7 @@ def test_the_card_is_written_and_shown(here: Path, capsys: pytest.CaptureFixture
     assert result["about"]["judged_posts"] > 0
 
 
-def test_it_is_compared_with_the_base_given_or_with_its_own(
+def test_the_model_is_compared_with_the_given_base_or_its_own(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = save(here / "base", kind="pretrain")
@@ -107,7 +107,7 @@ sys.exit("torch was imported" if "torch" in sys.modules else status)
 """
 
 
-def test_what_is_known_is_told_again_without_torch(
+def test_a_cached_card_is_shown_without_torch(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["score", "--quiet"]) == 0
@@ -139,7 +139,7 @@ def test_what_is_known_is_told_again_without_torch(
         (lambda here: None, ["score", "nowhere"], "nowhere does not exist", "folder of a model"),
     ],
 )
-def test_what_stands_in_the_way_is_said(
+def test_obstacles_are_reported(
     here: Path,
     capsys: pytest.CaptureFixture[str],
     prepare: Callable[[Path], object],

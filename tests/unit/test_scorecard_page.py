@@ -36,7 +36,7 @@ def test_every_tag_closes_in_its_turn(card: Scorecard) -> None:
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_nothing_is_loaded_and_nothing_runs(card: Scorecard) -> None:
+def test_the_page_loads_and_runs_nothing(card: Scorecard) -> None:
     tree = read(card)
     policy = tree.css_first('meta[http-equiv="Content-Security-Policy"]')
     assert policy is not None
@@ -74,7 +74,7 @@ def test_headings_descend_by_one_and_sections_have_names(card: Scorecard) -> Non
             assert row.css_matches('th[scope="row"]')
 
 
-def test_the_verdict_comes_first_and_a_bad_one_is_seen() -> None:
+def test_the_verdict_comes_first_and_a_bad_one_is_visible() -> None:
     tree = read(sample_card.good())
     assert words(tree, "h1") == "It writes like you."
     assert "bad" not in (tree.css_first("h1").attributes.get("class") or "")  # type: ignore[union-attr]
@@ -87,7 +87,7 @@ def test_the_verdict_comes_first_and_a_bad_one_is_seen() -> None:
         assert head.attributes["class"] == "bad"
 
 
-def test_every_figure_is_there_and_each_kind_has_its_sentence() -> None:
+def test_every_figure_is_shown_with_a_sentence_for_its_kind() -> None:
     card = sample_card.good()
     tree = read(card)
     kinds = (panels.foresight, panels.voice, panels.fluency, panels.copying)
@@ -102,7 +102,7 @@ def test_every_figure_is_there_and_each_kind_has_its_sentence() -> None:
     assert cells == [gauge.text for panel in all_panels for gauge in panel.gauges]
 
 
-def test_static_and_adaptive_figures_stand_in_tables_of_their_own() -> None:
+def test_static_and_adaptive_figures_have_separate_tables() -> None:
     tables = read(sample_card.good()).css("#foresight table")
     labels = [" ".join(cell.text() for cell in table.css(".label")) for table in tables]
     assert labels == [
@@ -122,7 +122,7 @@ def test_bars_and_ranges_are_as_long_as_their_figures() -> None:
     assert ends == pytest.approx([100 * 1.54 / top, 100 * 0.1 / top], abs=0.01)
 
 
-def test_samples_stand_side_by_side_and_whole() -> None:
+def test_samples_are_side_by_side_and_complete() -> None:
     card = sample_card.good()
     tree = read(card)
     first = tree.css("#samples li")[0]
@@ -166,7 +166,7 @@ def test_same_card_same_bytes(card: Scorecard) -> None:
     assert render(card) == render(card)
 
 
-def test_figures_are_written_so_that_nothing_looks_like_nothing() -> None:
+def test_small_figures_never_look_like_zero() -> None:
     assert [say.rate(value) for value in (0.0, 0.0001, 0.004, 0.0994, 0.5, 0.99, 0.9999, 1.0)] == [
         "0%",
         "<0.1%",
@@ -181,7 +181,7 @@ def test_figures_are_written_so_that_nothing_looks_like_nothing() -> None:
     assert "2.5 times worse" in say.note(row)
 
 
-def test_long_samples_are_cut_at_a_word_and_nothing_is_lost() -> None:
+def test_long_samples_are_cut_at_a_word_and_complete() -> None:
     lines = ["one two three " * 30, "four five " * 50]
     first, remainder = say.in_two([line.strip() for line in lines])
     joined = " ".join([*first, *remainder]).replace(" … … ", " ")

@@ -66,7 +66,7 @@ def test_the_truths_are_there() -> None:
         assert text in page_text, text
 
 
-def test_model_text_is_not_markup_and_controls_nothing() -> None:
+def test_model_text_is_escaped_for_the_terminal() -> None:
     text = printed(sample_card.hostile(), 120)
     assert "[red]x[/red]" in text
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
@@ -78,7 +78,7 @@ def test_model_text_is_not_markup_and_controls_nothing() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("card", CARDS)
-def test_poor_terminals_get_what_they_can_show(card: Scorecard, encoding: str) -> None:
+def test_limited_terminals_get_ascii(card: Scorecard, encoding: str) -> None:
     assert "How it was made" in printed(card, 80, encoding=encoding)
 
 

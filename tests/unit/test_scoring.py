@@ -203,7 +203,7 @@ def test_an_overfitted_model_is_found_to_copy(copying: tuple[Scorecard, Path]) -
     assert "word for word" in card.verdict.because[0]
 
 
-def test_the_passage_that_was_copied_is_shown_with_its_source(
+def test_a_copied_passage_is_shown_with_its_source(
     copying: tuple[Scorecard, Path],
 ) -> None:
     memorised = copying[0].memorised
@@ -237,7 +237,7 @@ def test_only_whole_words_count_as_copied(
     assert model_metrics.whole_words(passage, sample, document) == expected
 
 
-def test_the_copy_guard_holds_in_what_users_see(copying: tuple[Scorecard, Path]) -> None:
+def test_the_copy_guard_applies_to_the_samples(copying: tuple[Scorecard, Path]) -> None:
     card, _ = copying
     assert card.about.guarded
     memorised = card.memorised
@@ -261,7 +261,7 @@ def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path)
     assert card.memorised is not None and card.memorised.guarded is None
 
 
-def test_each_kind_of_figure_stands_apart_and_gains_are_paired(
+def test_static_and_adaptive_gains_are_separate_and_paired(
     copying: tuple[Scorecard, Path], folders: Folders
 ) -> None:
     card, _ = copying
@@ -288,7 +288,7 @@ def test_each_kind_of_figure_stands_apart_and_gains_are_paired(
     assert rows[OURS].seconds == 12.5
 
 
-def test_samples_are_the_first_seeds_with_the_same_luck_for_both(
+def test_samples_are_the_first_seeds_with_equal_draws_for_both_models(
     copying: tuple[Scorecard, Path], folders: Folders
 ) -> None:
     card, _ = copying
@@ -320,7 +320,7 @@ def test_a_second_scoring_measures_nothing(
     assert rescored == replace(card, about=replace(card.about, made_on=rescored.about.made_on))
 
 
-def test_the_time_left_is_measured_while_it_scores(folders: Folders, tmp_path: Path) -> None:
+def test_the_remaining_time_is_estimated(folders: Folders, tmp_path: Path) -> None:
     """All work is counted from the start; what is cached or ends early is taken off the total."""
     events: list[Event] = []
     progress = Progress(events.append)
@@ -336,7 +336,7 @@ def test_the_time_left_is_measured_while_it_scores(folders: Folders, tmp_path: P
     assert (last_event.done, last_event.total) == (0, 0)
 
 
-def test_only_what_a_new_post_changes_is_measured_again(
+def test_only_figures_changed_by_a_new_post_are_measured_again(
     copying: tuple[Scorecard, Path], folders: Folders, tmp_path: Path
 ) -> None:
     card, workspace = copying
@@ -352,7 +352,7 @@ def test_only_what_a_new_post_changes_is_measured_again(
     assert not any("held-out posts" in stage or "samples:" in stage for stage in stages), stages
 
 
-def test_other_defaults_of_writing_are_other_samples(
+def test_other_sampling_defaults_give_other_samples(
     copying: tuple[Scorecard, Path],
     folders: Folders,
     tmp_path: Path,
@@ -369,7 +369,7 @@ def test_other_defaults_of_writing_are_other_samples(
     }
 
 
-def test_what_was_kept_and_is_damaged_is_measured_again(
+def test_a_damaged_cached_figure_is_measured_again(
     copying: tuple[Scorecard, Path], folders: Folders, tmp_path: Path
 ) -> None:
     card, workspace = copying
@@ -382,7 +382,7 @@ def test_what_was_kept_and_is_damaged_is_measured_again(
     assert rescored.memorised == card.memorised
 
 
-def test_without_posts_to_judge_by_what_can_be_said_is_said(
+def test_without_held_out_posts_the_remaining_figures_are_reported(
     folders: Folders, tmp_path: Path
 ) -> None:
     alone = replace(posts(), validation=[], test=[])
@@ -396,7 +396,7 @@ def test_without_posts_to_judge_by_what_can_be_said_is_said(
     assert Scorecard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
 
 
-def test_nothing_to_compare_with_is_an_error(folders: Folders, tmp_path: Path) -> None:
+def test_scoring_without_any_post_is_an_error(folders: Folders, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="no posts here that the model learned from"):
         score_model(
             folders.copying,
@@ -408,7 +408,7 @@ def test_nothing_to_compare_with_is_an_error(folders: Folders, tmp_path: Path) -
         )
 
 
-def test_damaged_weights_are_told_and_not_scored(tmp_path: Path) -> None:
+def test_damaged_weights_are_reported_and_not_scored(tmp_path: Path) -> None:
     broken = network()
     with torch.no_grad():
         next(broken.parameters()).fill_(float("nan"))
@@ -418,7 +418,7 @@ def test_damaged_weights_are_told_and_not_scored(tmp_path: Path) -> None:
         subject.score(learned(), ["a", "b", "c"])
 
 
-def test_a_blog_that_has_changed_since_is_told(folders: Folders, tmp_path: Path) -> None:
+def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: Path) -> None:
     model = tmp_path / "model"
     loaded = bundle.load(folders.babbling)
     bundle.save(model, loaded.model, TOKENIZER, provenance={"corpus": "then"})
