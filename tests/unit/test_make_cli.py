@@ -299,7 +299,7 @@ def test_a_missing_base_is_reported_first(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_processes_are_told_to_use_train(
+def test_several_processes_are_refused(
     play: Play, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -84,7 +84,7 @@ def test_titles_are_escaped_for_the_terminal() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("report", REPORTS)
-def test_limited_terminals_get_ascii(report: Report, encoding: str) -> None:
+def test_any_terminal_encoding_is_supported(report: Report, encoding: str) -> None:
     text = printed(report, 80, encoding=encoding)
     assert "Network calls made" in text
     if report.posts:

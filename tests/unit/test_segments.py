@@ -102,7 +102,7 @@ def test_a_list_is_one_segment_of_lines(html: str, expected: str) -> None:
     assert segments_of(html) == [("list", expected)]
 
 
-def test_code_in_a_list_stands_by_itself_and_the_numbers_go_on() -> None:
+def test_code_in_a_list_is_its_own_segment_and_numbering_continues() -> None:
     html = "<ol><li>do<pre>  x\n    y</pre></li><li>done</li></ol>"
     assert segments_of(html) == [("list", "1. do"), ("code", "  x\n    y"), ("list", "2. done")]
 
@@ -210,7 +210,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
+def test_invisible_elements_are_dropped_and_counted(hidden: str) -> None:
     reading = parse_body(f"<div>before {hidden}<p>after</p></div>", "html")
     assert [s.text for s in reading.segments] == ["before", "after"]
     assert reading.dropped == {HIDDEN[hidden]: 1}
@@ -233,13 +233,13 @@ def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
         f"<form>{'seen ' * 200}</form>",
     ],
 )
-def test_what_a_reader_sees_is_kept(fragment: str) -> None:
+def test_visible_text_is_kept(fragment: str) -> None:
     reading = parse_body(fragment, "html")
     assert "seen" in reading.segments[0].text
     assert reading.dropped == {}
 
 
-def test_links_are_untouched_in_order_and_only_those_that_show() -> None:
+def test_visible_links_are_kept_unchanged_and_in_order() -> None:
     html = (
         "<p><a href='#INTERNAL_LINK#/post/5'>be&nbsp;fore\n</a> <a name='x'>no</a><a href=''>no</a>"
         "<a href='b.html?a=1&amp;b'><img src=i alt=A></a><i hidden><a href='/no'>no</a></i></p>"
@@ -255,7 +255,7 @@ def test_links_are_untouched_in_order_and_only_those_that_show() -> None:
 # ---- shortcodes
 
 
-def test_shortcodes_are_taken_out_and_their_captions_and_code_stay() -> None:
+def test_shortcodes_are_removed_and_their_captions_and_code_kept() -> None:
     html = (
         'a [gallery ids="1,2"]b [caption id="x" width="3"]<a href="/f"><img></a> A hat[/caption]'
         '[embed]https://x.example[/embed] [su_box title="T"]kept[/su_box] [b]bold[/b]\n\n'
@@ -280,7 +280,7 @@ def test_shortcodes_are_taken_out_and_their_captions_and_code_stay() -> None:
         "See [gallery](x) and [toc][1].",
     ],
 )
-def test_words_in_brackets_are_no_shortcodes(text: str) -> None:
+def test_words_in_brackets_are_not_shortcodes(text: str) -> None:
     assert segments_of(f"<p>{text}</p>") == [("prose", text)]
 
 
@@ -356,7 +356,7 @@ def test_markdown_links_are_untouched() -> None:
     )
 
 
-def test_template_tags_and_comments_are_taken_out_of_markdown_but_not_of_code() -> None:
+def test_template_tags_and_comments_are_removed_from_markdown_but_not_from_code() -> None:
     text = """Hi {{ site.name }}{% include x.html a="b" %} %%gone%% 100%% sure {{< youtube id >}}.
 
 {{< figure src="a.png" caption="A hat" >}}
@@ -418,13 +418,13 @@ def test_callouts_are_the_authors_own_words() -> None:
         ("js:title=foo.js", "js"),
     ],
 )
-def test_fences_name_their_language_in_many_ways(info: str, language: str) -> None:
+def test_fences_name_their_language_in_many_forms(info: str, language: str) -> None:
     assert detailed(f"~~~~ {info}\n```\nx\n```\n~~~~", "markdown") == [
         ("code", "```\nx\n```", language)
     ]
 
 
-def test_code_known_by_its_indentation_is_untouched() -> None:
+def test_indented_code_is_unchanged() -> None:
     text = "a\n\n    {{ b }} {% c %} %%d%%\n\n- e\n\n      {{ f }}\n\n    g {{ h }}\n\n\t{:toc} i\n"
     assert segments_of(text, "markdown") == [
         ("prose", "a"),
@@ -466,7 +466,7 @@ Hers, *all* {{ of }} it.
         ("Some ==marked words== here {: .cls #id}", "Some marked words here"),
     ],
 )
-def test_signs_that_only_look_like_templates_stay(text: str, expected: str | None) -> None:
+def test_lookalikes_of_templates_are_kept(text: str, expected: str | None) -> None:
     [(kind, read)] = segments_of(text, "markdown")
     assert kind == "prose"
     assert (expected or text.replace("`", "")) in read
@@ -531,7 +531,7 @@ def test_a_signature_ends_a_quote(quote: str, text: str, author: str) -> None:
         ("<!--kg-card-begin: html--><p>a</p><!--kg-card-end: html-->", [("prose", "a")]),
     ],
 )
-def test_what_editors_make(html: str, expected: Found) -> None:
+def test_html_of_common_editors_is_parsed(html: str, expected: Found) -> None:
     assert segments_of(html) == expected
 
 
@@ -614,7 +614,7 @@ def test_broken_block_json_is_a_clear_error(body: str) -> None:
         parse_body(body, "blocks")
 
 
-def test_empty_bodies_hold_nothing() -> None:
+def test_empty_bodies_have_no_segments() -> None:
     for markup in ("html", "markdown", "text", "blocks"):
         for body in ("", " \n"):
             assert parse_body(body, markup) == ParsedBody(())
@@ -644,7 +644,7 @@ keys.
 """
 
 
-def test_plain_text_broken_at_a_fixed_width_flows_again_and_verse_does_not() -> None:
+def test_hard_wrapped_text_is_unwrapped_and_verse_is_not() -> None:
     verse = "O Rose thou art sick.\nThe invisible worm,\nThat flies in the night"
     items = "1. bread\n2. salt\n3. a hat"
     columns = "hat     3\nglove   4"
@@ -698,7 +698,7 @@ LOG = [f"2024-01-02 03:04:{n:02} host app[{n}]: request {n} took 12 ms" for n in
         ("See:\n{0}\nThat.", "text"),
     ],
 )
-def test_logs_are_told_apart_in_every_markup(body: str, markup: Markup) -> None:
+def test_logs_are_recognised_in_every_markup(body: str, markup: Markup) -> None:
     paragraphs = "".join(f"<p>{line}</p>" for line in LOG)
     body = body.format("\n".join(LOG), "<br>".join(LOG), paragraphs)
     expected = [("prose", "See:"), ("log", "\n".join(LOG)), ("prose", "That.")]
@@ -737,7 +737,7 @@ def test_lone_surrogates_are_replaced() -> None:
         "<pre># cafÃ©</pre>",
     ],
 )
-def test_what_is_shown_as_an_example_of_damage_is_not_mended(html: str) -> None:
+def test_damage_shown_as_an_example_is_not_repaired(html: str) -> None:
     reading = parse_body(html + "<p>cafÃ©</p>", "html")
     assert "cafÃ©" in reading.segments[0].text
     assert reading.segments[1].text == "café"
@@ -820,7 +820,7 @@ BLOCK = st.fixed_dictionaries(
 
 @given(st.one_of(st.text(), JSONS.map(json.dumps), st.lists(BLOCK | JSONS).map(json.dumps)))
 @example('[{"type": "publii-header", "content": "x", "config": {"headingLevel": 1e999}}]')
-def test_blocks_fail_only_in_the_one_way(body: str) -> None:
+def test_invalid_blocks_raise_only_source_error(body: str) -> None:
     try:
         reading = parse_body(body, "blocks")
     except SourceError:
@@ -842,7 +842,7 @@ def test_plain_text_loses_no_letters(text: str) -> None:
 
 
 @given(st.lists(FRAGMENTS, max_size=20).map("".join))
-def test_hidden_text_never_shows_wherever_it_stands(body: str) -> None:
+def test_hidden_text_is_never_included(body: str) -> None:
     reading = parse_body("<p>x</p>" + body.replace("<xmp>", "").replace("<plaintext>", ""), "html")
     text = "".join(s.text for s in reading.segments if s.kind not in ("code", "log"))
     assert "CANARY()" not in text
@@ -879,7 +879,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_the_time_stays_in_proportion_however_odd_the_body(name: str) -> None:
+def test_the_time_is_linear_for_any_body(name: str) -> None:
     body, markup = DEEP[name]
     assert is_far_from_quadratic(lambda part: parse_body(part, markup), body)  # type: ignore[arg-type]
     assert "seen" in parse_body(body, markup).segments[0].text  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def test_a_plain_post_is_kept_without_a_word() -> None:
     assert one_of("03", posts()) == PostDecision("03", (), "keep", "", 100)
 
 
-def test_a_foreign_looking_half_of_the_archive_is_left_out() -> None:
+def test_a_foreign_looking_half_of_the_archive_is_excluded() -> None:
     decision = one_of("x", [*posts(), post("x", 3_000)], far={"x": 5.9})
     assert (decision.flags, decision.decision) == (("dominant", "unlike"), "leave out")
     assert decision.training_words == 0
@@ -71,7 +71,7 @@ def test_a_dominant_post_in_the_author_s_voice_is_capped() -> None:
     assert "more than 10%" in decision.reason
 
 
-def test_a_small_unlike_post_is_kept_and_told() -> None:
+def test_a_small_unlike_post_is_kept_and_flagged() -> None:
     decision = one_of("03", posts(), far={"03": 3.3})
     assert (decision.flags, decision.decision, decision.training_words) == (
         ("unlike",),
@@ -87,7 +87,7 @@ def test_much_longer_than_the_median_is_dominant_sooner() -> None:
     assert all(not one_of(p.id, longer).flags for p in longer)
 
 
-def test_of_two_or_three_posts_none_dominates() -> None:
+def test_of_two_or_three_posts_none_is_dominant() -> None:
     assert not one_of("a", [post("a", 500), post("b", 400)]).flags
     assert not one_of("a", [post("a", 500), post("b", 400), post("c", 400)]).flags
 
@@ -98,7 +98,7 @@ def test_a_dump_keeps_its_prose_only() -> None:
     assert "900 of its 920 words are machine output" in decision.reason
 
 
-def test_a_post_without_own_words_is_kept_and_trains_nothing() -> None:
+def test_a_post_without_own_words_is_kept_but_not_trained_on() -> None:
     decision = one_of("x", [*posts(), post("x", 0, log=5)])
     assert (decision.decision, decision.training_words) == ("keep", 0)
 
@@ -125,7 +125,7 @@ def test_a_long_post_that_took_up_an_earlier_note_is_kept() -> None:
     assert one_of("note", these, pairs).decision == "leave out"
 
 
-def test_a_post_left_out_pushes_no_copy_out() -> None:
+def test_an_excluded_post_does_not_exclude_its_copies() -> None:
     these = [*posts(), post("x", 5_000), post("part", 100)]
     pairs = [near("part", "x", 1.0)]
     assert one_of("part", these, pairs, {"x": 6.0}).decision == "keep"
@@ -133,7 +133,7 @@ def test_a_post_left_out_pushes_no_copy_out() -> None:
     assert select_posts(these, pairs, [], CONFIG, choices)["part"].decision == "keep"
 
 
-def test_the_author_s_word_stands_above_the_defaults() -> None:
+def test_the_author_s_choice_overrides_the_defaults() -> None:
     these = [*posts(), post("x", 3_000)]
     included = one_of("x", these, far={"x": 5.9}, choice="keep")
     assert (included.decision, included.training_words, included.by) == ("keep", 3_000, "you")
@@ -145,7 +145,7 @@ def test_the_author_s_word_stands_above_the_defaults() -> None:
     assert one_of("02", these, both, choice="keep").decision == "keep"
 
 
-def test_a_choice_for_a_post_that_is_gone_is_no_matter() -> None:
+def test_a_choice_for_a_missing_post_is_ignored() -> None:
     assert select_posts(posts(3), [], [], CONFIG, [AuthorChoice("gone", "keep")]).keys() == {
         "00",
         "01",
@@ -153,7 +153,7 @@ def test_a_choice_for_a_post_that_is_gone_is_no_matter() -> None:
     }
 
 
-def test_few_posts_are_capped_at_twice_an_even_share_and_it_is_said() -> None:
+def test_few_posts_are_capped_at_twice_an_even_share_with_a_reason() -> None:
     decision = one_of("x", [*posts(9), post("x", 3_000)])
     assert decision.decision == "cap"
     assert decision.training_words == 225  # 20% of 225 + 900
@@ -172,7 +172,7 @@ WORDS = st.lists(st.integers(0, 400), max_size=40)
 
 
 @given(WORDS, st.randoms(use_true_random=False))
-def test_no_post_is_over_the_cap_and_order_does_not_matter(
+def test_no_post_exceeds_the_cap_and_order_does_not_matter(
     words: list[int], chance: random.Random
 ) -> None:
     these = [post(f"{i:02}", n) for i, n in enumerate(words)]
@@ -195,9 +195,7 @@ def test_no_post_is_over_the_cap_and_order_does_not_matter(
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=30), st.floats(0.02, 1.0), st.integers(0, 10**6))
-def test_the_water_level_is_as_high_as_it_may_be(
-    words: list[int], cap: float, remaining: int
-) -> None:
+def test_the_cap_is_as_high_as_allowed(words: list[int], cap: float, remaining: int) -> None:
     level = cap_limit(words, cap, remaining)
     share = Fraction(cap).limit_denominator(10**6)
 
@@ -229,7 +227,7 @@ def test_of_copies_the_one_the_author_chose_is_kept_alone() -> None:
     assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "keep")
 
 
-def test_a_chosen_note_does_not_push_out_the_long_post_that_took_it_up() -> None:
+def test_a_chosen_note_does_not_exclude_the_long_post_that_contains_it() -> None:
     these = [*posts(), post("note", 20), post("long", 200)]
     decisions = select_posts(
         these, [near("long", "note", 1.0)], [], CONFIG, [AuthorChoice("note", "keep")]
@@ -237,7 +235,7 @@ def test_a_chosen_note_does_not_push_out_the_long_post_that_took_it_up() -> None
     assert (decisions["note"].decision, decisions["long"].decision) == ("keep", "keep")
 
 
-def test_a_title_of_any_length_or_none_can_be_named() -> None:
+def test_a_title_of_any_length_or_none_can_be_quoted() -> None:
     for title, quoted in (("", "“(untitled)”"), ("w" * 5_000, "…”, which is kept")):
         first = PostFacts("a", title, post("a", 100).features, date(2019, 1, 1))
         decisions = select_posts(
@@ -258,6 +256,6 @@ def test_a_title_of_any_length_or_none_can_be_named() -> None:
         ("unlike_distance", float("inf")),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(name: str, value: float) -> None:
+def test_meaningless_settings_are_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         ProvenanceConfig(**{name: value})

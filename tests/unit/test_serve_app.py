@@ -140,7 +140,7 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
     asking(create_app(state_of(tmp_path)), work)
 
 
-def test_the_pages_run_nothing_that_the_policy_forbids() -> None:
+def test_the_pages_obey_their_content_security_policy() -> None:
     for name, file in static_files.read().items():
         text = file.data.decode("utf-8")
         if name.endswith(".html"):
@@ -184,13 +184,13 @@ def test_no_path_reaches_a_file(everything: Starlette, path: str) -> None:
 @given(
     path=st.text(st.characters(codec="utf-8"), max_size=30), kind=st.sampled_from(["GET", "POST"])
 )
-def test_any_path_has_an_answer_and_nothing_is_made_for_it(
+def test_any_path_is_answered_without_a_server_error(
     everything: Starlette, path: str, kind: str
 ) -> None:
     assert 200 <= status_of(everything, f"/{path}", kind) < 500
 
 
-def test_with_nothing_read_and_nothing_made_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         assert (await client.get("/healthz")).json()["status"] == "ok"
         corpus = await client.get("/api/corpus")
@@ -233,7 +233,7 @@ def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
     asking(create_app(state), work)
 
 
-def test_while_another_process_writes_the_archive_it_says_to_come_again(
+def test_during_an_archive_update_clients_are_told_to_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = state_of(tmp_path)
@@ -254,7 +254,7 @@ def test_while_another_process_writes_the_archive_it_says_to_come_again(
     asking(create_app(state), work)
 
 
-def test_what_goes_wrong_under_v1_is_told_in_its_form(tmp_path: Path) -> None:
+def test_errors_under_v1_have_the_openai_form(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         for answer in (
             await client.get("/v1/nothing"),
@@ -358,7 +358,7 @@ def test_guesses_are_throttled_and_the_key_is_not(tmp_path: Path) -> None:
     asking(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
 
 
-def test_without_a_key_there_is_nothing_to_log_in_to(tmp_path: Path) -> None:
+def test_without_a_key_there_is_no_login(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         for answer in (await client.get("/login"), await client.post("/login", data={"key": "x"})):
             assert (answer.status_code, answer.headers["location"]) == (303, "/")
@@ -439,7 +439,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_reader_who_hangs_up_frees_its_row(serve: Serve, engine: CountingEngine) -> None:
+def test_a_disconnected_reader_frees_its_row(serve: Serve, engine: CountingEngine) -> None:
     server = serve(ServeSettings(rows=2))
     for _ in range(6):
         connection, answer = server.opened(WRITE, FOREVER)
@@ -450,9 +450,7 @@ def test_a_reader_who_hangs_up_frees_its_row(serve: Serve, engine: CountingEngin
     until(lambda: server.figure("texts_running") + server.figure("texts_waiting") == 0)
 
 
-def test_when_rows_and_queue_are_full_it_says_when_to_come_again(
-    serve: Serve, engine: CountingEngine
-) -> None:
+def test_a_full_queue_says_when_to_retry(serve: Serve, engine: CountingEngine) -> None:
     server = serve(ServeSettings(rows=1, queue=1))
     server.request(WRITE, ORDER)
     engine.may_go_on.clear()
@@ -468,7 +466,9 @@ def test_when_rows_and_queue_are_full_it_says_when_to_come_again(
     second.join()
 
 
-def test_the_end_comes_at_once_and_streams_are_told(serve: Serve, engine: CountingEngine) -> None:
+def test_shutdown_is_immediate_and_announced_to_streams(
+    serve: Serve, engine: CountingEngine
+) -> None:
     engine.takes_s = 0.002
     server = serve()
     opened = [server.opened(WRITE, FOREVER) for _ in range(2)]
@@ -488,7 +488,7 @@ def test_the_end_comes_at_once_and_streams_are_told(serve: Serve, engine: Counti
     assert engine.caches == 0
 
 
-def test_an_answer_that_never_comes_does_not_hold_up_the_end(serve: Serve) -> None:
+def test_a_hanging_request_does_not_delay_the_shutdown(serve: Serve) -> None:
     is_asked = threading.Event()
 
     async def never(_: object) -> None:
@@ -512,9 +512,7 @@ async def _nothing(_: object) -> AsyncGenerator[None, None]:
     "partial",
     [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"],
 )
-def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(
-    serve: Serve, partial: bytes
-) -> None:
+def test_a_slow_request_header_is_cut_off(serve: Serve, partial: bytes) -> None:
     server = serve(ServeSettings(header_s=0.3))
     with closing(server.connected()) as connection:
         connection.sendall(partial)
@@ -529,7 +527,7 @@ def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(
         assert (b"200 OK" in got) == partial.endswith(b"GET")
 
 
-def test_a_head_that_is_too_large_is_not_read(serve: Serve) -> None:
+def test_too_large_a_header_is_not_read(serve: Serve) -> None:
     server = serve(ServeSettings(header_bytes=2000))
     with closing(server.connected()) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 50_000)
@@ -540,7 +538,7 @@ def test_a_head_that_is_too_large_is_not_read(serve: Serve) -> None:
         assert got.startswith(b"HTTP/1.1 400")
 
 
-def test_who_reads_nothing_is_cut_off(serve: Serve) -> None:
+def test_a_client_that_reads_nothing_is_cut_off(serve: Serve) -> None:
     began, ended = threading.Event(), threading.Event()
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -563,7 +561,7 @@ def test_who_reads_nothing_is_cut_off(serve: Serve) -> None:
         assert ended.wait(10)
 
 
-def test_a_port_that_is_taken_is_said_or_the_next_one_is_used() -> None:
+def test_a_taken_port_is_reported_or_the_next_one_used() -> None:
     with closing(http_server.bind(ServeSettings(port=0))) as first:
         port = first.getsockname()[1]
         if port > 65000:
@@ -574,6 +572,6 @@ def test_a_port_that_is_taken_is_said_or_the_next_one_is_used() -> None:
             assert port < second.getsockname()[1] < port + 20
 
 
-def test_an_address_of_another_machine_is_said_to_be_none_of_this_one() -> None:
+def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(OwnwordsError, match="not an address of this machine"):
         http_server.bind(ServeSettings(host="192.0.2.1", key=KEY, port=0))

@@ -113,7 +113,7 @@ def alone(seed: int = 1, tokens: int = 20) -> list[int]:
 # --- models ------------------------------------------------------------------------------------
 
 
-def test_the_models_are_those_of_the_workspace_its_base_and_what_was_given(
+def test_models_are_those_of_the_workspace_its_base_and_the_arguments(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
@@ -133,7 +133,7 @@ def test_a_workspace_without_anything_offers_the_model_in_the_box(workspace: Wor
     assert list(AppState(workspace).models()) == ["shipped"]
 
 
-def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
+def test_concurrent_requests_load_a_model_once_without_blocking_others(
     workspace: Workspace, loads: Loads
 ) -> None:
     put_model(workspace.root / "model")
@@ -155,7 +155,7 @@ def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
     within(state, work)
 
 
-def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
+def test_a_replaced_model_is_reloaded_and_running_texts_continue(
     workspace: Workspace, loads: Loads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
@@ -201,7 +201,7 @@ def test_of_many_models_the_one_used_last_stays(
     within(state, work)
 
 
-def test_what_cannot_be_had_is_said(workspace: Workspace, loads: Loads) -> None:
+def test_unavailable_models_are_reported(workspace: Workspace, loads: Loads) -> None:
     state = AppState(workspace)
 
     async def work() -> None:
@@ -233,7 +233,7 @@ def test_without_any_model_it_says_how_to_make_one(
     within(state, work)
 
 
-def test_the_real_model_writes_what_write_writes(workspace: Workspace) -> None:
+def test_the_real_model_generates_what_write_generates(workspace: Workspace) -> None:
     state = AppState(workspace, ServeSettings(threads=1))
 
     async def work() -> None:
@@ -280,7 +280,7 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(
     within(state, work)
 
 
-def test_room_is_made_by_the_memory_there_is(
+def test_the_cache_size_follows_the_available_memory(
     directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = directory.config
@@ -297,7 +297,7 @@ def test_room_is_made_by_the_memory_there_is(
 # --- threads -----------------------------------------------------------------------------------
 
 
-def test_work_is_done_elsewhere_and_its_end_is_handed_back(workspace: Workspace) -> None:
+def test_work_runs_in_threads_and_returns_its_result(workspace: Workspace) -> None:
     state = AppState(workspace)
 
     async def work() -> None:
@@ -315,7 +315,7 @@ def test_work_is_done_elsewhere_and_its_end_is_handed_back(workspace: Workspace)
     within(state, work)
 
 
-def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(workspace: Workspace) -> None:
+def test_excess_work_is_refused_and_cancelled_work_not_started(workspace: Workspace) -> None:
     state = AppState(workspace, ServeSettings(workers=1, tasks=5))
     has_begun, go_on, results = threading.Event(), threading.Event(), list[int]()
 
@@ -343,7 +343,7 @@ def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(workspace: W
     within(state, work)
 
 
-def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
+def test_long_answers_do_not_delay_the_embedder(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
@@ -408,7 +408,7 @@ def test_without_an_archive_everything_says_how_to_make_one(workspace: Workspace
     assert not workspace.root.exists()
 
 
-def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
+def test_each_thread_has_its_own_archive_and_searches_see_the_last_look(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     state = AppState(workspace)
@@ -433,7 +433,7 @@ def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
     within(state, work)
 
 
-def test_an_archive_of_another_version_is_not_touched(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_archive_of_another_version_is_not_changed(workspace: Workspace, tmp_path: Path) -> None:
     look(tmp_path, workspace, lamps=WORDS.format("lamp") * 9)
     with sqlite3.connect(workspace.archive) as db:
         db.execute("PRAGMA user_version = 99")

@@ -120,7 +120,7 @@ def test_without_a_model_the_passages_speak(workspace: Workspace) -> None:
     assert answer["passages"][0]["document"] == events[0][1][0]["document"]
 
 
-def test_what_is_not_there_is_said_and_nobody_is_asked(
+def test_a_question_without_an_answer_is_refused_without_a_model(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(monkeypatch, "It is so.") as played:
@@ -133,7 +133,7 @@ def test_what_is_not_there_is_said_and_nobody_is_asked(
     assert played.bodies() == []
 
 
-def test_the_passages_come_before_the_answer_and_only_what_holds_is_shown(
+def test_the_passages_come_before_the_answer_and_only_supported_sentences_are_shown(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reply = f'It is copper, you wrote [1: "{QUOTE}"]. It is also gold [1: "made of purest gold"].'
@@ -204,7 +204,7 @@ def test_an_own_model_answers_through_the_server(workspace: Workspace) -> None:
         ({"question": "x", "seed": "a"}, 400, "a whole number"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(
+def test_invalid_questions_are_refused(
     workspace: Workspace, body: dict[str, object], status: int, message: str
 ) -> None:
     async def work(client: httpx.AsyncClient) -> httpx.Response:
@@ -228,7 +228,7 @@ def test_without_an_archive_it_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reply", [drips(0.02), is_silent])
-def test_whoever_leaves_ends_the_answer(
+def test_a_disconnect_ends_the_answer(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, reply: Callable[..., None]
 ) -> None:
     with running(monkeypatch, reply) as played:

@@ -33,7 +33,7 @@ def blog(tmp_path: Path) -> Path:
     return folder
 
 
-def test_before_anything_is_read_there_is_nothing(tmp_path: Path, blog: Path) -> None:
+def test_before_the_first_look_the_report_is_empty(tmp_path: Path, blog: Path) -> None:
     result = api_of(tmp_path / "mine.ownwords", blog).get("/api/blog").json()
     assert (result["is_read"], result["posts"], result["lines"]) == (False, 0, [])
     assert result["name"] == "mine"
@@ -84,7 +84,7 @@ def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path
     assert (result["new_posts"], result["new_sentence"]) == (3, "3 new posts, not yet learned")
 
 
-def test_however_often_it_is_asked_the_report_is_parsed_once(
+def test_the_report_is_parsed_once_for_many_requests(
     tmp_path: Path, blog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = tmp_path / "mine.ownwords"
@@ -105,7 +105,7 @@ def test_however_often_it_is_asked_the_report_is_parsed_once(
     assert parsed == 1
 
 
-def test_which_posts_are_taken_in_is_kept(tmp_path: Path, blog: Path) -> None:
+def test_the_post_filter_is_saved(tmp_path: Path, blog: Path) -> None:
     workspace = tmp_path / "mine.ownwords"
     result: dict[str, Any] = (
         api_of(workspace, blog).patch("/api/blog", json={"drafts": True}).json()
@@ -116,12 +116,12 @@ def test_which_posts_are_taken_in_is_kept(tmp_path: Path, blog: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1", b"\xff"])
-def test_a_damaged_list_of_learned_posts_is_none(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_list_of_learned_posts_is_ignored(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "posts.json").write_bytes(content)
     assert read_learned(tmp_path) is None
 
 
-def test_publii_sites_are_found_where_publii_keeps_them(
+def test_publii_sites_are_found_in_their_default_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")

@@ -113,7 +113,7 @@ def test_no_redirect_link_or_page_leads_to_another_host(target: str, tmp_path: P
 @pytest.mark.parametrize(
     "url", ["https://other.example/", "ftp://b.example/", "b.example", "http://["]
 )
-def test_the_address_must_be_of_the_host_that_was_named(url: str, tmp_path: Path) -> None:
+def test_the_address_must_belong_to_the_named_host(url: str, tmp_path: Path) -> None:
     host = Host({})
     with pytest.raises(SourceError):
         fetched(host, tmp_path, url)
@@ -136,7 +136,7 @@ def test_its_www_is_the_same_host(tmp_path: Path) -> None:
         ({"https://b.example/": "<rss></rss>"}, "holds no posts"),
     ],
 )
-def test_what_is_no_feed_is_said_and_leaves_nothing(
+def test_an_invalid_feed_is_reported_and_leaves_no_files(
     pages: dict[str, str | int], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SourceError) as raised:
@@ -151,7 +151,7 @@ def test_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         fetched(Host({"https://b.example/": rss(1)}), tmp_path, "https://b.example/")
 
 
-def test_what_was_fetched_becomes_a_source_once(tmp_path: Path) -> None:
+def test_a_fetched_feed_becomes_one_source(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "w.ownwords")
     with workspace.opened():
         workspace.choices.touch()
@@ -168,7 +168,7 @@ def test_what_was_fetched_becomes_a_source_once(tmp_path: Path) -> None:
     assert state.sources.sources() == []
 
 
-def test_the_job_says_in_one_sentence_that_there_is_no_network(tmp_path: Path) -> None:
+def test_a_missing_network_is_one_sentence(tmp_path: Path) -> None:
     """In a process of its own, as it is started, to an address where nobody listens."""
     jobs = JobManager(
         Workspace(tmp_path / "w.ownwords"),

@@ -64,7 +64,7 @@ def refused(data: bytes) -> ApiError:
         (b'"text"', 'not "text"'),
     ],
 )
-def test_what_is_no_request_is_refused_with_a_sentence(data: bytes, message: str) -> None:
+def test_an_invalid_request_is_refused_with_a_sentence(data: bytes, message: str) -> None:
     error = refused(data)
     assert message in str(error)
     assert error.status == HTTPStatus.BAD_REQUEST
@@ -80,7 +80,7 @@ def test_a_pair_of_surrogates_is_a_character() -> None:
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES))
-def test_any_other_object_is_read_as_it_is(fields: dict[str, Any]) -> None:
+def test_any_other_object_is_parsed_unchanged(fields: dict[str, Any]) -> None:
     assert parse_json(json.dumps(fields).encode()) == fields
 
 
@@ -121,7 +121,7 @@ class Sample:
         ("echo", 1, "invalid_type"),
     ],
 )
-def test_a_field_that_does_not_fit_is_named(name: str, value: object, code: str) -> None:
+def test_an_invalid_field_is_named(name: str, value: object, code: str) -> None:
     with pytest.raises(ApiError) as caught:
         decode_fields(Sample, {name: value})
     error = error_body("/v1/completions", caught.value)["error"]

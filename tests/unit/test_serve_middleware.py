@@ -139,12 +139,12 @@ def test_a_server_answers_to_its_own_names_only(
 @pytest.mark.parametrize(
     "host", ["127.0.0.1@evil.example", "localhost/evil", "evil.example#localhost", "[::1", "a b"]
 )
-def test_a_host_that_is_none_is_refused(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     assert not AllowedHosts(ServeSettings()).allows([host])
 
 
 @given(st.text(max_size=40))
-def test_any_host_is_taken_or_refused_and_never_a_crash(host: str) -> None:
+def test_any_host_header_is_accepted_or_refused_without_a_crash(host: str) -> None:
     AllowedHosts(ServeSettings()).allows([host])
 
 
@@ -171,27 +171,27 @@ def test_a_name_made_to_lead_here_is_turned_away() -> None:
         (f"ftp://{HERE}", False),
     ],
 )
-def test_an_origin_is_ours_if_it_is_this_server(origin: str, is_ours: bool) -> None:
+def test_only_this_server_is_the_same_origin(origin: str, is_ours: bool) -> None:
     assert is_same_origin(origin, HERE) == is_ours
     assert (posted(app_of(), "/api/posts/1", {**OURS, "Origin": origin}) == 200) == is_ours
     assert (posted(app_of(), "/v1/completions", {**OURS, "Origin": origin}) == 200) == is_ours
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "anything"])
-def test_what_another_site_embeds_is_refused(site: str) -> None:
+def test_requests_embedded_by_another_site_are_refused(site: str) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
     for path in ("/", "/api/posts/1", "/v1/models", "/style.css"):
         assert request(app_of(), path, headers=headers).status_code == 403
 
 
-def test_one_may_come_by_a_link_but_only_to_the_page() -> None:
+def test_a_link_from_another_site_opens_only_the_page() -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert request(app_of(), "/", headers=headers).status_code == 200
     assert request(app_of(), "/api/posts/1", headers=headers).status_code == 403
     assert request(app_of(), "/", "POST", {**headers, **OURS}).status_code == 403
 
 
-def test_programs_that_are_no_browsers_may_ask() -> None:
+def test_clients_that_are_not_browsers_are_accepted() -> None:
     assert request(app_of(), "/v1/models").status_code == 200
     assert posted(app_of(), "/v1/completions", {"Content-Type": "application/json"}) == 200
 
@@ -207,13 +207,13 @@ def test_programs_that_are_no_browsers_may_ask() -> None:
         ({"X-Ownwords": "0", "Content-Type": "application/json"}, 403),
     ],
 )
-def test_what_changes_something_has_the_mark_that_no_form_can_send(
+def test_changes_need_the_header_that_no_form_can_send(
     headers: dict[str, str], status: int
 ) -> None:
     assert posted(app_of(), "/api/posts/1", headers) == status
 
 
-def test_no_other_page_is_allowed_to_ask_first() -> None:
+def test_cors_preflight_requests_are_refused() -> None:
     answer = request(
         app_of(),
         "/api/posts/1",
@@ -244,7 +244,7 @@ def test_settings_that_are_not_safe_are_refused(options: dict[str, Any]) -> None
         ServeSettings(**options)
 
 
-def test_with_a_key_only_who_has_it_comes_in() -> None:
+def test_with_a_key_only_its_holders_are_admitted() -> None:
     app = app_of(ServeSettings(key=KEY))
     for path in ("/api/posts/1", "/v1/models", "/metrics", "/nothing", "/logout"):
         answer = request(app, path)
@@ -281,7 +281,7 @@ def test_a_cookie_lets_in_as_long_as_its_session_lasts() -> None:
     assert request(app, "/api/posts/1", headers=cookies).status_code == 401
 
 
-def test_a_session_that_was_ended_lets_nobody_in() -> None:
+def test_an_ended_session_is_refused() -> None:
     authenticator = Authenticator(KEY)
     cookies = session_of(authenticator)
     assert authenticator.admits("", cookies, "127.0.0.1")
@@ -308,7 +308,7 @@ def test_the_printed_link_logs_a_browser_in() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_nothing_else_is_a_key(authorization: str, cookies: str) -> None:
+def test_other_credentials_are_refused(authorization: str, cookies: str) -> None:
     assert not Authenticator(KEY).admits(authorization, cookies, "127.0.0.1")
 
 
@@ -341,7 +341,7 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
 # --- sizes and times -----------------------------------------------------------------------------
 
 
-def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_itself() -> None:
+def test_too_large_a_body_is_refused_whatever_its_content_length() -> None:
     app = app_of(ServeSettings(body_bytes=100))
     assert request(app, "/v1/completions", "POST", OURS, b"x" * 100).json()["body"] == "x" * 100
     answer = request(app, "/v1/completions", "POST", OURS, b"x" * 101)
@@ -398,14 +398,14 @@ def part(data: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.request", "body": data, "more_body": more}
 
 
-def test_a_body_that_comes_too_slowly_is_not_waited_for() -> None:
+def test_a_slow_body_times_out() -> None:
     app = app_of(ServeSettings(body_s=0.1))
     drip = [0.03, part(b"x")] * 10
     assert played(app, "/v1/completions", drip)[0]["status"] == 408
     assert played(app, "/v1/completions", [part(b"x"), part(b"y", False)])[0]["status"] == 200
 
 
-def test_who_goes_away_while_sending_gets_no_answer() -> None:
+def test_a_client_that_disconnects_while_sending_gets_no_answer() -> None:
     metrics = Metrics()
     app = app_of(metrics=metrics)
     disconnect = {"type": "http.disconnect"}
@@ -414,14 +414,14 @@ def test_who_goes_away_while_sending_gets_no_answer() -> None:
     assert metrics.requests_in_flight == 0
 
 
-def test_an_answer_that_does_not_begin_is_given_up_and_one_that_has_begun_is_not() -> None:
+def test_an_answer_that_does_not_start_times_out_and_a_started_one_does_not() -> None:
     app = app_of(ServeSettings(answer_s=0.1))
     answer = request(app, "/api/slow")
     assert answer.status_code == 504
     assert request(app, "/api/streamed").text == "0 1 2 3 4 "
 
 
-def test_more_requests_at_once_than_there_may_be_are_told_to_come_again() -> None:
+def test_excess_concurrent_requests_are_told_to_retry() -> None:
     metrics = Metrics()
     app = app_of(ServeSettings(requests=5), metrics=metrics)
 
@@ -463,7 +463,7 @@ def test_every_answer_has_the_headers_that_keep_a_browser_safe(
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_no_script_or_style_but_our_own_files_may_run() -> None:
+def test_only_our_own_scripts_and_styles_are_allowed() -> None:
     policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
@@ -472,7 +472,7 @@ def test_no_script_or_style_but_our_own_files_may_run() -> None:
     assert "http" not in HEADERS["Content-Security-Policy"]
 
 
-def test_a_bug_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_logged_and_not_disclosed(caplog: pytest.LogCaptureFixture) -> None:
     answer = request(app_of(), "/api/broken")
     assert answer.status_code == 500
     assert "only the log" not in answer.text
@@ -480,7 +480,7 @@ def test_a_bug_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "only the log" in caplog.text
 
 
-def test_errors_have_the_form_of_whoever_asks() -> None:
+def test_errors_have_the_form_the_client_expects() -> None:
     app = app_of(ServeSettings(key=KEY))
     ours = request(app, "/api/posts/1").json()["error"]
     assert set(ours) == {"message", "hint"}
@@ -502,7 +502,7 @@ def test_requests_are_counted_by_route_and_status() -> None:
     assert 'method="other"' in page
 
 
-def test_a_socket_of_another_kind_is_closed() -> None:
+def test_a_websocket_is_closed() -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:  # noqa: ANN401
@@ -515,7 +515,7 @@ def test_a_socket_of_another_kind_is_closed() -> None:
     assert sent == [{"type": "websocket.close"}]
 
 
-def test_settings_stay_as_they_are() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
         ServeSettings().port = 1  # type: ignore[misc]
     assert replace(ServeSettings(), port=1).port == 1

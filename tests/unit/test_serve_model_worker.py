@@ -110,7 +110,7 @@ def test_a_batch_holds_all_tokens_since_the_last() -> None:
     run(work)
 
 
-def test_who_is_one_too_many_is_told_so_at_once() -> None:
+def test_a_request_beyond_the_queue_is_refused_immediately() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine(), rows=2, queue=1) as worker:
             forever = [worker.generate(asking(seed, FOREVER)) for seed in range(3)]
@@ -133,7 +133,7 @@ def test_who_is_one_too_many_is_told_so_at_once() -> None:
     run(work)
 
 
-def test_a_reader_who_leaves_frees_its_row() -> None:
+def test_a_disconnected_reader_frees_its_row() -> None:
     engine = CountingEngine()
 
     async def work() -> None:
@@ -151,7 +151,7 @@ def test_a_reader_who_leaves_frees_its_row() -> None:
     run(work)
 
 
-def test_who_waits_and_goes_away_leaves_nothing_behind() -> None:
+def test_a_waiting_client_that_disconnects_leaves_the_queue() -> None:
     engine = CountingEngine()
 
     async def work() -> None:
@@ -195,7 +195,7 @@ def test_a_slow_reader_pauses_its_text_and_gets_all_of_it() -> None:
     run(work)
 
 
-def test_a_reader_that_stalls_loses_its_row_to_who_waits() -> None:
+def test_a_stalled_reader_loses_its_row_to_a_waiting_one() -> None:
     async def work() -> None:
         async with (
             worker_of(CountingEngine(), rows=1, buffer_tokens=10, stalled_s=0) as worker,
@@ -212,7 +212,7 @@ def test_a_reader_that_stalls_loses_its_row_to_who_waits() -> None:
     run(work)
 
 
-def test_an_order_that_cannot_be_met_harms_no_other() -> None:
+def test_an_invalid_request_does_not_affect_others() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine()) as worker:
 
@@ -229,7 +229,7 @@ def test_an_order_that_cannot_be_met_harms_no_other() -> None:
 
 
 @pytest.mark.parametrize("error", [OwnwordsError("no memory"), RuntimeError("a bug")])
-def test_an_engine_that_fails_ends_what_it_wrote_and_is_tried_again(
+def test_an_engine_failure_ends_its_texts_and_the_engine_is_retried(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = CountingEngine()
@@ -247,7 +247,7 @@ def test_an_engine_that_fails_ends_what_it_wrote_and_is_tried_again(
     assert ("a bug" in caplog.text) == isinstance(error, RuntimeError)
 
 
-def test_the_end_is_told_to_all_who_still_read() -> None:
+def test_shutdown_is_announced_to_all_readers() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine(), rows=1) as worker:
             tasks = [asyncio.create_task(read(worker, asking(seed, FOREVER))) for seed in range(3)]
@@ -262,7 +262,7 @@ def test_the_end_is_told_to_all_who_still_read() -> None:
     run(work)
 
 
-def test_a_text_of_no_tokens_ends_at_once() -> None:
+def test_a_text_of_zero_tokens_ends_immediately() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine()) as worker:
             assert await read(worker, asking(tokens=0)) == []
@@ -270,7 +270,7 @@ def test_a_text_of_no_tokens_ends_at_once() -> None:
     run(work)
 
 
-def test_the_lock_goes_to_who_waits_before_who_has_just_had_it() -> None:
+def test_the_lock_is_fair() -> None:
     lock, order = FairLock(), list[str]()
 
     def other_turn() -> None:

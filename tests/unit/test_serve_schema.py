@@ -46,7 +46,7 @@ def test_every_route_is_described(app: Any, schema: dict[str, Any]) -> None:  # 
     assert ("GET", "/api/schema") in described
 
 
-def test_the_shapes_are_those_that_check_the_requests(
+def test_schemas_are_those_that_validate_the_requests(
     app: Any,  # noqa: ANN401
     schema: dict[str, Any],
 ) -> None:

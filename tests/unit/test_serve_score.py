@@ -51,7 +51,7 @@ def texts_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_every_text_stands_on_the_scorecards_page_too(
+def test_every_text_is_on_the_scorecard_page_too(
     client: TestClient, workspace: Workspace, card: Scorecard
 ) -> None:
     files.write(card, workspace.root)
@@ -62,7 +62,7 @@ def test_every_text_stands_on_the_scorecards_page_too(
     assert report["is_bad"] == ('<h1 class="bad">' in render(card))
 
 
-def test_figures_are_those_of_the_card(client: TestClient, workspace: Workspace) -> None:
+def test_figures_equal_those_of_the_card(client: TestClient, workspace: Workspace) -> None:
     scorecard = sample_card.good()
     files.write(scorecard, workspace.root)
     card = client.get("/api/score").json()["card"]
@@ -77,7 +77,7 @@ def test_figures_are_those_of_the_card(client: TestClient, workspace: Workspace)
     assert len(card["samples"]["rows"]) == len(scorecard.samples)
 
 
-def test_what_a_model_wrote_stays_text(client: TestClient, workspace: Workspace) -> None:
+def test_model_output_stays_text(client: TestClient, workspace: Workspace) -> None:
     scorecard = sample_card.good()
     samples = (replace(scorecard.samples[0], tuned=sample_card.EVIL), *scorecard.samples[1:])
     files.write(replace(scorecard, samples=samples), workspace.root)
@@ -87,7 +87,7 @@ def test_what_a_model_wrote_stays_text(client: TestClient, workspace: Workspace)
     assert not any("\x1b" in line or "\u202e" in line for line in lines)
 
 
-def test_without_a_card_it_says_what_there_is(client: TestClient, workspace: Workspace) -> None:
+def test_without_a_card_the_answer_says_why(client: TestClient, workspace: Workspace) -> None:
     nothing = client.get("/api/score").json()
     assert nothing == {"card": None, "has_model": False, "unreadable": False}
     (workspace.root / files.DATA).write_text("{}")

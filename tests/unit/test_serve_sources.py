@@ -19,12 +19,12 @@ def listed(workspace: Path, *folder: Path, command: str = "") -> SourceList:
     return SourceList(Workspace(workspace), folder, look_command=lambda: command)
 
 
-def test_without_a_source_there_is_nothing_to_read(tmp_path: Path) -> None:
+def test_without_a_source_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ApiError, match="no blog chosen yet"):
         listed(tmp_path / "w").paths()
 
 
-def test_the_servers_own_paths_come_before_the_last_looks(tmp_path: Path) -> None:
+def test_the_server_s_own_paths_precede_those_of_the_last_look(tmp_path: Path) -> None:
     for name in ("a", "b c"):
         (tmp_path / name).mkdir()
     command = f"ownwords look '{tmp_path}/b c' --drafts --no-pages --workspace w"
@@ -33,7 +33,7 @@ def test_the_servers_own_paths_come_before_the_last_looks(tmp_path: Path) -> Non
     assert listed(tmp_path / "w", command=command).filter == PostFilter(drafts=True, pages=False)
 
 
-def test_the_flags_are_those_that_differ() -> None:
+def test_flags_are_the_differences_from_the_defaults() -> None:
     assert PostFilter().flags() == []
     flags = ["--set", "archive.drafts=true", "--set", "archive.pages=false"]
     assert PostFilter(drafts=True, pages=False).flags() == flags
@@ -41,7 +41,7 @@ def test_the_flags_are_those_that_differ() -> None:
     assert parse_look_command("ownwords look 'no end") == ((), PostFilter())
 
 
-def test_what_is_added_stays_and_what_is_removed_is_deleted_only_if_it_was_uploaded(
+def test_added_sources_persist_and_removal_deletes_only_uploads(
     tmp_path: Path,
 ) -> None:
     workspace, own = tmp_path / "w", tmp_path / "mine.xml"
@@ -64,7 +64,7 @@ def test_what_is_added_stays_and_what_is_removed_is_deleted_only_if_it_was_uploa
         reloaded.remove(source.id)
 
 
-def test_a_copied_workspace_knows_its_own_copy_of_an_upload(tmp_path: Path) -> None:
+def test_a_copied_workspace_uses_its_own_copy_of_an_upload(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     upload = listed(workspace).uploads / "u1" / "posts.zip"
     listed(workspace).add(tmp_path / "none", "path", "")
@@ -89,7 +89,7 @@ def test_a_copied_workspace_is_named_in_its_own_command(tmp_path: Path) -> None:
     assert by_default == "ownwords look /blogs/mine --drafts"
 
 
-def test_a_damaged_file_is_what_it_was_before(tmp_path: Path) -> None:
+def test_a_damaged_source_list_is_ignored(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     sources = listed(workspace, tmp_path)
     sources.set_filter({"drafts": True})

@@ -60,7 +60,7 @@ def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
 
 
 @given(noise)
-def test_every_token_is_told_once_with_its_chance(ids: list[int]) -> None:
+def test_every_token_is_reported_once_with_its_logprob(ids: list[int]) -> None:
     pieces, _decoder = follow(ODD, ids, top=2)
     tokens = join_chunks(pieces).tokens
     assert [token.sampled.data for token in tokens] == [ODD.decode_bytes([i]) for i in ids]
@@ -81,7 +81,7 @@ def test_tokens_begin_where_their_text_does(parts: list[str]) -> None:
 
 
 @given(noise, stop_strings)
-def test_tokens_come_with_their_text_and_those_of_a_stop_string_not_at_all(
+def test_tokens_have_their_text_and_those_of_a_stop_string_are_dropped(
     ids: list[int], stops: list[str]
 ) -> None:
     pieces, decoder = follow(ODD, ids, stops=stops)
@@ -96,13 +96,13 @@ def test_tokens_come_with_their_text_and_those_of_a_stop_string_not_at_all(
 
 
 @given(noise)
-def test_without_chances_none_are_told(ids: list[int]) -> None:
+def test_logprobs_are_reported_only_on_request(ids: list[int]) -> None:
     pieces, _ = follow(ODD, ids, chances=False)
     assert join_chunks(pieces) == TextChunk(ODD.decode(ids))
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
-def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
+def test_a_continuation_keeps_its_leading_space(kind: str) -> None:
     tokenizer = from_files(foreign.files_of(kind))
     before, full_text = "in the", "in the thing the"
     ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
@@ -112,7 +112,7 @@ def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
     assert b"".join(token.sampled.data for token in join_chunks(pieces).tokens) == b" thing the"
 
 
-def test_ids_that_stand_for_nothing_are_not_told_among_the_likeliest() -> None:
+def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
     tokenizer = BPETokenizer()
     tokenizer.table = [None, *tokenizer.table[1:]]
     gap = tokenizer.gaps[0]
@@ -141,13 +141,13 @@ def test_parts_of_characters_are_named_by_their_bytes() -> None:
     assert lists["text_offset"] == [0, 0]
 
 
-def test_a_chance_of_nothing_is_a_number_that_json_has() -> None:
+def test_an_infinite_logprob_is_a_finite_json_number() -> None:
     decoder = StreamDecoder(BYTES, [65], (), top=1)
     piece = decoder.feed(GeneratedToken(66, -1.0, ((67, float("-inf")),)))
     assert piece.tokens[0].top[0].logprob == -9999.0
 
 
-def test_offsets_count_what_is_echoed() -> None:
+def test_offsets_include_the_echo() -> None:
     piece = join_chunks(follow(BYTES, b"bc")[0])
     shape = CompletionFormatter("m", "fp", True, ["Once a"]).response(
         [(piece, "length")], CompletionUsage(7, 2)

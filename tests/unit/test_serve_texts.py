@@ -61,7 +61,7 @@ def test_a_text_is_saved_changed_and_deleted(client: TestClient, workspace: Work
     assert client.get("/api/texts").json() == {"total": 0, "first": 0, "rows": []}
 
 
-def test_every_word_must_occur_and_the_last_changed_comes_first(client: TestClient) -> None:
+def test_search_needs_every_word_and_lists_the_latest_change_first(client: TestClient) -> None:
     rain = saved(client, text="Rain on the roof")
     talk = saved(client, kind="conversation", messages=TALK)
     snow = saved(client, text="Snow on the roof")
@@ -92,7 +92,7 @@ def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> 
 
 
 @pytest.mark.parametrize("name", ["../choices", "0" * 15, "0" * 16, "%2e%2e%2fx", "A" * 16])
-def test_nothing_but_saved_texts_is_read_or_deleted(
+def test_only_saved_texts_are_read_or_deleted(
     client: TestClient, workspace: Workspace, name: str
 ) -> None:
     saved(client, text="x")
@@ -102,7 +102,7 @@ def test_nothing_but_saved_texts_is_read_or_deleted(
     assert (workspace.root / "choices.json").exists()
 
 
-def test_a_damaged_file_hides_no_other(client: TestClient, workspace: Workspace) -> None:
+def test_a_damaged_file_does_not_hide_others(client: TestClient, workspace: Workspace) -> None:
     text = saved(client, text="whole")
     for name, content in (("0" * 16, "{"), ("1" * 16, "[]"), ("2" * 16, '{"kind": "x"}')):
         (workspace.root / "texts" / f"{name}.json").write_text(content)
@@ -112,7 +112,7 @@ def test_a_damaged_file_hides_no_other(client: TestClient, workspace: Workspace)
 @pytest.mark.parametrize(
     "body", [{"kind": "poem"}, {"text": 3}, {"messages": [{"role": "x"}]}, {"title": "x" * 201}]
 )
-def test_what_is_no_text_is_refused(client: TestClient, body: dict[str, Any]) -> None:
+def test_invalid_texts_are_refused(client: TestClient, body: dict[str, Any]) -> None:
     assert client.post("/api/texts", json=body).status_code == 400
     assert client.get("/api/texts").json()["total"] == 0
 

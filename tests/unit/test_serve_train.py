@@ -76,7 +76,7 @@ def has_begun(place: Workspace) -> bool:
         max_size=12,
     )
 )
-def test_no_log_however_damaged_is_more_than_a_log(
+def test_a_damaged_log_causes_no_error(
     tmp_path_factory: pytest.TempPathFactory, lines: list[Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("runs")
@@ -88,7 +88,7 @@ def test_no_log_however_damaged_is_more_than_a_log(
     json.dumps(monitor.snapshot(""), allow_nan=False)
 
 
-def test_lines_come_once_and_only_whole(tmp_path: Path) -> None:
+def test_lines_are_read_once_and_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = EventTail(path)
     assert lines.read() == (False, [])
@@ -104,7 +104,7 @@ def test_lines_come_once_and_only_whole(tmp_path: Path) -> None:
     assert lines.read() == (True, [Event(9, "", "note")])
 
 
-def test_a_runs_files_are_told_as_they_stand(workspace: Workspace) -> None:
+def test_the_files_of_a_run_are_served(workspace: Workspace) -> None:
     run = workspace.runs / "finetune-b"
     run.mkdir(parents=True)
     (run / "plan.toml").write_text(PLAN)
@@ -175,7 +175,7 @@ def test_a_training_from_beginning_to_end(workspace: Workspace, begin: Begin) ->
     assert served.client().post("/api/train/stop", json={}).status_code == 200
 
 
-def test_minutes_that_nobody_named_are_left_to_make(workspace: Workspace, begin: Begin) -> None:
+def test_without_minutes_make_decides(workspace: Workspace, begin: Begin) -> None:
     client = Served(workspace, begin).client()
     assert client.post("/api/train/start", json={"base": "none"}).status_code == 200
     until(lambda: client.get("/api/train").json()["state"]["status"] == "done")
@@ -222,7 +222,7 @@ def test_a_training_begun_in_a_terminal_is_shown(workspace: Workspace, begin: Be
         ([], "a JSON object"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
+def test_impossible_requests_are_refused_in_a_sentence(
     workspace: Workspace, begin: Begin, body: object, message: str
 ) -> None:
     answer = Served(workspace, begin).client().post("/api/train/start", json=body)
@@ -238,7 +238,7 @@ def test_no_name_of_a_run_reaches_the_disk(workspace: Workspace, begin: Begin) -
         assert client.get("/api/train", params={"run": name}).json()["plan"] is None
 
 
-def test_events_come_part_by_part_and_again_only_when_they_change(
+def test_events_are_sent_by_part_and_only_on_change(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]  # instead of waiting
@@ -267,7 +267,7 @@ def test_events_come_part_by_part_and_again_only_when_they_change(
     assert ": keep-alive" in text
 
 
-def test_a_model_that_is_only_compared_with_is_never_shown_as_the_model_made(
+def test_a_comparison_model_is_never_shown_as_the_trained_model(
     workspace: Workspace, begin: Begin
 ) -> None:
     for age, (name, bits) in enumerate([("comparison-b", 1.9), ("finetune-a", 1.5)]):

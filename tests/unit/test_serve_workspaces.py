@@ -44,7 +44,7 @@ def opened(client: TestClient, **body: str) -> Any:  # noqa: ANN401 - a response
     return client.post("/api/workspaces/open", json=body)
 
 
-def test_those_beside_the_open_one_are_listed(client: TestClient) -> None:
+def test_neighbouring_workspaces_are_listed(client: TestClient) -> None:
     rows = listed(client)
     assert list(rows) == ["one", "two"]
     assert (rows["one"]["is_current"], rows["one"]["posts"]) == (True, 1)
@@ -52,7 +52,7 @@ def test_those_beside_the_open_one_are_listed(client: TestClient) -> None:
     assert not rows["one"]["has_model"]
 
 
-def test_another_one_is_served_at_once_and_back(client: TestClient) -> None:
+def test_another_workspace_can_be_opened_without_a_restart(client: TestClient) -> None:
     two = listed(client)["two"]["path"]
     path = listed(client)["one"]["path"]
     assert client.get("/api/corpus").status_code == 200
@@ -75,7 +75,7 @@ def test_a_new_one_begins_beside_the_open_one(client: TestClient, folder: Path) 
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/", "..", "\u202e", " ", "a\x00b/../c"])
-def test_a_name_never_leads_elsewhere(client: TestClient, folder: Path, name: str) -> None:
+def test_a_name_cannot_lead_to_another_folder(client: TestClient, folder: Path, name: str) -> None:
     before = set(folder.parent.iterdir())
     answer = opened(client, name=name)
     assert answer.status_code in (200, 400)
@@ -84,7 +84,7 @@ def test_a_name_never_leads_elsewhere(client: TestClient, folder: Path, name: st
     assert set(folder.parent.iterdir()) == before
 
 
-def test_only_what_is_listed_is_opened(client: TestClient, folder: Path) -> None:
+def test_only_listed_workspaces_are_opened(client: TestClient, folder: Path) -> None:
     assert opened(client, path=str(folder / "posts")).status_code == 404
     assert opened(client, path=str(folder / "one.ownwords" / "..")).status_code == 404
     assert opened(client).status_code == 400

@@ -94,7 +94,7 @@ def text_of(events: list[tuple[str, Any]]) -> str:
     return "".join(data for name, data in events if name == "text")
 
 
-def test_what_is_streamed_is_what_the_model_writes(workspace: Workspace) -> None:
+def test_the_stream_equals_the_text_of_the_model(workspace: Workspace) -> None:
     events = write_events(
         workspace, prompt="The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02
     )
@@ -107,7 +107,7 @@ def test_what_is_streamed_is_what_the_model_writes(workspace: Workspace) -> None
     assert events[-1][1]["tokens"] <= 40
 
 
-def test_the_same_seed_writes_the_same_text_and_another_another(workspace: Workspace) -> None:
+def test_the_same_seed_gives_the_same_text_and_another_seed_another(workspace: Workspace) -> None:
     first, same, changed = (
         text_of(write_events(workspace, prompt="The", tokens=30, seed=s, temperature=1.0))
         for s in (1, 1, 2)
@@ -140,7 +140,7 @@ def test_the_base_is_named_beside_the_own_model(workspace: Workspace) -> None:
         ({"model": "/etc/passwd"}, 404, "no model called"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
+def test_invalid_requests_are_refused(
     workspace: Workspace, body: dict[str, object], status: int, message: str
 ) -> None:
     async def work(client: httpx.AsyncClient, _: AppState) -> httpx.Response:
@@ -151,7 +151,7 @@ def test_what_cannot_be_written_is_refused(
     assert message in answer.json()["error"]["message"]
 
 
-def test_whoever_leaves_frees_a_row_and_too_many_are_refused(workspace: Workspace) -> None:
+def test_a_disconnect_frees_a_row_and_excess_requests_are_refused(workspace: Workspace) -> None:
     async def work(client: httpx.AsyncClient, state: AppState) -> None:
         loaded = await state.get_model()
         body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
@@ -199,7 +199,7 @@ def test_whoever_leaves_frees_a_row_and_too_many_are_refused(workspace: Workspac
     calling(workspace, work)
 
 
-def test_the_guard_tells_where_it_closed_the_way() -> None:
+def test_the_guard_reports_where_it_blocked_a_copy() -> None:
     tokenizer = ByteTokenizer()
     learned = "nobody spoke of the boat that had been sold in March to a man from inland"
     ids = np.array(tokenizer.encode(learned))
@@ -230,7 +230,7 @@ def origins(place: Workspace, text: str) -> Any:  # noqa: ANN401
     return calling(place, work)
 
 
-def test_what_stands_in_a_post_word_for_word_is_found_with_its_post(
+def test_a_verbatim_passage_is_found_with_its_post(
     with_archive: Workspace,
 ) -> None:
     text = "Yesterday nobody spoke of the boat. We counted, and the limescale has its reasons, too."
@@ -249,7 +249,7 @@ def test_what_stands_in_a_post_word_for_word_is_found_with_its_post(
     assert result["nearest"][0]["document"]
 
 
-def test_nothing_comes_from_nowhere(with_archive: Workspace) -> None:
+def test_unknown_text_has_no_origin(with_archive: Workspace) -> None:
     assert origins(with_archive, "")[1] == {"shared": [], "nearest": [], "is_complete": True}
     result = origins(with_archive, "zyzzyva quux")[1]
     assert result["shared"] == []

@@ -47,13 +47,13 @@ def altered(path: Path) -> bytes:
     return bytes(data)
 
 
-def test_what_looks_as_it_did_is_not_read_again(folder: Path, read: list[str]) -> None:
+def test_files_with_an_unchanged_stamp_are_not_read_again(folder: Path, read: list[str]) -> None:
     assert open_shards(folder).text_bytes == 1000
     assert open_shards(folder).document(0).tolist()[1:-1] == list(b"hats " * 200)
     assert read == []
 
 
-def test_what_was_just_written_is_not_vouched_for(tmp_path: Path, read: list[str]) -> None:
+def test_a_file_just_written_is_not_stamped(tmp_path: Path, read: list[str]) -> None:
     folder = build_shards([TrainingText("a", "hats")], ByteTokenizer(), tmp_path).folder
     assert len(read) == 4
     assert not (folder / shard_cache.STAMP).exists()
@@ -62,7 +62,7 @@ def test_what_was_just_written_is_not_vouched_for(tmp_path: Path, read: list[str
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "bytes.bin", "names.json"])
-def test_a_changed_file_is_read_and_told(folder: Path, name: str) -> None:
+def test_a_changed_file_is_read_and_reported(folder: Path, name: str) -> None:
     path = folder / name
     path.write_bytes(altered(path))
     for _ in range(2):
@@ -91,13 +91,13 @@ def test_another_file_of_the_same_size_and_time_is_read(folder: Path) -> None:
         open_shards(folder)
 
 
-def test_a_missing_file_is_told(folder: Path) -> None:
+def test_a_missing_file_is_reported(folder: Path) -> None:
     (folder / "bytes.bin").unlink()
     with pytest.raises(WorkspaceError, match=r"bytes\.bin is missing"):
         open_shards(folder)
 
 
-def test_decay_that_leaves_no_trace_is_found_within_a_week(
+def test_silent_corruption_is_found_within_a_week(
     folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
 ) -> None:
     path, stamp = folder / "tokens.bin", folder / shard_cache.STAMP
@@ -122,7 +122,7 @@ def test_a_clock_set_back_is_not_believed(
     assert len(read) == 4
 
 
-def test_a_damaged_stamp_vouches_for_nothing(folder: Path, read: list[str]) -> None:
+def test_a_damaged_stamp_is_ignored(folder: Path, read: list[str]) -> None:
     stamp = folder / shard_cache.STAMP
     data = stamp.read_bytes()
     record = json.loads(data)
@@ -145,7 +145,7 @@ def test_a_stamp_is_of_one_manifest(folder: Path, read: list[str]) -> None:
     assert len(read) == 4
 
 
-def test_a_folder_that_cannot_be_written_to_is_read_each_time(
+def test_a_read_only_folder_is_verified_each_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
 ) -> None:
     def refused(path: Path, content: str) -> None:

@@ -54,9 +54,7 @@ def test_opening_is_using(tokens: Path, runs: Path, keys: list[str]) -> None:
     assert there(tokens) == {keys[0], keys[1], *keys[-shard_cache.MAX_SHARDS + 2 :]}
 
 
-def test_what_a_run_names_stays_as_long_as_the_run(
-    tokens: Path, runs: Path, keys: list[str]
-) -> None:
+def test_shards_named_by_a_run_are_kept(tokens: Path, runs: Path, keys: list[str]) -> None:
     shard_cache.name_shards(runs / "pretrain-1", keys[:2])
     shard_cache.prune(tokens, runs)
     assert there(tokens) == {*keys[:2], *keys[-shard_cache.MAX_SHARDS :]}
@@ -67,7 +65,7 @@ def test_what_a_run_names_stays_as_long_as_the_run(
 
 
 @pytest.mark.parametrize("record", ["", "[1]", "{}", '{"keys": "all"}', '{"keys": '])
-def test_nothing_goes_where_a_run_does_not_tell(
+def test_with_an_unreadable_run_nothing_is_pruned(
     tokens: Path, runs: Path, keys: list[str], record: str
 ) -> None:
     (runs / "pretrain-1" / "tokens.json").write_text(record)
@@ -75,7 +73,7 @@ def test_nothing_goes_where_a_run_does_not_tell(
     assert there(tokens) == set(keys)
 
 
-def test_what_is_no_encoded_text_stays(tokens: Path, runs: Path, keys: list[str]) -> None:
+def test_other_folders_are_not_pruned(tokens: Path, runs: Path, keys: list[str]) -> None:
     (tokens / "tokenizer-1").mkdir()
     (tokens / "tokenizer-1" / "tokenizer.json").write_text("{}")
     (tokens / "notes.txt").write_text("mine")
@@ -84,7 +82,7 @@ def test_what_is_no_encoded_text_stays(tokens: Path, runs: Path, keys: list[str]
     assert there(tokens) >= {"tokenizer-1", "notes.txt", f".{keys[0]}.x.writing", keys[-1]}
 
 
-def test_a_kill_in_the_midst_leaves_nothing_that_counts(
+def test_a_kill_while_pruning_leaves_complete_shards_only(
     tokens: Path, runs: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(folder: Path, ignore_errors: bool = False) -> None:
@@ -101,7 +99,7 @@ def test_a_kill_in_the_midst_leaves_nothing_that_counts(
     assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
-def test_what_cannot_be_deleted_stays_whole(
+def test_undeletable_shards_stay_complete(
     tokens: Path, runs: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(folder: Path) -> None:

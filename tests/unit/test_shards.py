@@ -109,7 +109,7 @@ def test_documents_are_read_back_between_their_marks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, None), ("<s>", None), (None, "<e>")])
-def test_marks_that_a_tokenizer_lacks_are_left_out(
+def test_missing_special_tokens_are_left_out(
     tmp_path: Path, start: str | None, end: str | None
 ) -> None:
     tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
@@ -143,7 +143,7 @@ def test_any_texts_in_any_groups(
         check(build_shards(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
 
 
-def test_the_same_texts_are_found_again_without_encoding(tmp_path: Path) -> None:
+def test_the_same_texts_are_cached(tmp_path: Path) -> None:
     tokenizer = Counting()
     first = build_shards(TEXTS, tokenizer, tmp_path)
     assert tokenizer.encoded == len(TEXTS)
@@ -156,7 +156,7 @@ def test_the_same_texts_are_found_again_without_encoding(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == [first.key]
 
 
-def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
+def test_the_key_covers_whatever_decides_the_tokens(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
     variants = [
         (TEXTS, ByteTokenizer(special=("<s>", "<e>"), start="<s>", end="<e>")),
@@ -185,7 +185,7 @@ def test_an_iterator_that_can_be_read_only_once_will_do(tmp_path: Path) -> None:
     assert shards.key == build_shards(TEXTS, tokenizer, tmp_path).key
 
 
-def test_no_texts_are_no_tokens(tmp_path: Path) -> None:
+def test_without_texts_there_are_no_tokens(tmp_path: Path) -> None:
     shards = build_shards([], ByteTokenizer(), tmp_path)
     assert (shards.documents, shards.tokens, shards.text_bytes) == (0, 0, 0)
     assert shards.offsets_D1.tolist() == [0]
@@ -209,13 +209,13 @@ def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_character_is_told_with_its_document(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_reported_with_its_document(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"in 'post 7', .*surrogate"):
         build_shards([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_texts_that_change_meanwhile_are_not_taken(tmp_path: Path) -> None:
+def test_texts_that_change_meanwhile_are_refused(tmp_path: Path) -> None:
     class Changing:
         times = 0
 
@@ -265,7 +265,7 @@ def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
         assert any("encoded again" in event.message for event in events)
 
 
-def test_a_file_cut_short_is_told_by_its_size(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_with_its_size(tmp_path: Path) -> None:
     shards = build_shards([TrainingText("a", "x" * 998)], ByteTokenizer(), tmp_path)
     path = shards.folder / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-100])
@@ -280,7 +280,7 @@ def _equal_json(first: bytes, second: bytes) -> bool:
         return False
 
 
-def test_another_format_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_format_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
     monkeypatch.setattr(room, "FORMAT", room.FORMAT + 1)
     with pytest.raises(WorkspaceError, match="another version of ownwords"):
@@ -288,7 +288,7 @@ def test_another_format_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert build_shards(TEXTS, ByteTokenizer(), tmp_path).key != shards.key
 
 
-def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_shards_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match=r"holds no manifest\.json"):
         open_shards(tmp_path)
     with pytest.raises(WorkspaceError, match=r"holds no manifest\.json"):
@@ -301,7 +301,7 @@ def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
         build_shards(iter(TEXTS), ByteTokenizer(), tmp_path / "file")
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(
+def test_a_full_disk_is_reported_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, data: bytes) -> None:
@@ -351,7 +351,7 @@ shards.build_shards([shards.TrainingText(str(i), "hat " * 200) for i in range(9)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
 @pytest.mark.parametrize("moment", ["encoding", "offsets.bin", "manifest.json", "put"])
-def test_killed_half_way_leaves_nothing_that_counts(tmp_path: Path, moment: str) -> None:
+def test_a_kill_half_way_leaves_no_shards(tmp_path: Path, moment: str) -> None:
     process = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), moment], env=_environment(), check=False
     )

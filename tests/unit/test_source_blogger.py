@@ -22,7 +22,7 @@ def of(
     return list(blogger.read(path))
 
 
-def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
+def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
     items = list(blogger.read(export.write(tmp_path)))
     assert items[0] == SiteInfo("Hats & Heads", "https://hats.blogspot.com", identity="blogger")
     assert [item for item in items if isinstance(item, SkippedItem)] == [
@@ -32,7 +32,7 @@ def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     assert not notes(items)
 
 
-def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
+def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     post = documents(blogger.read(export.write(tmp_path)))["post/101"]
     assert post.url == post.base == "https://hats.blogspot.com/2019/12/hats.html"
     assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
@@ -48,7 +48,7 @@ def test_without_links_the_address_stays_unknown(tmp_path: Path) -> None:
     assert documents(items)["post/1"].url == ""
 
 
-def test_addresses_that_are_none(tmp_path: Path) -> None:
+def test_invalid_link_addresses_are_kept_unchanged(tmp_path: Path) -> None:
     body = '<a href="http://[x/2020/01/a.html">a</a> <a href="http://[::1/b.html">b</a>'
     assert documents(of(tmp_path, export.entry("post-1", "a", body)))["post/1"].body == body
 
@@ -92,7 +92,7 @@ def test_a_body_of_xhtml(tmp_path: Path) -> None:
     assert "<p" in documents(of(tmp_path, entry))["post/1"].body
 
 
-def test_an_entry_of_no_known_type_is_counted(tmp_path: Path) -> None:
+def test_an_entry_of_unknown_type_is_counted(tmp_path: Path) -> None:
     items = of(tmp_path, export.entry("x-1", "a", "b", kind=""))
     assert SkippedItem("entry", "of no type that is known") in items
 
@@ -127,7 +127,7 @@ def test_several_blogs(tmp_path: Path) -> None:
     assert "post/900" in documents(items)
 
 
-def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Path) -> None:
     feed = next(export.write(tmp_path).rglob("feed.atom"))
     content = feed.read_bytes()
     complete = documents(blogger.read(feed))
@@ -161,7 +161,7 @@ def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
         of(tmp_path, *export.ENTRIES, head=head)
 
 
-def test_detect_leaves_other_feeds_alone(tmp_path: Path) -> None:
+def test_other_feeds_are_not_detected_as_blogger(tmp_path: Path) -> None:
     feed = tmp_path / "feed.atom"
     feed.write_text("<feed xmlns='http://www.w3.org/2005/Atom'/>", encoding="utf-8")
     assert blogger.detect(feed) is None
@@ -192,7 +192,7 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
     assert all(isinstance(item, SourceItem) for item in items)
 
 
-def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_path: Path) -> None:
+def test_a_caption_in_a_table_is_a_caption(tmp_path: Path) -> None:
     body = (
         '<table class="tr-caption-container"><tbody><tr><td><img src="a.jpg"/></td></tr><tr>'
         '<td class="tr-caption" style="x">A <a href="/b.html">hat</a></td></tr></tbody></table>'
@@ -208,7 +208,7 @@ def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_p
     assert [link.href for link in reading.links] == ["/b.html"]
 
 
-def test_links_by_the_blogs_name_in_another_country_lead_to_it(tmp_path: Path) -> None:
+def test_links_to_the_blog_s_other_country_domains_lead_to_it(tmp_path: Path) -> None:
     first = "https://hats.blogspot.com/2020/01/two.html"
     address = "http://hats.blogspot.co.uk/2020/01/two.html"
     stranger = "http://coats.blogspot.de/2020/01/two.html"
@@ -220,7 +220,7 @@ def test_links_by_the_blogs_name_in_another_country_lead_to_it(tmp_path: Path) -
     assert stranger in post.body
 
 
-def test_comments_made_elsewhere_are_no_second_blog(tmp_path: Path) -> None:
+def test_comments_in_a_takeout_are_not_a_second_blog(tmp_path: Path) -> None:
     path = tmp_path / "takeout.zip"
     feed = export.HEAD + export.entry("post-1", "One", "<p>a</p>") + export.TAIL
     with zipfile.ZipFile(path, "w") as packed:

@@ -27,7 +27,7 @@ def documents(path: Path) -> list[RawDocument]:
     return [item for item in epub.read(path) if isinstance(item, RawDocument)]
 
 
-def test_chapters_come_in_reading_order_with_the_books_own_titles(tmp_path: Path) -> None:
+def test_chapters_are_in_reading_order_with_their_own_titles(tmp_path: Path) -> None:
     chapters = documents(export.write(tmp_path))
     assert [chapter.title for chapter in chapters] == ["On hats", "Coats", "Of Books, part 3"]
     assert {chapter.author for chapter in chapters} == {"Ann Author"}
@@ -44,7 +44,7 @@ def test_entities_and_elements_closed_in_themselves_are_read_as_xhtml_means_them
     assert "<h1>" not in body
 
 
-def test_what_frames_the_text_is_counted(tmp_path: Path) -> None:
+def test_front_matter_of_a_book_is_counted(tmp_path: Path) -> None:
     items = list(epub.read(export.write(tmp_path)))
     reasons = {item.reason: item.count for item in items if isinstance(item, SkippedItem)}
     assert reasons == {
@@ -56,7 +56,7 @@ def test_what_frames_the_text_is_counted(tmp_path: Path) -> None:
     }
 
 
-def test_a_long_chapter_in_a_file_called_cover_is_a_chapter(tmp_path: Path) -> None:
+def test_a_long_chapter_in_a_file_called_cover_is_kept(tmp_path: Path) -> None:
     page = export.page(f"<p>{'word ' * 600}</p>", "cover")
     path = book(tmp_path, OEBPS__text__cover_dot_xhtml=page)
     assert "OEBPS/text/cover.xhtml" in {chapter.ref for chapter in documents(path)}
@@ -99,7 +99,7 @@ def test_a_locked_book_is_refused_and_scrambled_fonts_are_not(tmp_path: Path) ->
         ("OEBPS/big.xhtml", b"\0" * (40 << 20), "bomb"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(
+def test_unreadable_input_is_one_sentence(
     tmp_path: Path, name: str, data: str | bytes, says: str
 ) -> None:
     path = book(tmp_path, **{name: data})

@@ -34,7 +34,7 @@ def notes(path: Path) -> str:
     return " ".join(item.text for item in feed.read(path) if isinstance(item, SourceNote))
 
 
-def test_content_comes_before_summary_and_markup_is_as_stored(tmp_path: Path) -> None:
+def test_content_is_preferred_to_the_summary_and_markup_kept(tmp_path: Path) -> None:
     first = documents(export.write(tmp_path))[0]
     assert '<pre><code>hat  = 1 &lt; 2\n<!ENTITY shows="nothing">' in first.body
     assert '<a href="/2021/06/coats/">' in first.body
@@ -60,33 +60,33 @@ def test_the_feed_names_the_site(tmp_path: Path) -> None:
     )
 
 
-def test_excerpts_and_a_short_feed_are_told(tmp_path: Path) -> None:
+def test_excerpts_and_a_short_feed_are_reported(tmp_path: Path) -> None:
     messages = notes(export.write(tmp_path))
     assert "1 of 4 entries look like excerpts" in messages
     assert "The feed holds 4 entries" in messages
 
 
 @pytest.mark.parametrize("end", ["and so&#8230;", "and so [...]", "<p>and</p><a>Read more</a>"])
-def test_what_looks_like_an_excerpt(tmp_path: Path, end: str) -> None:
+def test_excerpts_are_recognised(tmp_path: Path, end: str) -> None:
     item = f"<item><title>A</title><description><![CDATA[{end}]]></description></item>"
     path = saved(tmp_path, f'<rss version="2.0"><channel><title>T</title>{item}</channel></rss>')
     assert "1 of 1 entries look like excerpts" in notes(path)
 
 
-def test_a_feed_of_comments_is_other_peoples_words(tmp_path: Path) -> None:
+def test_a_comments_feed_is_counted_as_other_peoples_words(tmp_path: Path) -> None:
     path = saved(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
     assert documents(path) == []
     assert SkippedItem("comment", "other people's words", 5) in list(feed.read(path))
 
 
-def test_an_entry_twice_and_an_entry_without_text_are_told(tmp_path: Path) -> None:
+def test_duplicate_entries_and_entries_without_text_are_reported(tmp_path: Path) -> None:
     empty = "<entry><id>tag:3</id><title>Empty</title></entry>"
     items = list(feed.read(saved(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
     reasons = [item.reason for item in items if isinstance(item, SkippedItem)]
     assert reasons == ["its entry stands in the feed twice", "the feed holds only its title"]
 
 
-def test_a_feed_cut_short_gives_what_it_can(tmp_path: Path) -> None:
+def test_a_truncated_feed_gives_its_complete_entries(tmp_path: Path) -> None:
     path = saved(tmp_path, export.RSS[: export.RSS.index("<title>Only a")])
     assert [post.title for post in documents(path)][:2] == ["Fish & hats", "Coats"]
     assert "is damaged" in notes(path)
@@ -105,7 +105,7 @@ def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
         list(feed.read(saved(tmp_path, f"{head}\n{declared}\n{remainder}")))
 
 
-def test_bytes_are_never_taken_for_the_name_of_a_file_or_an_address(tmp_path: Path) -> None:
+def test_file_contents_are_never_opened_as_a_path_or_address(tmp_path: Path) -> None:
     secret = saved(tmp_path, export.RSS, "secret.xml")
     for text in (str(secret), "https://hats.example.org/feed"):
         with pytest.raises(SourceError, match="is not a feed"):
@@ -115,11 +115,11 @@ def test_bytes_are_never_taken_for_the_name_of_a_file_or_an_address(tmp_path: Pa
 @pytest.mark.parametrize(
     "text", ["", "not xml", "<html><body><feed>x", "<opml></opml>", "# <rss>", "<?xml?><note/>"]
 )
-def test_what_is_no_feed_is_not_taken_for_one(tmp_path: Path, text: str) -> None:
+def test_other_files_are_not_detected_as_a_feed(tmp_path: Path, text: str) -> None:
     assert feed.detect(saved(tmp_path, text)) is None
 
 
-def test_a_folder_is_no_feed(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_feed(tmp_path: Path) -> None:
     assert feed.detect(tmp_path) is None
     with pytest.raises(SourceError):
         list(feed.read(tmp_path))
@@ -142,7 +142,7 @@ def test_any_bytes_give_items_or_a_source_error(
         assert isinstance(items, list)
 
 
-def test_what_programs_put_below_an_entry_goes_and_names_lose_their_entities(
+def test_footers_of_feed_generators_are_removed_and_names_unescaped(
     tmp_path: Path,
 ) -> None:
     path = saved(

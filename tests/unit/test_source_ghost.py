@@ -27,7 +27,7 @@ def data(content: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
+def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
     items = list(ghost.read(export.write(tmp_path)))
     assert items[0] == SiteInfo("Hats & Heads", identity="Hats-Heads")
     assert [e for e in items if isinstance(e, SkippedItem)] == [
@@ -37,7 +37,7 @@ def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     assert "ann@example.com" not in repr(items)
 
 
-def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
+def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     posts = documents(ghost.read(export.write(tmp_path)))
     post = posts["post/a1"]
     assert (post.author, post.tags, post.summary) == ("Ann Author", ("Hats", "Zażółć"), "Of hats.")
@@ -47,7 +47,7 @@ def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
     assert posts["post/a2"].summary == "A letter."
 
 
-def test_the_address_of_the_site_where_it_is_known(tmp_path: Path) -> None:
+def test_the_address_of_the_site_is_taken_from_the_settings(tmp_path: Path) -> None:
     content = export.export()
     data(content)["settings"].append({"key": "url", "value": "https://ghost.example.org/"})
     items = of(tmp_path, content)
@@ -100,7 +100,7 @@ def test_mobiledoc_becomes_html() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"root": 1}, {"root": {"children": [1, "a", {}]}}])
-def test_what_is_not_lexical(document: dict[str, Any]) -> None:
+def test_invalid_lexical_is_unreadable(document: dict[str, Any]) -> None:
     with pytest.raises(UnreadableError):
         from_lexical(document)
 
@@ -108,7 +108,7 @@ def test_what_is_not_lexical(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "sections", [1, [1], [[1, "p", [1]]], [[10, 3]], [[1, "p", [[0, [], 9, "a"]]]]]
 )
-def test_what_is_not_mobiledoc(sections: object) -> None:
+def test_invalid_mobiledoc_is_unreadable(sections: object) -> None:
     with pytest.raises(UnreadableError):
         from_mobiledoc({"sections": sections, "cards": [], "markups": [], "atoms": []})
 
@@ -139,7 +139,7 @@ def test_plain_text_is_the_last_resort(tmp_path: Path) -> None:
     assert (post_found.body, post_found.markup) == ("Only words.", "text")
 
 
-def test_half_characters_do_no_harm(tmp_path: Path) -> None:
+def test_lone_surrogates_are_harmless(tmp_path: Path) -> None:
     post = export.post("7", "Half \ud83d", "half", "2015-01-01", html="<p>\ude42</p>")
     (post_found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
     assert (post_found.title, post_found.body) == ("Half �", "<p>�</p>")
@@ -169,7 +169,7 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["[]", "{}", '{"db": []}', '{"db": [{"data": {"posts": 3}}]}', '{"data": "posts"}']
 )
-def test_other_json(tmp_path: Path, content: str) -> None:
+def test_json_of_other_programs_has_no_posts(tmp_path: Path, content: str) -> None:
     path = tmp_path / "package.json"
     path.write_text(content, encoding="utf-8")
     ghost.detect(path)

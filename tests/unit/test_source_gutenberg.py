@@ -28,7 +28,7 @@ def saved(folder: Path, text: str) -> Path:
     return path
 
 
-def test_prose_is_joined_verse_is_not_and_the_licence_is_gone(tmp_path: Path) -> None:
+def test_prose_is_unwrapped_verse_is_not_and_the_licence_is_removed(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     assert gutenberg.detect(root) == "a folder of Project Gutenberg texts"
     first = documents(root)[0]
@@ -39,7 +39,7 @@ def test_prose_is_joined_verse_is_not_and_the_licence_is_gone(tmp_path: Path) ->
         assert "Gutenberg" not in part.body
 
 
-def test_the_reader_is_told_of_the_law_and_of_doubts(tmp_path: Path) -> None:
+def test_the_reader_is_told_about_copyright_and_doubtful_markers(tmp_path: Path) -> None:
     messages = notes(export.write(tmp_path))
     assert "check their own law" in messages
     assert "unmarked.txt: the line where the licence ends" in messages
@@ -95,7 +95,7 @@ def test_a_long_book_is_cut_before_chapters(tmp_path: Path) -> None:
     assert sum(part.body.count("CHAPTER") for part in parts) == 20
 
 
-def test_a_book_without_chapters_is_cut_all_the_same(tmp_path: Path) -> None:
+def test_a_book_without_chapters_is_split_too(tmp_path: Path) -> None:
     path = saved(tmp_path, START + "\n\n".join([export.PROSE] * 2000) + END)
     sizes = [len(part.body) for part in documents(path)]
     assert len(sizes) > 2
@@ -109,12 +109,12 @@ def test_italics_lose_their_marks_and_names_with_underscores_keep_them(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["A plain note.", "I like Project Gutenberg very much.", "", "\0"])
-def test_other_texts_are_not_taken(tmp_path: Path, text: str) -> None:
+def test_other_texts_are_not_detected_as_gutenberg(tmp_path: Path, text: str) -> None:
     assert gutenberg.detect(saved(tmp_path, text)) is None
     assert gutenberg.detect(tmp_path) is None
 
 
-def test_a_line_of_asterisks_takes_no_time(tmp_path: Path) -> None:
+def test_a_line_of_asterisks_is_fast(tmp_path: Path) -> None:
     path = saved(tmp_path, START + "*" * 2_000_000 + "\n" + "_" * 200_000 + "x" + END)
     assert len(documents(path)) == 1
 

@@ -24,7 +24,7 @@ def read_one(folder: Path, page: str | bytes, name: str = "page.html") -> RawDoc
     return document
 
 
-def test_articles_come_without_what_stands_around_them(tmp_path: Path) -> None:
+def test_articles_are_extracted_without_the_surrounding_page(tmp_path: Path) -> None:
     posts = documents(export.write(tmp_path))
     assert not [ref for ref, post in posts.items() if "INTRUDER" in post.body]
     hats = posts["2020/01/31/hats/index.html"]
@@ -33,7 +33,7 @@ def test_articles_come_without_what_stands_around_them(tmp_path: Path) -> None:
     assert posts["2021/coats.html"].tags == ("Clothes",)
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_removed_elements_are_counted(tmp_path: Path) -> None:
     items = list(html.read(export.write(tmp_path)))
     counts = {
         (i.what, i.reason.split(":")[0]): i.count for i in items if isinstance(i, SkippedItem)
@@ -45,7 +45,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert SiteInfo("Hats and Heads", "https://hats.example.org/") in items
 
 
-def test_in_a_small_folder_nothing_is_taken_for_a_footer(tmp_path: Path) -> None:
+def test_in_a_small_folder_nothing_counts_as_a_repeated_footer(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.html").write_text(
             f"<main><h1>{name}</h1><p>The same line.</p></main>", encoding="utf-8"
@@ -136,7 +136,7 @@ def test_the_encoding(tmp_path: Path, data: bytes, text: str) -> None:
         ),
     ],
 )
-def test_a_listing_page_is_no_post(tmp_path: Path, inner: str) -> None:
+def test_a_listing_page_is_not_a_post(tmp_path: Path, inner: str) -> None:
     (tmp_path / "all.html").write_text(inner, encoding="utf-8")
     (tmp_path / "post.html").write_text("<p>Text.</p>", encoding="utf-8")
     assert list(documents(tmp_path)) == ["post.html"]
@@ -209,11 +209,11 @@ def test_titles_keep_words_together() -> None:
 @pytest.mark.parametrize(
     "address", ["http://[", "https://", "/hats/", "javascript:x", "http://a b/"]
 )
-def test_what_is_no_whole_address_is_not_given_as_one(tmp_path: Path, address: str) -> None:
+def test_a_relative_canonical_address_is_ignored(tmp_path: Path, address: str) -> None:
     assert read_one(tmp_path, f'<link rel=canonical href="{address}"><p>Text.</p>').url == ""
 
 
-def test_signs_beside_headings_are_no_part_of_them(tmp_path: Path) -> None:
+def test_permalink_signs_are_not_part_of_headings(tmp_path: Path) -> None:
     heading = '{}<a class="headerlink" href="#x" title="Permanent link">&para;</a>'
     document = read_one(
         tmp_path,
@@ -234,7 +234,7 @@ def test_links_beside_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> N
     assert list(documents(tmp_path)) == ["hats.html"]
 
 
-def test_menus_known_by_their_names_alone_go(tmp_path: Path) -> None:
+def test_menus_are_recognised_by_their_names(tmp_path: Path) -> None:
     page = '<html><body><div id="nav">CHROME</div><p>Mine.</p><div id="footer">CHROME</div></body>'
     document = read_one(tmp_path, page)
     assert "CHROME" not in document.body

@@ -44,7 +44,7 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     assert sum(i.what == "folder" for i in items if isinstance(i, SkippedItem)) == 3
 
 
-def test_broken_front_matter_keeps_the_post_and_what_says_it_is_a_draft(tmp_path: Path) -> None:
+def test_broken_front_matter_keeps_the_post_and_its_draft_status(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     posts = documents(root)
     broken = posts["_posts/2022-03-04-broken.md"]
@@ -176,7 +176,7 @@ def test_hostile_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
     assert read_one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
 
 
-def test_front_matter_runs_nothing(tmp_path: Path) -> None:
+def test_front_matter_executes_no_code(tmp_path: Path) -> None:
     target = tmp_path / "made"
     head = f"title: !!python/object/apply:os.mkdir ['{target}']"
     assert read_one(tmp_path, f"---\n{head}\n---\nText").body == "Text"
@@ -236,7 +236,7 @@ def test_names(name: str, day: str | None, title: str) -> None:
     assert dates.title_from_filename(name) == title
 
 
-def test_a_folder_mostly_of_pages_is_not_taken(tmp_path: Path) -> None:
+def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Path) -> None:
     for name in ("a.html", "b.html", "README.md"):
         (tmp_path / name).write_text("x", encoding="utf-8")
     assert markdown.detect(tmp_path) is None
@@ -347,7 +347,7 @@ def test_jekylls_own_patterns_below_its_baseurl(tmp_path: Path, pattern: str, ad
     assert targets(root, *links[: 3 if address else 2]) == [expected] * (3 if address else 2)
 
 
-def test_pages_that_jekyll_fills_are_no_posts_and_others_lose_its_tags(tmp_path: Path) -> None:
+def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_path: Path) -> None:
     root = site(
         tmp_path,
         {

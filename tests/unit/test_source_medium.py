@@ -57,7 +57,7 @@ def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> No
         ("", "<p>It begins with other words than its title.</p>"),
     ],
 )
-def test_a_short_story_with_a_title_is_no_response(
+def test_a_short_story_with_a_title_is_not_a_response(
     tmp_path: Path, subtitle: str, inner: str
 ) -> None:
     path = tmp_path / "posts" / "2020-01-01_Short-aaaaaaaaaaaa.html"
@@ -81,7 +81,7 @@ def test_other_folders_are_never_opened(tmp_path: Path, opened_members: list[str
     assert all(name.startswith("posts/") for name in opened_members)
 
 
-def test_pages_named_alike_but_made_otherwise_are_not_taken(tmp_path: Path) -> None:
+def test_similarly_named_pages_are_not_detected_as_medium(tmp_path: Path) -> None:
     path = tmp_path / "posts" / "2020-01-01_hats.html"
     path.parent.mkdir()
     path.write_text("<html><body><p>My own page</p></body></html>", encoding="utf-8")
@@ -97,7 +97,7 @@ def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../posts/2020-01-01_a-aaaaaaaaaaaa.html", "readme.txt"])
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, name: str) -> None:
+def test_unreadable_input_is_one_sentence(tmp_path: Path, name: str) -> None:
     path = tmp_path / "export.zip"
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr(name, "x")
@@ -119,7 +119,7 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut
     assert medium.detect(path.with_name("b.zip")) is None
 
 
-def test_previews_of_other_pages_go(tmp_path: Path) -> None:
+def test_link_previews_are_removed(tmp_path: Path) -> None:
     inner = (
         '<h3 class="graf--title">Hats</h3><p>Mine.</p><div class="graf graf--mixtapeEmbed"><a'
         ' href="https://o.org"><strong>INTRUDER</strong><br><em>of another</em>o.org</a></div>'
@@ -132,7 +132,7 @@ def test_previews_of_other_pages_go(tmp_path: Path) -> None:
     assert "Mine." in body
 
 
-def test_an_address_of_ones_own_is_the_sites(tmp_path: Path) -> None:
+def test_a_custom_domain_is_the_site_s_address(tmp_path: Path) -> None:
     inner = '<h3 class="graf--title">Hats</h3><p>Mine.</p>'
     page = export.story("Hats", "", inner, "0a1b2c3d4e5f", "2020-01-31")
     path = tmp_path / "posts" / "2020-01-31_Hats-0a1b2c3d4e5f.html"

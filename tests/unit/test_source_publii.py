@@ -55,7 +55,7 @@ def test_everything_is_handed_over_with_its_status(site: Path) -> None:
     assert export.NON_ASCII in posts["post/1"].body
 
 
-def test_each_editor_is_told_apart(site: Path) -> None:
+def test_each_editor_is_recognised(site: Path) -> None:
     posts = documents_of(site)
     assert [posts[f"post/{n}"].markup for n in (1, 2, 3, 4)] == [
         "html",
@@ -182,12 +182,12 @@ def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) ->
 
 
 @pytest.mark.parametrize("core", ["", "{}", "[]", "null", "{broken", "[" * 5000])
-def test_a_broken_note_of_the_editor_does_no_harm(database: Path, core: str) -> None:
+def test_a_broken_editor_note_is_harmless(database: Path, core: str) -> None:
     change(database, f"UPDATE posts_additional_data SET value = '{core}'")
     assert len(documents_of(database)) == 11
 
 
-def test_values_of_the_wrong_type_do_no_harm(database: Path) -> None:
+def test_values_of_the_wrong_type_are_harmless(database: Path) -> None:
     change(
         database,
         "UPDATE posts SET title = 7, slug = NULL, authors = x'00ff', text = 3.5, status = NULL"
@@ -202,7 +202,7 @@ def test_text_that_is_not_utf8_is_read(database: Path) -> None:
     assert documents_of(database)["post/1"].body == "<p>cafeé"
 
 
-def test_a_site_without_posts_is_no_error(database: Path) -> None:
+def test_a_site_without_posts_is_not_an_error(database: Path) -> None:
     change(database, "DELETE FROM posts")
     assert [item for item in publii.read(database) if not isinstance(item, SourceNote)] == [
         SiteInfo("Hats and Backups", "https://hats.example.org"),
@@ -210,7 +210,7 @@ def test_a_site_without_posts_is_no_error(database: Path) -> None:
     ]
 
 
-def test_a_site_without_settings_is_read_and_said_so(site: Path) -> None:
+def test_a_site_without_settings_is_read_with_a_notice(site: Path) -> None:
     for content in ("{broken", None):
         file = site / "input/config/site.config.json"
         file.unlink() if content is None else file.write_text(content, encoding="utf-8")

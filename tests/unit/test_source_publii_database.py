@@ -63,7 +63,9 @@ def packed(site: Path, path: Path, prefix: str) -> Path:
         (b"SQLite format 3\0" + bytes(2000), "database"),
     ],
 )
-def test_files_that_are_no_database(tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_that_are_not_a_database_are_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "db.sqlite"
     path.write_bytes(content)
     assert publii.detect(path)
@@ -85,7 +87,7 @@ def test_missing_columns(database: Path) -> None:
         list(publii.read(database))
 
 
-def test_a_view_is_not_taken_for_a_table(database: Path) -> None:
+def test_a_view_is_not_read_as_a_table(database: Path) -> None:
     change(database, "ALTER TABLE posts RENAME TO old", "CREATE VIEW posts AS SELECT * FROM old")
     with pytest.raises(SourceError, match="lacks the tables posts"):
         list(publii.read(database))
@@ -143,7 +145,7 @@ def test_a_locked_database(database: Path) -> None:
     assert "close Publii" in caught.value.hint
 
 
-def test_an_unfinished_writer_is_not_seen_and_not_stopped(database: Path) -> None:
+def test_an_open_transaction_is_neither_read_nor_blocked(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None, timeout=0)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("DELETE FROM posts WHERE id < 5")
@@ -209,7 +211,7 @@ def test_a_file_that_keeps_changing(database: Path, monkeypatch: pytest.MonkeyPa
         list(publii.read(database))
 
 
-def test_nothing_is_written_beside_the_database(site: Path) -> None:
+def test_no_file_is_written_next_to_the_database(site: Path) -> None:
     def state() -> dict[Path, tuple[int, bytes]]:
         files = [file for file in site.rglob("*") if file.is_file()]
         return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
@@ -237,7 +239,7 @@ def test_no_permission(database: Path) -> None:
         database.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
-def test_a_reader_that_stops_early_leaves_nothing(
+def test_a_reader_that_stops_early_releases_everything(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private = tmp_path / "private"

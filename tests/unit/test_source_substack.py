@@ -54,7 +54,7 @@ def test_the_lists_of_readers_are_never_opened(tmp_path: Path, opened_members: l
     assert any("never read" in item.reason and item.count == 3 for item in skipped_items)
 
 
-def test_the_lists_of_readers_may_be_unreadable(tmp_path: Path) -> None:
+def test_unreadable_subscriber_lists_are_ignored(tmp_path: Path) -> None:
     unpacked = export.unpack(tmp_path)
     poison = unpacked / "email_list.hats.csv"
     poison.unlink()
@@ -62,14 +62,14 @@ def test_the_lists_of_readers_may_be_unreadable(tmp_path: Path) -> None:
     assert documents_of(unpacked).keys() >= export.PUBLISHED.keys()
 
 
-def test_a_post_without_its_text_and_a_text_without_its_row_are_told(tmp_path: Path) -> None:
+def test_a_post_without_text_and_a_text_without_row_are_reported(tmp_path: Path) -> None:
     members: dict[str, str | bytes] = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
     skipped_items = skipped(pack(tmp_path / "export.zip", members))
     assert [item.title for item in skipped_items if "missing" in item.reason] == ["Lost"]
     assert any(item.what == "post" and "does not name it" in item.reason for item in skipped_items)
 
 
-def test_the_address_of_the_newsletter_comes_from_links_among_its_posts(tmp_path: Path) -> None:
+def test_the_address_of_the_newsletter_comes_from_its_internal_links(tmp_path: Path) -> None:
     posts = documents_of(export.write(tmp_path))
     assert posts["post/103"].url == "https://hats.substack.com/p/paid"
     assert posts["post/105"].url == ""
@@ -96,7 +96,7 @@ def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None
         ({"posts.csv": 'post_id\n"' + "x" * 200_000 + '"\n'}, "no table"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(
+def test_unreadable_input_is_one_sentence(
     tmp_path: Path, members: dict[str, str | bytes], says: str
 ) -> None:
     path = pack(tmp_path / "export.zip", members)
@@ -138,7 +138,7 @@ def test_any_bytes_give_items_or_a_source_error(
             assert isinstance(items, list)
 
 
-def test_what_others_wrote_and_buttons_in_embeds_go(tmp_path: Path) -> None:
+def test_embedded_posts_of_others_and_buttons_are_removed(tmp_path: Path) -> None:
     body = (
         '<p>Mine.</p><div class="embedded-publication-wrap"><span>INTRUDER</span></div>'
         '<div class="comment" data-attrs="{}"><div class="comment-body">INTRUDER</div></div>'

@@ -75,7 +75,9 @@ def test_a_stream_is_decoded_as_a_whole_would_be(
     assert "".join(text._chunks(path)) == decoded
 
 
-def test_a_file_full_of_damage_stays_utf8_and_another_encoding_is_seen_late(tmp_path: Path) -> None:
+def test_a_damaged_utf8_file_stays_utf8_and_late_other_encodings_are_detected(
+    tmp_path: Path,
+) -> None:
     polish = "zażółć gęślą jaźń " * 20_000
     damaged = polish.encode()[:200_000] + b"\xff" + polish.encode()[200_000:]
     assert "zażółć" in untrusted_files.decode_text(damaged)
@@ -84,7 +86,7 @@ def test_a_file_full_of_damage_stays_utf8_and_another_encoding_is_seen_late(tmp_
     assert titled(tmp_path, late)[0][1].endswith("größer für")
 
 
-def test_a_large_file_comes_in_parts_cut_at_blank_lines(tmp_path: Path) -> None:
+def test_a_large_file_is_split_at_blank_lines(tmp_path: Path) -> None:
     paragraph = "A sentence that stands for many others. " * 20
     path = tmp_path / "large.txt"
     path.write_text("\n\n".join([paragraph] * 4000), encoding="utf-8")
@@ -96,7 +98,7 @@ def test_a_large_file_comes_in_parts_cut_at_blank_lines(tmp_path: Path) -> None:
     assert sum(part.body.count("sentence") for part in parts) == 80_000
 
 
-def test_a_file_without_a_line_break_comes_in_parts(tmp_path: Path) -> None:
+def test_a_file_without_a_line_break_is_split(tmp_path: Path) -> None:
     path = tmp_path / "wall.txt"
     path.write_text("x" * 2_500_000, encoding="utf-8")
     assert [len(part.body) for part in documents(path)] == [1_000_000, 1_000_000, 500_000]
@@ -140,7 +142,7 @@ def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     assert "cannot be read" in skipped["coats.txt"]
 
 
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+def test_unreadable_input_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no text files"):
         list(text.read(tmp_path))
     with pytest.raises(SourceError, match="cannot be read"):
@@ -162,7 +164,7 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes) -> 
         assert "binary" in error.message
 
 
-def test_a_folder_names_what_it_leaves_out_as_texts_of_other_kinds(tmp_path: Path) -> None:
+def test_a_folder_names_the_files_it_skips(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.md", "d.html", "e.pdf", "f.jpeg"):
         (tmp_path / name).write_text("Some words of mine.", encoding="utf-8")
     outside = tmp_path / "elsewhere"
@@ -181,7 +183,7 @@ def test_a_folder_names_what_it_leaves_out_as_texts_of_other_kinds(tmp_path: Pat
     }
 
 
-def test_a_workspace_inside_a_folder_does_not_change_what_the_folder_is(tmp_path: Path) -> None:
+def test_a_workspace_inside_a_folder_does_not_change_its_detection(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Some words of mine.", encoding="utf-8")
     workspace = tmp_path / "blog.ownwords"
     workspace.mkdir()

@@ -24,13 +24,13 @@ def of(
     return list(wordpress.read(path))
 
 
-def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
+def test_the_site_and_skipped_items_are_reported(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
     assert items[1] == SITE
     assert not notes(items)
 
 
-def test_what_others_wrote_and_what_is_no_text_is_counted(tmp_path: Path) -> None:
+def test_comments_and_items_without_text_are_counted(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
     counts = {(e.what, e.reason): e.count for e in items if isinstance(e, SkippedItem)}
     assert counts == {
@@ -45,7 +45,7 @@ def test_what_others_wrote_and_what_is_no_text_is_counted(tmp_path: Path) -> Non
     assert "INTRUDER" not in repr(items)
 
 
-def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
+def test_a_post_comes_with_its_metadata(tmp_path: Path) -> None:
     post = documents(wordpress.read(export.write(tmp_path)))["post/11"]
     assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
     assert post.url == post.base == "https://blog.example.com/2012/03/hats/"
@@ -79,7 +79,7 @@ def test_older_versions_of_the_format(tmp_path: Path) -> None:
         assert len(documents(of(tmp_path, *export.ITEMS, head=head))) == 10
 
 
-def test_names_whose_namespaces_are_not_declared(tmp_path: Path) -> None:
+def test_undeclared_namespaces_are_accepted(tmp_path: Path) -> None:
     head = export.HEAD.replace("xmlns:wp=", "xmlns:other=")
     posts = documents(of(tmp_path, *export.ITEMS, head=head))
     assert posts["post/11"].author == "Ann Author"
@@ -117,9 +117,7 @@ def test_control_characters_cost_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shift", range(7))
-def test_what_xml_forbids_is_mended_wherever_the_parser_reads_on(
-    tmp_path: Path, shift: int
-) -> None:
+def test_invalid_xml_is_repaired_where_the_parser_allows(tmp_path: Path, shift: int) -> None:
     before = (
         32768
         - 4
@@ -138,7 +136,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     assert "not well-formed" in notes(items)
 
 
-def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Path) -> None:
     path = export.write(tmp_path)
     content = path.read_bytes()
     complete = documents(wordpress.read(path))
@@ -163,7 +161,7 @@ def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> No
         assert handed == ended
 
 
-def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_reported(tmp_path: Path) -> None:
     items = of(
         tmp_path,
         export.item(1, "One", "first"),
@@ -243,7 +241,7 @@ def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(
     assert post.tags == ("Soup & stew",)
 
 
-def test_bare_addresses_of_what_is_embedded_are_no_prose_but_code_stays(tmp_path: Path) -> None:
+def test_bare_embed_addresses_are_not_prose_and_code_is_kept(tmp_path: Path) -> None:
     body = """<p>Mine.</p>
 
 <figure class="wp-block-embed"><div class="wp-block-embed__wrapper">

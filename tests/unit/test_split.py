@@ -37,7 +37,7 @@ def test_a_tenth_is_held_out_on_either_side() -> None:
 
 
 @pytest.mark.parametrize("n", range(MIN_GROUPS))
-def test_with_hardly_a_post_everything_is_for_training_and_that_is_said(n: int) -> None:
+def test_with_hardly_any_posts_all_are_for_training_with_a_notice(n: int) -> None:
     division = split_posts(parts(n), [], CONFIG)
     assert set(division.sides.values()) <= {"train"}
     assert len(division.sides) == n
@@ -49,13 +49,13 @@ def test_copies_do_not_make_an_archive_large() -> None:
     assert split_posts(parts(8), pairs, CONFIG).note
 
 
-def test_five_posts_give_one_each() -> None:
+def test_five_posts_give_one_to_each_held_out_side() -> None:
     division = split_posts(parts(5), [], CONFIG)
     assert (len(side(division, "test")), len(side(division, "validation"))) == (1, 1)
     assert division.note == ""
 
 
-def test_what_could_not_be_held_out_is_named() -> None:
+def test_posts_that_cannot_be_held_out_are_named() -> None:
     these = [part(0, 10), *(part(i, 1_000, train_only=True) for i in range(1, 5))]
     division = split_posts(these, [], CONFIG)
     assert side(division, "test") == {"000"}
@@ -69,7 +69,7 @@ def test_a_capped_post_is_for_training() -> None:
         assert not post.train_only or held_out.sides[post.id] == "train"
 
 
-def test_what_has_no_training_words_is_nowhere() -> None:
+def test_posts_without_training_words_are_on_no_side() -> None:
     assert "000" not in split_posts([part(0, 0), *parts(9)[1:]], [], CONFIG).sides
 
 
@@ -79,12 +79,12 @@ def test_one_more_post_moves_few_others() -> None:
     assert sum(before[id_] != after[id_] for id_ in before) <= 4
 
 
-def test_other_content_is_drawn_anew() -> None:
+def test_changed_content_is_assigned_anew() -> None:
     changed = [SplitInput(p.id, b"other", p.words) for p in parts(100)]
     assert split_posts(parts(100), [], CONFIG) != split_posts(changed, [], CONFIG)
 
 
-def test_nothing_held_out_if_nothing_is_asked() -> None:
+def test_with_zero_shares_nothing_is_held_out() -> None:
     division = split_posts(parts(50), [], SplitConfig(validation=0, test=0.2))
     assert len(side(division, "test")) == 10
     assert not side(division, "validation")

@@ -23,16 +23,14 @@ some_stops = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
 
 
 @given(st.lists(st.text("abc", max_size=4), max_size=10), some_stops)
-def test_however_the_text_is_divided_it_ends_at_the_same_place(
-    pieces: list[str], stops: list[str]
-) -> None:
+def test_chunking_does_not_change_where_a_text_stops(pieces: list[str], stops: list[str]) -> None:
     stopping = StopMatcher(stops)
     output = "".join(map(stopping.feed, pieces)) + stopping.finish()
     assert (output, stopping.matched) == by_hand("".join(pieces), stops)
 
 
 @given(letters, some_stops)
-def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[str]) -> None:
+def test_only_a_possible_stop_string_is_held_back(text: str, stops: list[str]) -> None:
     stopping = StopMatcher(stops)
     output = ""
     for n, letter in enumerate(text, 1):
@@ -54,7 +52,9 @@ def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[
         ([], "x", [""]),
     ],
 )
-def test_what_is_shown_when(pieces: list[str], stop: str, outputs: list[str]) -> None:
+def test_output_is_released_as_soon_as_possible(
+    pieces: list[str], stop: str, outputs: list[str]
+) -> None:
     stopping = StopMatcher([stop])
     assert [*map(stopping.feed, pieces), stopping.finish()] == outputs
 

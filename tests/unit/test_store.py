@@ -36,7 +36,7 @@ def texts(archive: Archive) -> dict[str, str]:
     return {document.id: document.text() for document in archive.documents()}
 
 
-def test_what_is_put_comes_back(archive: Archive) -> None:
+def test_stored_documents_round_trip(archive: Archive) -> None:
     with archive.transaction():
         put(archive, "blog:1", "One ż.", "Two.")
     (document,) = archive.documents()
@@ -52,7 +52,7 @@ def test_what_is_put_comes_back(archive: Archive) -> None:
     assert list(archive.features()) == [("blog:1", b"features")]
 
 
-def test_an_older_version_leaves_nothing_behind(archive: Archive) -> None:
+def test_a_replaced_document_leaves_no_rows(archive: Archive) -> None:
     with archive.transaction():
         put(archive, "a", "Old brass.", "More old.", title="First")
         put(archive, "b", "Something else.")
@@ -66,7 +66,7 @@ def test_an_older_version_leaves_nothing_behind(archive: Archive) -> None:
     assert len(archive.links()) == 1
 
 
-def test_a_transaction_that_fails_changes_nothing(archive: Archive) -> None:
+def test_a_failed_transaction_changes_nothing(archive: Archive) -> None:
     with archive.transaction():
         put(archive, "a", "Before.")
     with pytest.raises(ZeroDivisionError), archive.transaction():
@@ -89,7 +89,7 @@ def test_links_know_where_they_lead(archive: Archive, path: Path) -> None:
         ]
 
 
-def test_an_archive_of_another_version_is_made_anew(path: Path) -> None:
+def test_an_archive_of_another_version_is_rebuilt(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
             """
@@ -114,7 +114,7 @@ def test_an_archive_of_another_version_is_made_anew(path: Path) -> None:
     assert not {"parts", "words", "words_data", "shown", "said"} & names
 
 
-def test_a_file_that_is_no_database_is_said(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(path: Path) -> None:
     path.write_bytes(b"not a database at all, but long enough to look at" * 50)
     with pytest.raises(WorkspaceError, match="is damaged"):
         Archive(path)

@@ -75,7 +75,7 @@ def test_each_epoch_has_its_own_order_and_offset(lengths: list[int]) -> None:
     assert not orders & {tuple(first) for first in begins(2)}
 
 
-def test_documents_follow_each_other_in_another_order_each_epoch() -> None:
+def test_documents_follow_each_other_in_a_different_order_each_epoch() -> None:
     ids = unrolled(shards_of([5] * 40), 7, 6, 1, True)
     orders = {
         tuple(dict.fromkeys(token // 5 for token in ids[epoch * 200 : (epoch + 1) * 200]))
@@ -86,7 +86,7 @@ def test_documents_follow_each_other_in_another_order_each_epoch() -> None:
 
 
 @pytest.mark.parametrize("tokens", [9, 100, 5000])
-def test_each_epoch_is_epoch_layout_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_epoch_is_laid_out_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out: list[int] = []
 
     def counting(self: TokenStream, e: int) -> EpochLayout:
@@ -102,7 +102,7 @@ def test_each_epoch_is_epoch_layout_once(tokens: int, monkeypatch: pytest.Monkey
     assert laid_out == list(range(len(laid_out)))
 
 
-def test_without_shuffling_the_text_is_read_as_it_stands() -> None:
+def test_without_shuffling_the_text_is_read_in_order() -> None:
     batches = batches_of(shards_of([13, 0, 7, 1]), rows=3, config=DataConfig(shuffle=False))
     read = torch.cat([batches.batch(step).ids_BT.flatten() for step in range(7)])
     assert read.tolist() == [i % 21 for i in range(7 * 24)]

@@ -66,14 +66,14 @@ def archive(n: int = 30, words: int = 900) -> dict[str, Features]:
     return {f"{i:02}": post(author(1), words, i) for i in range(n)}
 
 
-def test_one_author_is_left_in_peace() -> None:
+def test_a_single_author_has_no_outliers() -> None:
     judgement = find_style_outliers(archive(), DISTANCE)
     assert judgement.judged == 30
     assert len(judgement.outliers) <= 1
     assert judgement.note == ""
 
 
-def test_a_stranger_stands_out_by_name() -> None:
+def test_a_foreign_author_is_an_outlier() -> None:
     posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
     (first, *_) = find_style_outliers(posts, DISTANCE).outliers
     assert first.id == "x"
@@ -95,7 +95,7 @@ def test_the_evidence_is_worded_for_an_author() -> None:
     assert '"that" never' in evidence
 
 
-def test_a_long_stranger_does_not_become_the_norm() -> None:
+def test_a_long_foreign_post_does_not_become_the_norm() -> None:
     posts = archive() | {"x": post(author(1, "thou upon"), 40_000, 99)}
     outliers = find_style_outliers(posts, DISTANCE).outliers
     assert outliers[0].id == "x"
@@ -129,7 +129,7 @@ def test_any_language_will_do() -> None:
     assert find_style_outliers(posts, DISTANCE).outliers[0].id == "x"
 
 
-def test_identical_posts_break_nothing() -> None:
+def test_identical_posts_cause_no_error() -> None:
     same = post(author(1), 900, 1)
     assert find_style_outliers({f"{i}": same for i in range(9)}, DISTANCE).outliers == ()
 
@@ -142,7 +142,7 @@ def test_the_order_of_the_posts_does_not_matter() -> None:
 
 
 @pytest.mark.shared
-def test_the_columnist_s_essays_are_quiet_and_the_naturalist_stands_out() -> None:
+def test_the_columnist_s_essays_are_no_outliers_and_the_naturalist_is() -> None:
     posts = {document.id: extract_features(document) for document in columnist_posts()}
     judgement = find_style_outliers(posts, DISTANCE)
     assert judgement.judged >= 34

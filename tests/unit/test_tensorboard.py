@@ -47,7 +47,7 @@ def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
     assert note.tensor_proto.string_val == [b"the rate was lowered"]
 
 
-def test_a_run_that_goes_on_adds_to_what_is_there(tmp_path: Path) -> None:
+def test_a_resumed_run_appends_to_its_events(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for step in (1, 2):
         with closing(TensorBoard(tmp_path)) as curves, Progress(curves).stage("training") as stage:
@@ -65,7 +65,7 @@ def test_without_the_package_one_sentence_says_what_to_do(
     assert not (tmp_path / "curves").exists()
 
 
-def test_the_package_is_not_imported_before_it_is_asked_for() -> None:
+def test_the_package_is_imported_lazily() -> None:
     code = "import sys, ownwords.training.tensorboard; print('tensorboard' in sys.modules)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -83,7 +83,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
     return plan
 
 
-def test_the_same_seed_writes_the_same_and_another_something_else() -> None:
+def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
     texts = [
         "".join(
             write(ENGINE, ByteTokenizer(), "Ça alors ", max_tokens=40, seed=seed, sampling=WILD)
@@ -99,7 +99,7 @@ def test_pieces_are_whole_characters_and_together_the_text(planned: Plan) -> Non
     assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(text)
 
 
-def test_bytes_that_are_no_text_still_come_out(planned: Plan) -> None:
+def test_invalid_bytes_are_still_shown(planned: Plan) -> None:
     planned(*b"\xf0\x9f", *b"a\xc3")
     assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "\ufffda\ufffd"
 
@@ -110,7 +110,7 @@ def test_it_stops_where_the_document_does(stop: str, planned: Plan) -> None:
     assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "hi"
 
 
-def test_it_stops_before_a_text_that_is_to_stop_it(planned: Plan) -> None:
+def test_it_stops_before_a_stop_string(planned: Plan) -> None:
     planned(*b"one\ntwo\n\nthree")
     pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\n", "thr"])
     assert "".join(pieces) == "one\ntwo"
@@ -137,7 +137,7 @@ def outcome(*, tokens: int, stops: Sequence[str] = ()) -> TextOutcome:
             return end.value  # type: ignore[no-any-return]
 
 
-def test_it_is_told_why_a_text_ended(planned: Plan) -> None:
+def test_the_finish_reason_is_reported(planned: Plan) -> None:
     planned(*b"ab")
     assert outcome(tokens=2) == TextOutcome(2, "length")
     assert outcome(tokens=3) == TextOutcome(2, "stop")
@@ -145,7 +145,7 @@ def test_it_is_told_why_a_text_ended(planned: Plan) -> None:
     assert outcome(tokens=2, stops=["a"]) == TextOutcome(1, "stop")
 
 
-def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> None:
+def test_a_continuation_keeps_its_leading_space() -> None:
     """Where a tokenizer drops the space before the first word of a text, this is not the first."""
     tokenizer = from_files(foreign.files_of("Llama 2"))
     prompt, full_text = "in the", "in the thing the"
@@ -160,7 +160,7 @@ def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> 
     assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == full_text
 
 
-def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
+def test_token_ids_can_be_continued_and_extra_stop_ids_end_the_text(planned: Plan) -> None:
     tokenizer = ByteTokenizer()
     request = build_request(tokenizer, b"ab", max_tokens=4, extra_stop_ids=[33], logprobs=2)
     assert (bytes(request.ids), request.logprobs) == (b"ab", 2)
@@ -173,11 +173,11 @@ def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
     ("settings", "ids"),
     [({}, []), ({"eos_token_id": 7}, [7]), ({"eos_token_id": [7, True, -1, "9", 8]}, [7, 8])],
 )
-def test_what_ends_a_text_by_a_models_own_file(settings: dict[str, object], ids: list[int]) -> None:
+def test_the_stop_ids_of_a_model_file_are_used(settings: dict[str, object], ids: list[int]) -> None:
     assert eos_token_ids(settings) == ids
 
 
-def test_what_is_asked_of_the_model(planned: Plan) -> None:
+def test_the_request_has_the_given_parameters(planned: Plan) -> None:
     tokenizer = ByteTokenizer()
     first_request = planned(98)
     "".join(write(ENGINE, tokenizer, "ab", max_tokens=4, seed=9, sampling=WILD))
@@ -187,7 +187,7 @@ def test_what_is_asked_of_the_model(planned: Plan) -> None:
     assert request.stop_ids == {tokenizer.start, tokenizer.end}
 
 
-def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
+def test_an_empty_prompt_begins_with_the_start_token() -> None:
     assert encode_prompt(ByteTokenizer(), "") == [ByteTokenizer().start]
     assert encode_prompt(ByteTokenizer(start=None), "") == [ByteTokenizer().end]
     assert isinstance("".join(write(ENGINE, ByteTokenizer(), "", max_tokens=3)), str)
@@ -195,7 +195,7 @@ def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
         write(ENGINE, ByteTokenizer(special=(), start=None, end=None), "", max_tokens=3)
 
 
-def test_what_stands_in_the_guard_is_not_copied() -> None:
+def test_guarded_text_is_not_copied() -> None:
     network = bytes_model()
     known_ids = [*b"the cat sat on the mat and sang of it to nobody at all "] * 3
     optimizer = torch.optim.AdamW(network.parameters(), lr=2e-2)
@@ -218,7 +218,7 @@ def test_what_stands_in_the_guard_is_not_copied() -> None:
     assert not any(text[at : at + 20] in bytes(known_ids).decode() for at in range(len(text) - 19))
 
 
-def test_several_texts_are_each_as_if_alone() -> None:
+def test_several_texts_equal_single_ones() -> None:
     seeds = [5, 1, 1, 7, 8, 9, 10, 11, 12, 13]
     alone = [
         "".join(
@@ -237,7 +237,7 @@ def test_several_texts_are_each_as_if_alone() -> None:
     ]
 
 
-def test_tokens_that_are_no_text_are_never_written() -> None:
+def test_unused_ids_are_never_sampled() -> None:
     """Those that pad the vocabulary of the model, and gaps in that of the tokenizer."""
     tokenizer = ByteTokenizer()
     network = build(
@@ -258,14 +258,14 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
     assert len(set(alone)) == 4
 
 
-def test_what_goes_wrong_with_one_of_several_is_said() -> None:
+def test_an_error_in_one_of_several_texts_is_raised() -> None:
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
     request = build_request(ByteTokenizer(), "ab", max_tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
         generate_texts(ENGINE, ByteTokenizer(), request, seeds=[1, 2])
 
 
-def test_reading_leaves_training_and_the_reader_as_they_were() -> None:
+def test_generation_restores_training_and_grad_mode() -> None:
     network = bytes_model().train()
     pieces = write(TorchEngine(network), ByteTokenizer(), "x", max_tokens=5, sampling=GREEDY)
     for _ in range(2):

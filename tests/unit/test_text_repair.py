@@ -33,7 +33,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_in_any_script_comes_back_as_it_was(text: str) -> None:
+def test_ordinary_text_in_any_script_is_unchanged(text: str) -> None:
     assert repair_text(text) == (text, {})
 
 
@@ -75,7 +75,7 @@ def test_encoding_damage_is_mended(damaged: str, meant: str) -> None:
         ("", "", {}),
     ],
 )
-def test_what_the_eye_cannot_see_is_taken_out_and_counted(
+def test_invisible_characters_are_removed_and_counted(
     text: str, repaired: str, counts: dict[str, int]
 ) -> None:
     assert repair_text(text) == (repaired, counts)
@@ -86,7 +86,7 @@ def test_code_keeps_its_tabs_and_indentation() -> None:
     assert repair_text(code) == (code, {})
 
 
-def test_what_looks_like_damage_stays_where_that_is_asked() -> None:
+def test_encoding_repair_can_be_switched_off() -> None:
     assert repair_text("cafÃ©\u200b", encoding=False) == ("cafÃ©", {"zero-width characters": 1})
 
 
@@ -103,7 +103,7 @@ def test_surrogates_are_joined_or_replaced() -> None:
 
 
 @given(st.text(alphabet=st.characters()))
-def test_nothing_unseen_is_left(text: str) -> None:
+def test_no_invisible_character_is_left(text: str) -> None:
     repaired, counts = repair_text(text)
     unseen = {c for c in repaired if unicodedata.category(c) in ("Cc", "Cs")}
     assert unseen <= {"\n", "\t"}
@@ -114,7 +114,7 @@ def test_nothing_unseen_is_left(text: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(categories=["L", "N", "P", "Zs"])))
-def test_letters_are_lost_only_where_it_is_counted(text: str) -> None:
+def test_letters_are_lost_only_with_a_count(text: str) -> None:
     repaired, counts = repair_text(text)
     if not counts:
         assert unicodedata.normalize("NFD", repaired) == unicodedata.normalize("NFD", text)

@@ -35,7 +35,7 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_the_law_is_found_again_from_its_own_samples() -> None:
+def test_the_law_is_fitted_from_its_own_samples() -> None:
     def sample(layers: int, work: float) -> StepTiming:
         return StepTiming(layers, work, layers * 2e-3 + work / 5e10)
 
@@ -56,7 +56,7 @@ def test_samples_that_contradict_the_law_give_no_negative_part() -> None:
     assert 4 * fitted.layer_s + 1e9 / fitted.flops_per_s == pytest.approx(0.1)
 
 
-def test_a_step_takes_its_layers_and_its_arithmetic() -> None:
+def test_the_time_of_a_step_is_overhead_per_layer_plus_arithmetic() -> None:
     pace = StepTimeModel(1e-3, 1e9)
     work = throughput.step_flops(LARGER, 3, 16)
     assert work > 3 * 16 * flops.per_token(LARGER, 16)  # the optimizer's own on top
@@ -85,7 +85,7 @@ def test_real_steps_are_timed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remeasured.step_times["bf16"].origin == CACHED
 
 
-def test_a_busy_machine_slows_down_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_scales_the_cached_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     device = choose("cpu")
 
     def taking(seconds: float) -> None:
@@ -100,12 +100,12 @@ def test_a_busy_machine_slows_down_what_was_kept(monkeypatch: pytest.MonkeyPatch
         assert slower == pytest.approx(3 * pace.step_s(SMALL, 2, 16))
 
 
-def test_with_no_time_nothing_is_timed() -> None:
+def test_without_time_nothing_is_measured() -> None:
     speeds = measure_speeds(choose("cpu"), [LARGER], rows=2, context=16, seconds=0)
     assert [pace.origin for pace in speeds.step_times.values()] == [ASSUMED]
 
 
-def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_operations_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> list[float]:
         if "bf16" in arguments:
             raise RuntimeError("no such type here")
@@ -119,7 +119,7 @@ def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", '{"m": 3}', '{"m": {"k": [1, 2]}}', '{"m": {"k": [1, 2, NaN]}}']
 )
-def test_a_damaged_cache_is_no_error(content: str) -> None:
+def test_a_damaged_cache_is_not_an_error(content: str) -> None:
     folder = cache_folder()
     folder.mkdir(parents=True)
     (folder / "speed.json").write_text(content)
@@ -131,14 +131,14 @@ def test_a_damaged_cache_is_no_error(content: str) -> None:
     assert json.loads((folder / "speed.json").read_text())
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     store = throughput.SpeedCache(choose("cpu"))
     store.put("k", StepTiming(1, 2.0, 3.0))
     store.save()
 
 
-def test_keys_tell_apart_what_takes_different_time() -> None:
+def test_keys_distinguish_what_takes_different_time() -> None:
     muon, adamw = OptimConfig(), OptimConfig(kind="adamw")
     keys = {
         throughput.sample_key(shape, rows, 16, precision, optim)

@@ -42,7 +42,7 @@ def test_the_parts_that_follow_count_from_the_beginning() -> None:
     assert job.events[-1].values == {"share": round(5 / 95, 4), "remaining_s": 90.0}
 
 
-def test_after_its_last_step_a_training_still_has_the_time_that_saving_takes() -> None:
+def test_after_its_last_step_a_training_still_has_its_saving_time() -> None:
     job = Played()
     job.expect(train=60.0, score=30.0)
     job.begin("train")
@@ -50,7 +50,7 @@ def test_after_its_last_step_a_training_still_has_the_time_that_saving_takes() -
     assert job.remaining_s == 40.0
 
 
-def test_a_part_whose_work_is_counted_takes_as_long_as_its_work() -> None:
+def test_a_counted_stage_takes_as_long_as_its_work() -> None:
     job = Played()
     job.expect(score=30.0)
     job.begin("score")
@@ -60,7 +60,7 @@ def test_a_part_whose_work_is_counted_takes_as_long_as_its_work() -> None:
     assert job.remaining_s == 180.0
 
 
-def test_one_that_is_overdue_never_says_that_nothing_is_left() -> None:
+def test_an_overdue_stage_never_reports_zero_remaining() -> None:
     job = Played()
     job.expect(read=None, write=4.0)
     job.begin("read")
@@ -76,7 +76,7 @@ def test_parts_that_were_skipped_do_not_count() -> None:
     assert job.remaining_s == 4.0
 
 
-def test_the_share_never_goes_back_and_begins_with_what_was_spent() -> None:
+def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
     job = Played(spent_s=50.0)
     job.expect(train=60.0, score=10.0)
     job.begin("train")
@@ -86,7 +86,7 @@ def test_the_share_never_goes_back_and_begins_with_what_was_spent() -> None:
     assert job.timeline.share == pytest.approx(60 / 90)
 
 
-def test_a_long_job_is_told_more_rarely() -> None:
+def test_a_long_job_reports_less_often() -> None:
     job = Played()
     job.expect(train=1e6)
     job.begin("train")

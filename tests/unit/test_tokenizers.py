@@ -28,7 +28,7 @@ OURS: dict[str, Tokenizer] = {
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_what_was_saved_is_read_back_as_it_was(kind: str, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_round_trips(kind: str, tmp_path: Path) -> None:
     ours = OURS[kind]
     for name, data in ours.files().items():
         (tmp_path / name).write_bytes(data)
@@ -54,7 +54,7 @@ def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> Non
     assert read.fingerprint() == OURS[kind].fingerprint()
 
 
-def test_ours_is_recognised_by_what_it_does_not_by_its_look() -> None:
+def test_our_tokenizer_is_recognised_by_its_behaviour() -> None:
     """A merge that tiktoken would do and the listed pairs would not: the library must do it."""
     document = LEARNED.document()
     assert isinstance(
@@ -78,7 +78,7 @@ def test_bytes_are_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_an_imported_one_gives_the_text_back(kind: str) -> None:
+def test_an_imported_tokenizer_round_trips_text(kind: str) -> None:
     tokenizer = from_files(files_of(kind))
     assert isinstance(tokenizer, HFTokenizer)
     for text in (TEXT, " the", "  the thing\n", "\n", "", "e\u0301\U000e0041"):
@@ -105,7 +105,7 @@ def test_an_imported_one_keeps_its_special_tokens_apart(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_an_imported_one_is_saved_as_it_was_read(kind: str) -> None:
+def test_an_imported_tokenizer_is_saved_unchanged(kind: str) -> None:
     files = files_of(kind)
     tokenizer = from_files(files)
     assert tokenizer.files() == files
@@ -194,7 +194,7 @@ def test_an_unknown_part_is_refused_by_name(
     ],
     ids=range(10),
 )
-def test_a_file_that_is_none_is_refused(data: bytes) -> None:
+def test_an_invalid_file_is_refused(data: bytes) -> None:
     for name in (tokenizer_json.TOKENIZER, tokenizer_json.CONFIG, tokenizer_json.SPECIAL_MAP):
         with pytest.raises(TokenizerError, match=name):
             from_files({**files_of("GPT-2"), name: data})
@@ -218,7 +218,7 @@ def test_a_config_of_another_tokenizer_is_refused(wrong: dict[str, object]) -> N
         from_files({**files_of("GPT-2"), tokenizer_json.CONFIG: json.dumps(wrong).encode()})
 
 
-def test_what_stands_beside_the_config_is_read_too() -> None:
+def test_files_besides_the_config_are_read_too() -> None:
     files = files_of("Qwen")
     del files[tokenizer_json.CONFIG]
     files[tokenizer_json.SPECIAL_MAP] = b'{"eos_token": {"content": "<|im_end|>", "lstrip": false}}'

@@ -33,7 +33,7 @@ def close(logits: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("steps", [False, True])
 @pytest.mark.parametrize("name", TINY)
-def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, steps: bool) -> None:
+def test_any_reads_cuts_and_copies_equal_single_texts(name: str, steps: bool) -> None:
     network, random = MODELS[name], Random(name)
     cache = TorchEngine(network, frozen=True).cache(4, 50)
     if steps:  # what is recorded where there is CUDA, played as it comes
@@ -113,7 +113,7 @@ def test_texts_of_about_one_length_are_read_together(
     assert list(_groups(counts)) == groups
 
 
-def test_a_network_in_training_is_left_as_it_was() -> None:
+def test_a_network_in_training_is_left_in_training_mode() -> None:
     network = tiny("gpt2").train()
     network.dropout = 0.5
     network.blocks[0].eval()  # what somebody has frozen stays so
@@ -132,7 +132,7 @@ def test_a_network_in_training_is_left_as_it_was() -> None:
     close(logits, at_once(copy.deepcopy(network).eval(), [1, 2, 3]))
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_engine_describes_itself() -> None:
     engine = TorchEngine(tiny("qwen3"))
     assert (engine.vocabulary, engine.context, engine.weights) == (97, 64, "f32")
     assert engine.name == "torch f32, cpu"
@@ -168,7 +168,7 @@ def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
     assert errors["int8"] < errors["int4"] < 0.3
 
 
-def test_what_cannot_be_read_is_refused_and_nothing_is() -> None:
+def test_invalid_input_is_refused_and_nothing_is_read() -> None:
     engine = TorchEngine(MODELS["llama"])
     with pytest.raises(OwnwordsError, match="cache of 65 tokens: the context is 64"):
         engine.cache(1, 65)

@@ -81,7 +81,7 @@ def test_a_low_terminal_shows_the_figures_first() -> None:
     assert "tokens/s" in "\n".join(printed(some_run(), 80, height=12))
 
 
-def test_what_is_no_number_harms_nothing() -> None:
+def test_non_finite_values_cause_no_error() -> None:
     history = some_run(5)
     history.add(metric(6, loss=math.nan, bits_per_byte=math.inf, gradient_norm=math.nan))
     assert math.isfinite(history.smooth)
@@ -184,7 +184,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_the_picture_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_the_picture_is_drawn_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     view = TrainingView(ProgressBars(screen), screen)
@@ -196,7 +196,7 @@ def test_on_a_terminal_the_picture_comes_and_goes(monkeypatch: pytest.MonkeyPatc
     assert output.count("\x1b[?25l") == output.count("\x1b[?25h") > 0  # the cursor is given back
 
 
-def test_the_cursor_is_given_back_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cursor_is_restored_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     view = TrainingView(ProgressBars(screen), screen)
@@ -207,7 +207,7 @@ def test_the_cursor_is_given_back_whatever_goes_wrong(monkeypatch: pytest.Monkey
     assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h") == 1
 
 
-def test_a_view_that_shows_nothing_still_learns() -> None:
+def test_training_works_without_a_visible_view() -> None:
     terminal = Terminal()
     view = TrainingView(None, terminal)
     events_of_a_run(Progress(view))

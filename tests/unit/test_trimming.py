@@ -25,7 +25,7 @@ from ownwords.tokenizers import trimming as token_trimming
     extra=st.text(large_vocabulary.ALPHABET, max_size=60),
     wild=st.text(max_size=20),
 )
-def test_texts_of_kept_tokens_are_split_as_before_and_all_come_back(
+def test_texts_of_kept_tokens_are_split_as_before_and_round_trip(
     kind: str, seed: int, own: list[str], extra: str, wild: str
 ) -> None:
     document = large_vocabulary.trained(kind, seed)
@@ -111,7 +111,7 @@ def test_the_same_texts_are_trimmed_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "out" / "model.safetensors").stat().st_ino != stamp
 
 
-def test_a_vocabulary_that_is_needed_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_fully_used_vocabulary_is_unchanged(tmp_path: Path) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
     document = json.loads((folder / "tokenizer.json").read_bytes())
     words = [token.replace("▁", " ") for token in document["model"]["vocab"]]
@@ -119,7 +119,7 @@ def test_a_vocabulary_that_is_needed_stays_as_it_is(tmp_path: Path) -> None:
     assert trimmed.folder == folder and not (tmp_path / "out").exists()
 
 
-def test_a_damaged_base_leaves_nothing(tmp_path: Path) -> None:
+def test_a_damaged_base_leaves_no_files(tmp_path: Path) -> None:
     folder = large_vocabulary.write(tmp_path / "b")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])

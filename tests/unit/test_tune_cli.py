@@ -79,7 +79,7 @@ def test_json_has_all_of_it(
     assert {axis["name"] for axis in figures["ranges"]} == {"rate", "memory", "dropout", "size"}
 
 
-def test_whoever_interrupts_hears_how_to_go_on(
+def test_an_interrupt_says_how_to_resume(
     play: Played, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = play.train
@@ -114,14 +114,14 @@ def test_whoever_interrupts_hears_how_to_go_on(
         ([*BARE, "--set", "optim.rat=1"], "did you mean optim.learning_rate?"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_impossible_requests_are_one_sentence(
     arguments: list[str], message: str, play: Played, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, *([] if arguments == ["tune"] else ["--quiet"])]) == 2
     assert message in capsys.readouterr().err.splitlines()[0]
 
 
-def test_a_journal_that_is_none_is_said(
+def test_an_invalid_journal_is_reported(
     play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "letter.txt").write_text("Dear Sir,\nyours\n")
@@ -140,7 +140,7 @@ def test_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("torch", "train"), ("optuna", "train,tune")])
-def test_what_is_not_installed_is_one_sentence(missing: str, extra: str, tmp_path: Path) -> None:
+def test_a_missing_package_is_one_sentence(missing: str, extra: str, tmp_path: Path) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         f"from ownwords.cli.main import main; sys.exit(main({TUNE!r}))"

@@ -53,7 +53,7 @@ def page(request: pytest.FixtureRequest) -> str:
     return render("blog", AXES, some.get(request.param, tried[:1]), None)
 
 
-def test_the_table_says_all_of_each_trial(tmp_path: Path) -> None:
+def test_the_table_has_every_detail_of_each_trial(tmp_path: Path) -> None:
     tried = search()
     trials_csv.write(tmp_path / "trials.csv", AXES, tried)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text("utf-8"))))
@@ -81,7 +81,7 @@ def test_every_tag_closes_in_its_turn(page: str) -> None:
     assert etree.fromstring(as_xml.encode()).tag == "html"
 
 
-def test_the_page_needs_nothing_else_and_runs_nothing(page: str) -> None:
+def test_the_page_is_self_contained_without_scripts(page: str) -> None:
     tree = HTMLParser(page)
     assert not tree.css("script, link, img, iframe, object, embed, form, base, use")
     style = tree.css_first("style")
@@ -98,7 +98,7 @@ def test_the_page_needs_nothing_else_and_runs_nothing(page: str) -> None:
         assert not any(name.startswith("on") for name in element.attributes)
 
 
-def test_it_is_for_light_and_dark_and_phones(page: str) -> None:
+def test_the_page_supports_light_dark_and_phones(page: str) -> None:
     assert 'name="viewport"' in page
     assert "prefers-color-scheme: dark" in page
     for chart in HTMLParser(page).css("svg.plot[role=img]"):
@@ -126,7 +126,7 @@ def test_every_trial_is_a_point_and_a_row() -> None:
     assert lede.text() == judge(tried).sentences()[0]
 
 
-def test_points_stand_where_their_scores_are() -> None:
+def test_points_are_drawn_at_their_scores() -> None:
     tried = search()[:11]
     scale = Scale(tried)
     heights = [
@@ -148,7 +148,7 @@ def test_hostile_words_stay_words() -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_settings_stand_line_by_line() -> None:
+def test_settings_are_shown_line_by_line() -> None:
     tried = search()
     tree = HTMLParser(render("blog", AXES, tried, judge(tried), "[optim]\nlearning_rate = 0.002"))
     block = tree.css_first("#settings pre")

@@ -41,7 +41,7 @@ def searched_on(
 # --- what is tried ------------------------------------------------------------------------------
 
 
-def test_the_plan_comes_first_then_points_spread_evenly(tmp_path: Path) -> None:
+def test_the_plan_is_tried_first_then_quasi_random_points(tmp_path: Path) -> None:
     toy = Toy()
     result = searched_on(toy, tmp_path)
     assert toy.trials_run[0] == (PLAN, 1)
@@ -56,7 +56,7 @@ def test_the_plan_comes_first_then_points_spread_evenly(tmp_path: Path) -> None:
     assert {seed for _, seed in toy.trials_run[: len(kinds)]} == {1}
 
 
-def test_a_search_finds_what_is_better_and_knows_by_how_much(tmp_path: Path) -> None:
+def test_a_search_finds_an_improvement_with_its_interval(tmp_path: Path) -> None:
     """Over ten searches: where the winner is, its true gain, and the noise of a seed."""
     distances, noises, covered = [], [], 0
     for noise_seed in range(10):
@@ -89,7 +89,7 @@ def test_later_trials_are_better_than_points_spread_evenly(tmp_path: Path) -> No
     assert min(gains) > 0
 
 
-def test_the_best_two_and_the_plan_are_tried_again_with_three_fresh_seeds(tmp_path: Path) -> None:
+def test_the_best_two_and_the_plan_are_repeated_with_three_new_seeds(tmp_path: Path) -> None:
     result = searched_on(Toy(best=ELSEWHERE), tmp_path)
     best = [
         trial.number for trial in scored_trials(result.trials) if trial.kind in ("spread", "search")
@@ -107,14 +107,14 @@ def test_the_best_two_and_the_plan_are_tried_again_with_three_fresh_seeds(tmp_pa
 # --- whether it is chance -------------------------------------------------------------------------
 
 
-def test_where_the_plan_is_best_it_is_said(tmp_path: Path) -> None:
+def test_a_plan_that_is_best_is_reported(tmp_path: Path) -> None:
     result = searched_on(Toy(), tmp_path)
     assert result.verdict.kind == "plan"
     assert result.verdict.winner == 1
     assert result.verdict.sentences()[0].startswith("The plan was already best")
 
 
-def test_noise_alone_is_hardly_ever_taken_for_a_gain(tmp_path: Path) -> None:
+def test_noise_is_hardly_ever_mistaken_for_a_gain(tmp_path: Path) -> None:
     """200 searches where all settings are equally good: what looks best was lucky."""
     gains = 0
     for noise_seed in range(200):
@@ -141,7 +141,7 @@ def test_the_number_of_trials_follows_from_their_length(seconds: float, tmp_path
 @pytest.mark.parametrize(
     ("budget", "expected"), [(300, 9), (150, 9), (100, 6), (80, 4), (50, 0), (25, 0)]
 )
-def test_in_little_time_fewer_are_tried_again(budget: float, expected: int, tmp_path: Path) -> None:
+def test_with_little_time_fewer_are_repeated(budget: float, expected: int, tmp_path: Path) -> None:
     toy = Toy(steep=0.0)
     result = searched_on(toy, tmp_path, budget_s=budget)
     assert len(repetitions(result.trials)) == expected
@@ -157,7 +157,7 @@ def test_a_number_of_trials_can_be_asked_for(tmp_path: Path) -> None:
     assert len(repetitions(result.trials)) == 9
 
 
-def test_no_time_for_a_choice_is_said(tmp_path: Path) -> None:
+def test_too_little_time_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too few for two trials of 2 minutes"):
         searched_on(Toy(), tmp_path, budget_s=180, each_s=120)
 
@@ -178,7 +178,7 @@ def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
 # --- failures -------------------------------------------------------------------------------------
 
 
-def test_trials_that_fail_are_told_and_the_search_goes_on(tmp_path: Path) -> None:
+def test_failed_trials_are_reported_and_the_search_continues(tmp_path: Path) -> None:
     toy = Toy(best={**PLAN, "rate": 0.4}, fails=["size"])
     result = searched_on(toy, tmp_path, budget_s=400)
     failed = [trial for trial in result.trials if trial.state == "failed"]
@@ -190,7 +190,7 @@ def test_trials_that_fail_are_told_and_the_search_goes_on(tmp_path: Path) -> Non
     assert f"{len(failed)} trials failed" in result.verdict.sentences()[-1]
 
 
-def test_what_failed_is_kept_away_from(tmp_path: Path) -> None:
+def test_the_search_avoids_failing_regions(tmp_path: Path) -> None:
     """Half of the ranges cannot be trained: of later trials hardly any is in there."""
     shares = []
     for noise_seed in range(5):
@@ -216,7 +216,7 @@ def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
     assert result.verdict.kind == "nothing"
 
 
-def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
+def test_if_the_plan_fails_the_best_other_trial_is_used(tmp_path: Path) -> None:
     class NoPlan(Toy):
         def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             if settings == PLAN:
@@ -228,7 +228,7 @@ def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
     assert result.verdict.winner in {trial.repeats for trial in repetitions(result.trials)} - {1}
 
 
-def test_what_is_no_failure_of_a_trial_ends_the_search(tmp_path: Path) -> None:
+def test_other_errors_than_a_failed_trial_end_the_search(tmp_path: Path) -> None:
     class NoDisk(Toy):
         def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             raise ConfigError("the disk is full")
@@ -259,7 +259,7 @@ class Mortal(Toy):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_a_search_that_was_killed_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
+def test_a_killed_search_resumes(kind: str, tmp_path: Path) -> None:
     """In the plan's trial, among points spread evenly, with TPE, and among repetitions."""
     record: Path | str = tmp_path / "trials #1 {x}.db"
     if kind == "journal":
@@ -293,7 +293,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(kind: str, tmp_path: Path
     assert len(toy.trials_run) == count
 
 
-def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) -> None:
+def test_a_trial_that_always_kills_its_process_is_abandoned(tmp_path: Path) -> None:
     stored = InMemoryStorage()
 
     class Deadly(Toy):
@@ -315,7 +315,7 @@ def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) ->
     assert failed[0].error == "its process was killed 3 times"
 
 
-def test_a_trial_of_another_machine_that_never_came_back_is_given_up(tmp_path: Path) -> None:
+def test_a_lost_trial_of_another_machine_is_abandoned(tmp_path: Path) -> None:
     stored = InMemoryStorage()
     toy = Mortal()
     toy.dies_at = (3,)
@@ -339,7 +339,7 @@ def test_a_trial_of_another_machine_that_never_came_back_is_given_up(tmp_path: P
     assert "went silent" in result.trials[2].error
 
 
-def test_two_that_close_the_search_at_once_agree(tmp_path: Path) -> None:
+def test_two_processes_agree_on_the_repetitions(tmp_path: Path) -> None:
     """Both say which trials are repeated: the first counts, and nothing is done twice."""
     stored = InMemoryStorage()
     book = Study(stored, "toy", AXES)
@@ -385,7 +385,7 @@ def test_an_axis_goes_there_and_back() -> None:
         SearchAxis("x", 0.0, 1.0, 2.0, False, "")
 
 
-def test_records_have_all_there_is_to_know(tmp_path: Path) -> None:
+def test_records_are_complete(tmp_path: Path) -> None:
     result = searched_on(Toy(), tmp_path, max_trials=2)
     trial: TrialRecord = result.trials[1]
     assert (trial.number, trial.state, trial.kind, trial.seed, trial.attempts) == (

@@ -42,7 +42,7 @@ def replanned(of: Plan, facts: PlanInputs, seconds: float, settings: dict[str, o
     return make_plan(facts, seconds, settings)
 
 
-def test_the_plans_own_values_set_nothing() -> None:
+def test_the_plan_s_own_values_change_nothing() -> None:
     for plan, has_base in ((from_nothing(), False), (from_a_base(), True)):
         ranges = search_space(plan, {}, 200.0, has_base=has_base)
         assert ranges.settings({axis.name: axis.plan for axis in ranges.axes}) == {}
@@ -61,7 +61,7 @@ def test_few_things_are_searched_within_four_times() -> None:
     assert names == ["rate", "dropout", "readings"]
 
 
-def test_what_the_user_has_set_is_not_searched() -> None:
+def test_user_settings_are_not_searched() -> None:
     fixed = {"optim.weight_decay": 0.3, "model.parameters": 1_000_000, "train.seed": 7}
     ranges = search_space(make_plan(FACTS, 120.0, fixed), fixed, 120.0, has_base=False)
     assert [axis.name for axis in ranges.axes] == ["rate", "dropout"]
@@ -85,7 +85,7 @@ def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
     assert longer == {"optim.weight_decay": pytest.approx(optim.weight_decay / 2, rel=0.01)}
 
 
-def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
+def test_another_size_uses_the_learning_rate_planned_for_it() -> None:
     plan = from_nothing()
     ranges = search_space(plan, {}, 120.0, has_base=False)
     settings = ranges.settings({"rate": 2.0, "memory": 1.0, "dropout": 0.1, "size": 0.25})
@@ -118,7 +118,7 @@ def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
     assert replanned(plan, TUNED, 200.0, longest).expected.seconds <= 200
 
 
-def test_where_the_plan_fills_the_time_there_are_no_more_readings() -> None:
+def test_a_plan_that_fills_the_time_allows_no_more_epochs() -> None:
     short = from_a_base(40.0)
     axes = {axis.name: axis for axis in search_space(short, {}, 40.0, has_base=True).axes}
     assert axes["readings"].high == 1.0
@@ -137,14 +137,14 @@ def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
     )
 
 
-def test_hardly_any_dropout_is_none() -> None:
+def test_tiny_dropout_is_zero() -> None:
     ranges = search_space(from_nothing(), {}, 120.0, has_base=False)
     plain = {axis.name: axis.plan for axis in ranges.axes}
     assert ranges.settings({**plain, "dropout": 0.004}) == {"train.dropout": 0.0}
     assert ranges.settings({**plain, "dropout": 0.1234}) == {"train.dropout": 0.123}
 
 
-def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: object) -> None:
+def test_settings_are_valid_lines_of_the_settings_file(tmp_path_factory: object) -> None:
     settings: dict[str, object] = {
         "optim.learning_rate": 0.0123,
         "optim.muon_lr": 0.05,

@@ -128,7 +128,7 @@ def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: Played) 
         list(texts.test)
 
 
-def test_the_winner_becomes_the_workspaces_model_and_nothing_else_is_left(
+def test_the_winner_becomes_the_workspace_s_model_and_other_files_are_deleted(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     result = tuned(tmp_path, texts, play)
@@ -161,7 +161,7 @@ def test_where_the_plan_was_best_its_own_model_is_kept(
     assert score_of(tmp_path / "model") == pytest.approx(2.0, abs=0.001)
 
 
-def test_it_can_be_left_beside(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_the_winner_can_be_kept_apart(tmp_path: Path, texts: Corpus, play: Played) -> None:
     result = tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.0, keep=True))
     assert not (tmp_path / "model").exists()
     assert result.model is not None and result.model.parent.parent == tmp_path / "tune"
@@ -195,9 +195,7 @@ def test_other_files_are_not_replaced(tmp_path: Path, texts: Corpus, play: Playe
     assert (tmp_path / "model" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_base_is_tuned_with_what_that_has_to_be_chosen(
-    tmp_path: Path, texts: Corpus, play: Played
-) -> None:
+def test_a_base_is_tuned_along_its_own_axes(tmp_path: Path, texts: Corpus, play: Played) -> None:
     base = tmp_path / "base"
     base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
@@ -206,7 +204,7 @@ def test_a_base_is_tuned_with_what_that_has_to_be_chosen(
     assert [axis.name for axis in result.space.axes] == ["rate", "dropout", "readings"]
 
 
-def test_the_search_is_around_what_the_plan_came_to(
+def test_the_search_starts_from_the_revised_plan(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     """Planned anew in its first seconds, trial 1 has other steps than it was to have."""
@@ -221,7 +219,7 @@ def test_the_search_is_around_what_the_plan_came_to(
     assert all(1000 <= int(str(step_count)) <= 4000 for step_count in steps)
 
 
-def test_what_cannot_be_trained_is_a_failed_trial(
+def test_an_impossible_training_is_a_failed_trial(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     play.refuses = "train.dropout"
@@ -233,7 +231,7 @@ def test_what_cannot_be_trained_is_a_failed_trial(
     assert list(tmp_path.glob("runs/*/checkpoints")) == []
 
 
-def test_where_nothing_can_be_trained_it_says_why(
+def test_if_every_trial_fails_the_reason_is_reported(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     play.refuses = "train.seed"
@@ -241,7 +239,7 @@ def test_where_nothing_can_be_trained_it_says_why(
         tuned(tmp_path, texts, play)
 
 
-def test_without_held_out_posts_there_is_nothing_to_choose_by(
+def test_without_held_out_posts_tuning_is_refused(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     none = Corpus(texts.train, CorpusSplit(texts.train.archive, {}), texts.test, 1.0, "k")
@@ -249,7 +247,7 @@ def test_without_held_out_posts_there_is_nothing_to_choose_by(
         tuned(tmp_path, none, play)
 
 
-def test_where_all_is_set_there_is_nothing_to_search(
+def test_with_every_setting_fixed_tuning_is_refused(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     fixed = {
@@ -265,7 +263,7 @@ def test_where_all_is_set_there_is_nothing_to_search(
 # --- what is written ------------------------------------------------------------------------------
 
 
-def test_the_table_and_the_page_are_there_after_each_trial(
+def test_the_table_and_the_page_are_updated_after_each_trial(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     rows: list[int] = []
@@ -287,7 +285,9 @@ def test_the_table_and_the_page_are_there_after_each_trial(
     assert result.verdict.sentences()[0] in page
 
 
-def test_the_same_order_again_is_told_again(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_the_same_command_reports_the_same_result(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
     result = tuned(tmp_path, texts, play)
     count = len(play.works)
     second = tuned(tmp_path, texts, play)
@@ -313,7 +313,7 @@ def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -
     assert play.now - 1000 <= 300
 
 
-def test_a_base_of_other_weights_has_another_search(tmp_path: Path) -> None:
+def test_a_base_with_other_weights_gets_its_own_search(tmp_path: Path) -> None:
     """The name and the sizes of its files say nothing: they are those of any retrained base."""
     names = []
     for folder, weights in (("a", b"one weight"), ("b", b"two weight"), ("c", b"one weight")):
@@ -325,7 +325,7 @@ def test_a_base_of_other_weights_has_another_search(tmp_path: Path) -> None:
     assert names[0] == names[2] != names[1]
 
 
-def test_a_machine_of_other_speed_is_told_so(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_another_machine_speed_is_reported(tmp_path: Path, texts: Corpus, play: Played) -> None:
     order = TuneRequest(minutes=0.3, each_s=1.0, storage=str(tmp_path / "trials.journal"))
     tuned(tmp_path / "a", texts, play, order)
     notes: list[str] = []

@@ -29,7 +29,7 @@ def study(plan: Sequence[float], *rest: Sequence[float]) -> list[TrialRecord]:
     return trials
 
 
-def test_the_figures_are_those_of_a_hand_computation() -> None:
+def test_the_figures_equal_a_computation_by_hand() -> None:
     verdict = judge(study([1.51, 1.50, 1.52, 1.51], [1.30, 1.40, 1.42, 1.41]))
     # The plan: mean 1.51 of four; the other: 1.41 of its three fresh seeds, its lucky 1.30 unsaid.
     assert verdict.kind == "better"
@@ -59,7 +59,7 @@ def test_the_interval_holds_the_true_gain_as_often_as_it_says() -> None:
     assert 0.94 < inside / 2000 < 0.96
 
 
-def test_of_two_that_were_repeated_the_better_is_taken() -> None:
+def test_of_two_repeated_trials_the_better_one_wins() -> None:
     scores = [1.50, 1.50, 1.51, 1.49], [1.40, 1.46, 1.45, 1.47], [1.41, 1.43, 1.42, 1.44]
     trials = study(*scores)
     verdict = judge(trials)
@@ -68,7 +68,7 @@ def test_of_two_that_were_repeated_the_better_is_taken() -> None:
     assert [run.score for run in runs] == [1.41, 1.42, 1.43, 1.44]
 
 
-def test_a_gain_within_the_noise_is_none() -> None:
+def test_a_gain_within_the_noise_is_not_a_gain() -> None:
     trials = study([1.50, 1.51, 1.49, 1.50], [1.40, 1.49, 1.50, 1.48])
     verdict = judge(trials)
     assert (verdict.kind, verdict.winner, verdict.runner_up) == ("plan", 1, 2)
@@ -110,7 +110,7 @@ def test_failures_are_counted_and_do_not_count() -> None:
     assert judge([]).kind == "nothing"
 
 
-def test_a_repetition_that_another_process_made_first_does_not_count() -> None:
+def test_a_duplicate_repetition_does_not_count() -> None:
     trials = study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40])
     twice = record(50, "again", 1.0, 2, 2)
     late = record(51, "again", 1.0, 2, 4, finalists=(4, 5))

@@ -55,7 +55,7 @@ outers = st.builds(
 
 @given(outers)
 @settings(max_examples=50)
-def test_what_was_encoded_is_decoded_equal(outer: Outer) -> None:
+def test_encoded_values_round_trip(outer: Outer) -> None:
     data = encode(outer)
     assert decode(Outer, json.loads(json.dumps(data))) == outer
     assert "length" not in data
@@ -108,7 +108,7 @@ def test_a_misfit_is_named_with_its_path(
     assert raised.value.path.split(".")[0].split("[")[0] in {*Outer.__annotations__, *change}
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_fields_are_named() -> None:
     with pytest.raises(ValidationError, match="count is missing"):
         decode(Outer, {})
     with pytest.raises(ValidationError, match="a file: rate is missing"):
@@ -121,11 +121,11 @@ def test_null_and_unknown_fields_can_be_passed_over() -> None:
     assert decode(Inner, data, null_is_missing=True, unknown="ignore") == Inner()
 
 
-def test_a_path_may_begin_at_home() -> None:
+def test_a_path_can_begin_with_a_tilde() -> None:
     assert decode(Path, "~/x") == Path.home() / "x"
 
 
-def test_bounds_are_said_in_words() -> None:
+def test_bounds_are_explained_in_words() -> None:
     assert expected(Annotated[int, Meta(ge=1)]) == "a whole number of at least 1"
     assert expected(Annotated[float, Meta(le=9)]) == "a number of at most 9"
     assert expected(Annotated[float, Meta(gt=0, lt=1)]) == "a number above 0 and below 1"

@@ -27,7 +27,7 @@ def brute(sample: str, documents: list[tuple[str, str]], words: int, least: int)
     return passages
 
 
-def test_each_passage_is_found_whole_and_where_it_stands() -> None:
+def test_each_passage_is_found_completely_with_its_position() -> None:
     sample = f"Nothing. {POST[:41]}, said he, and nobody spoke of the rain at all, today."
     documents = [("a", POST), ("b", OTHER)]
     passages = shared_passages(sample, documents, words=4)
@@ -50,13 +50,13 @@ def test_no_part_of_a_word_counts() -> None:
     ]
 
 
-def test_nothing_is_shared_with_nothing() -> None:
+def test_empty_texts_share_nothing() -> None:
     assert shared_passages("", [("a", POST)], 1) == []
     assert shared_passages(POST, [], 1) == []
     assert shared_passages(POST, [("a", ""), ("b", "short")], 1) == []
 
 
-def test_a_text_of_one_letter_takes_no_time() -> None:
+def test_a_text_of_one_repeated_letter_is_fast() -> None:
     passages = shared_passages("a " * 1000, [("a", "a " * 100_000)], 3)
     assert [(passage.start, passage.end) for passage in passages] == [(0, 1999)]
 

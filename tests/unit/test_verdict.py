@@ -72,20 +72,20 @@ def test_good_figures_write_like_you_and_say_why() -> None:
     ],
     ids=["by heart", "a long passage", "many runs"],
 )
-def test_a_model_that_copies_is_called_so_whatever_else_is_good(change: dict[str, object]) -> None:
+def test_a_copying_model_is_called_so_whatever_its_other_figures(change: dict[str, object]) -> None:
     card = judged(memorised=replace(memorised(), **change))  # type: ignore[arg-type]
     assert card.verdict.kind == COPIES
     assert card.verdict.sentence == "It copies you."
     assert "copy guard" in card.verdict.because[0]
 
 
-def test_where_the_long_passage_stands_is_told() -> None:
+def test_the_source_of_the_longest_copy_is_named() -> None:
     run = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
     reasons = judged(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
     assert "80 words in a row that are in “On Idling”, 4 May 2009" in reasons
 
 
-def test_what_the_author_repeats_himself_is_no_copying() -> None:
+def test_the_author_s_own_repetitions_are_not_copying() -> None:
     run = CopiedPassage("a creed " * 25, 50, "On Creeds")
     repeats = replace(memorised(), unguarded=run, real=replace(run, words=45))
     assert about(judged(memorised=repeats), "copying").kind == OWN_WORDS
@@ -93,7 +93,7 @@ def test_what_the_author_repeats_himself_is_no_copying() -> None:
     assert about(judged(memorised=replace(memorised(), novelty=runs)), "copying").kind == OWN_WORDS
 
 
-def test_by_heart_is_more_than_what_is_guessed_of_posts_it_cannot_know() -> None:
+def test_memorisation_must_exceed_that_of_held_out_posts() -> None:
     formula = replace(
         memorised(), training=estimate(0.3, 0.05, 256), held_out=estimate(0.4, 0.1, 40)
     )
@@ -117,7 +117,7 @@ def test_gibberish(language: object) -> None:
     assert card.verdict.because[0] == about(card, "fluency").sentence
 
 
-def test_an_author_who_coins_words_may_be_followed() -> None:
+def test_an_author_s_coined_words_are_not_held_against_the_model() -> None:
     coins = fluency(non_words=beside(0.22, 0.21, 0.005))
     assert judged(fluency=coins).verdict.kind == WRITES_LIKE_YOU
 
@@ -136,12 +136,12 @@ def test_your_words_without_your_sentences(changes: dict[str, object]) -> None:
     assert judged(**changes).verdict.kind == WORDS_ONLY
 
 
-def test_a_base_that_was_hardly_tuned_writes_in_its_own_voice() -> None:
+def test_a_barely_tuned_base_writes_in_its_own_voice() -> None:
     card = base_row(judged(voice=voice(0.1)), 0.0)
     assert card.verdict.kind == ANOTHER_VOICE
 
 
-def test_stumbling_is_told_apart_from_gibberish() -> None:
+def test_stumbling_is_distinguished_from_gibberish() -> None:
     card = judged(fluency=fluency(non_words=beside(0.045, 0.01, 0.005)))
     assert about(card, "fluency").kind == STUMBLES
 
@@ -165,17 +165,17 @@ def test_one_held_out_post_is_enough_to_see_gibberish_and_too_little_for_praise(
         {"bits": ()},
     ],
 )
-def test_what_could_be_otherwise_decides_nothing(changes: dict[str, object]) -> None:
+def test_an_uncertain_figure_decides_nothing(changes: dict[str, object]) -> None:
     card = judged(**changes)
     assert card.verdict.kind == TOO_FEW
     assert "too little text" in card.verdict.sentence
 
 
-def test_no_better_than_the_base_on_few_posts_cannot_be_told() -> None:
+def test_no_gain_over_the_base_on_few_posts_is_inconclusive() -> None:
     assert base_row(unjudged(), 0.01).verdict.kind == TOO_FEW
 
 
-def test_a_judge_who_does_not_know_the_author_is_not_asked() -> None:
+def test_a_classifier_that_misses_the_author_is_ignored() -> None:
     deaf = replace(classification(0.9), held_out_auc=estimate(0.6))
     card = judged(voice=replace(voice(), letters=deaf))
     assert about(card, "voice").kind == TOO_FEW
@@ -192,7 +192,7 @@ def test_without_other_authors_the_distance_decides() -> None:
     assert about(judged(voice=far), "voice").kind == NOT_YOURS
 
 
-def test_whoever_is_farther_away_than_other_people_is_not_you() -> None:
+def test_a_text_farther_away_than_other_authors_is_not_your_voice() -> None:
     near = voice(0.9)
     assert near.delta is not None
     far = replace(near, delta=replace(near.delta, samples=sample_card.distances(1.5)))
@@ -204,14 +204,14 @@ def test_whoever_is_farther_away_than_other_people_is_not_you() -> None:
     assert about(judged(voice=replace(near, delta=unsure)), "voice").kind == YOURS
 
 
-def test_from_nothing_it_must_beat_counting_letters() -> None:
+def test_from_nothing_it_must_beat_letter_frequencies() -> None:
     rows = tuple(row for row in sample_card.bits() if row.name != BASE)
     card = judged(bits=rows)
     assert about(card, "foresight").kind == BETTER
     assert "an n-gram model" in about(card, "foresight").sentence
 
 
-def test_nothing_held_out_is_said_to_be_so() -> None:
+def test_missing_held_out_posts_are_reported() -> None:
     card = sample_card.bare()
     assert card.verdict.kind == TOO_FEW
     assert sample_card.one_post().verdict.kind == TOO_FEW
@@ -220,7 +220,7 @@ def test_nothing_held_out_is_said_to_be_so() -> None:
 @given(
     st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.3), st.sampled_from(["non_words", "broken"])
 )
-def test_the_verdict_only_depends_on_what_is_sure(
+def test_the_verdict_depends_only_on_certain_figures(
     ours: float, real: float, spread: float, measure: str
 ) -> None:
     """Where a wider interval is decisive, a narrower one of the same middle says the same."""

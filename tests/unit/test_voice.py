@@ -72,7 +72,7 @@ def author() -> Writer:
     return Writer(1, "boats")
 
 
-def test_the_authors_own_posts_are_told_from_others_and_so_are_another_writers(
+def test_the_author_s_posts_are_distinguished_from_those_of_others(
     authors: ReferenceAuthors, author: Writer
 ) -> None:
     result = voice(author.posts(40), author.posts(15), Writer(2, "boats").posts(15), authors)
@@ -86,7 +86,7 @@ def test_the_authors_own_posts_are_told_from_others_and_so_are_another_writers(
     assert (result.passage_words, result.authors, result.reason) == (50, 12, "")
 
 
-def test_what_the_author_writes_next_cannot_be_told_from_held_out_posts(
+def test_the_author_s_later_posts_are_not_distinguished_from_held_out_ones(
     authors: ReferenceAuthors, author: Writer
 ) -> None:
     result = voice(author.posts(40), author.posts(20), author.posts(20), authors)
@@ -96,7 +96,7 @@ def test_what_the_author_writes_next_cannot_be_told_from_held_out_posts(
     assert result.letters.samples_auc.value > 0.95
 
 
-def test_a_subject_alone_does_not_make_an_author(authors: ReferenceAuthors) -> None:
+def test_a_subject_alone_does_not_identify_an_author(authors: ReferenceAuthors) -> None:
     """Among boatmen, one writes of cakes; a boatman who takes up cakes is not him."""
     baker, turned = Writer(3, "cakes"), Writer(104, "cakes")
     result = voice(baker.posts(40), baker.posts(15), turned.posts(15), authors)
@@ -127,7 +127,7 @@ def test_delta_is_burrows_delta(authors: ReferenceAuthors, author: Writer) -> No
     assert result.held_out.low <= result.held_out.median.value <= result.held_out.high
 
 
-def test_longer_passages_are_taken_where_there_are_enough(
+def test_longer_passages_are_used_where_there_are_enough(
     authors: ReferenceAuthors, author: Writer
 ) -> None:
     result = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 100), authors)
@@ -144,7 +144,7 @@ def test_longer_passages_are_taken_where_there_are_enough(
     assert result.delta.samples.median.of == 6
 
 
-def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(
+def test_another_language_is_compared_with_itself_with_a_notice(
     authors: ReferenceAuthors,
 ) -> None:
     words = "der die das und ich nicht mit auf ein eine haus baum wasser weg"
@@ -163,7 +163,7 @@ def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(
 
 
 @pytest.mark.parametrize("short", ["training", "held_out", "samples"])
-def test_too_little_text_is_said_and_nothing_made_of_it(
+def test_too_little_text_is_reported_without_figures(
     authors: ReferenceAuthors, author: Writer, short: str
 ) -> None:
     texts = {"training": author.posts(20), "held_out": author.posts(5), "samples": author.posts(5)}
@@ -173,7 +173,7 @@ def test_too_little_text_is_said_and_nothing_made_of_it(
     assert short.partition("_")[0] in result.reason
 
 
-def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
+def test_the_classifier_reaches_the_minimum_of_its_loss() -> None:
     """Against Newton's method in double precision, written out here."""
     rng = np.random.default_rng(1)
     features = (rng.normal(size=(60, 8)) / np.sqrt(8)).astype(np.float32)
@@ -201,7 +201,7 @@ def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
         assert losses[0] - 1e-6 < losses[1] < losses[0] + 1e-3
 
 
-def test_noise_is_told_apart_by_luck_only() -> None:
+def test_noise_is_distinguished_only_by_chance() -> None:
     """What is judged was not fitted to, or noise would be told apart well."""
     rng = np.random.default_rng(1)
     counts = rng.poisson(2, (200, 300)).astype(np.float32)
@@ -225,17 +225,17 @@ def test_no_source_is_in_two_folds() -> None:
     assert sorted(set(classifier.folds([0] * 9).tolist())) == [0, 1, 2, 3]
 
 
-def test_editions_are_no_styles() -> None:
+def test_typography_of_editions_is_normalised() -> None:
     assert plain("“Don’t!” she _said_ — in 1908 …") == "don't! she said - in 0 ..."
     assert plain("'Don't!' she *said* -- in 2024 . . .") == "don't! she said - in 0 ..."
 
 
-def test_a_mask_leaves_what_is_frequent_and_its_marks() -> None:
+def test_masking_keeps_frequent_words_and_punctuation() -> None:
     text = plain("The anchor, of course, wasn't the captain's.")
     assert masked(text, {"the", "of", "wasn't"}) == "the *, of *, wasn't the *."
 
 
-def test_groups_of_letters_are_counted_once_each() -> None:
+def test_each_letter_ngram_is_counted_once() -> None:
     text = "as it was"
     padded = f" {text} "
     counts = letter_groups(text, 1 << 16)
@@ -269,7 +269,7 @@ def test_openings_begin_where_lines_and_sentences_do() -> None:
     assert openings(lines, 5) == ["A b c. D e", "I j k l m", "O p q r s"]
 
 
-def test_areas_and_ratios_are_what_they_are_by_hand() -> None:
+def test_areas_and_ratios_equal_those_computed_by_hand() -> None:
     ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.5])
     wins = (ours[:, None] > theirs).astype(float)
     areas = over_pairs(wins, ClusterBootstrap([0, 1, 1]), ClusterBootstrap([0, 1]))
@@ -319,7 +319,7 @@ def test_medians_of_resamples_are_medians() -> None:
     assert abs(np.median(drawn) - np.median(values)) < 0.05
 
 
-def test_others_come_back_as_they_were_saved(authors: ReferenceAuthors, tmp_path: Path) -> None:
+def test_saved_reference_authors_round_trip(authors: ReferenceAuthors, tmp_path: Path) -> None:
     authors.save(tmp_path)
     loaded = ReferenceAuthors.load(tmp_path)
     assert (loaded.vocabulary, loaded.authors, loaded.lengths) == (

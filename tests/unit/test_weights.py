@@ -59,7 +59,7 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_what_is_read_is_written_back_bit_for_bit(
+def test_weights_round_trip_bit_for_bit(
     family: str, tied: bool, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     model = models.model(family, tie_word_embeddings=tied)
@@ -90,7 +90,7 @@ def test_what_is_read_is_written_back_bit_for_bit(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_any_bits_survive_also_what_is_no_number(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_any_bits_survive_even_nan(dtype: torch.dtype, tmp_path: Path) -> None:
     config = models.model("llama").config
     model = build(config, dtype=dtype)
     generator = torch.Generator().manual_seed(3)
@@ -134,7 +134,7 @@ def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
         assert torch.equal(parameter, reloaded_parameter)
 
 
-def test_a_number_beyond_float16_is_told_and_not_made_infinite(tmp_path: Path) -> None:
+def test_a_number_beyond_float16_is_reported_and_not_made_infinite(tmp_path: Path) -> None:
     model = models.model("qwen3")
     with torch.no_grad():
         model.get_parameter("blocks.0.mlp.up.weight")[1, 2] = 70_000
@@ -232,7 +232,7 @@ def test_a_wrong_type_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
         weights.load(tmp_path, model.config, "cpu", None)
 
 
-def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) -> None:
+def test_a_model_with_other_parameters_is_not_saved(tmp_path: Path) -> None:
     model = models.model("llama")
     model.register_parameter("adapter", torch.nn.Parameter(torch.ones(1)))
     with pytest.raises(ModelError, match="no weights named 'adapter'"):
@@ -243,7 +243,7 @@ def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) ->
     "target",
     ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..\\x.safetensors", "", 7, None],
 )
-def test_an_index_cannot_point_elsewhere(target: object, tmp_path: Path) -> None:
+def test_an_index_cannot_point_outside(target: object, tmp_path: Path) -> None:
     index = {"weight_map": {"x": target}}
     (tmp_path / weight_mapping.INDEX).write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ModelError, match="not a safetensors file beside it"):
@@ -289,7 +289,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.bin.index.json"])
-def test_a_pickle_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
+def test_a_pickle_is_refused_with_advice(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04")
     with pytest.raises(ModelError, match=r"only as a pickle.*save_pretrained"):
         weight_mapping.find_tensors(tmp_path)
@@ -352,7 +352,7 @@ def test_a_false_header_is_refused(header: object, message: str, tmp_path: Path)
     ],
     ids=range(9),
 )
-def test_what_is_no_header_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
+def test_an_invalid_header_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(data)
     with pytest.raises(ModelError, match=message):
@@ -372,7 +372,7 @@ def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
         read_header(path)
 
 
-def test_a_file_cut_short_while_it_is_read_is_no_crash(tmp_path: Path) -> None:
+def test_a_file_truncated_while_it_is_read_is_not_a_crash(tmp_path: Path) -> None:
     path = tmp_path / weight_mapping.SINGLE
     put(path, {"a": torch.ones(100)})
     (entry,) = read_header(path).values()

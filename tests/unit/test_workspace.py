@@ -15,7 +15,7 @@ def _hold(root: Path, is_held: "multiprocessing.synchronize.Event", go: object) 
         go.wait(20)  # type: ignore[attr-defined]
 
 
-def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) -> None:
+def test_a_second_process_is_told_that_the_workspace_is_locked(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     is_held, go = context.Event(), context.Event()
     process = context.Process(target=_hold, args=(tmp_path / "w.ownwords", is_held, go))
@@ -34,21 +34,21 @@ def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) ->
         pass
 
 
-def test_a_folder_of_other_files_is_not_taken_over(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_not_used_as_a_workspace(tmp_path: Path) -> None:
     (tmp_path / "thesis.docx").write_bytes(b"mine")
     with pytest.raises(WorkspaceError, match="is not empty"), Workspace(tmp_path).opened():
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.docx"]
 
 
-def test_a_file_is_no_workspace(tmp_path: Path) -> None:
+def test_a_file_is_not_a_workspace(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("x", encoding="utf-8")
     with pytest.raises(WorkspaceError, match="is a file"), Workspace(path).opened():
         pass
 
 
-def test_a_folder_made_for_a_job_that_fails_is_taken_away(tmp_path: Path) -> None:
+def test_the_folder_of_a_failed_job_is_removed(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Workspace(tmp_path / "new").opened():
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -71,7 +71,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permission bits")
-def test_a_written_file_has_the_permissions_any_other_would(tmp_path: Path) -> None:
+def test_a_written_file_has_default_permissions(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a", "x")
     (tmp_path / "b").write_text("x", encoding="utf-8")
     modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"}
@@ -87,14 +87,14 @@ def test_a_written_file_has_the_permissions_any_other_would(tmp_path: Path) -> N
         ("export of 2020.xml", "export-of-2020"),
     ],
 )
-def test_a_source_gives_its_workspace_a_name(path: str, name: str, tmp_path: Path) -> None:
+def test_a_workspace_is_named_after_its_source(path: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "sites/hats/input").mkdir(parents=True)
     (tmp_path / "sites/hats/input/db.sqlite").touch()
     (tmp_path / "export of 2020.xml").touch()
     assert source_name(tmp_path / path) == name
 
 
-def test_a_second_process_that_comes_at_once_takes_nothing_away(
+def test_a_concurrent_creation_removes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "w.ownwords"
@@ -113,13 +113,13 @@ def test_a_second_process_that_comes_at_once_takes_nothing_away(
     assert (root / "archive.sqlite").read_bytes() == b"theirs"
 
 
-def test_what_goes_wrong_meanwhile_is_not_blamed_on_the_lock(tmp_path: Path) -> None:
+def test_errors_of_the_work_are_not_attributed_to_the_lock(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), Workspace(tmp_path / "w").opened():
         raise PermissionError(13, "Permission denied", "post.md")
 
 
 @pytest.mark.parametrize("name", ["file/w.ownwords", "w" * 300])
-def test_a_place_that_cannot_be_is_said(name: str, tmp_path: Path) -> None:
+def test_an_impossible_path_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(WorkspaceError, match="cannot be created"),
@@ -128,6 +128,6 @@ def test_a_place_that_cannot_be_is_said(name: str, tmp_path: Path) -> None:
         pass
 
 
-def test_a_name_that_is_no_utf_8_can_be_written_down() -> None:
+def test_a_name_that_is_not_utf8_can_be_written() -> None:
     assert path_text(Path(os.fsdecode("caf\u00e9".encode()))) == "caf\u00e9"
     path_text(Path("w\udcff")).encode()
