@@ -21,7 +21,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import corpus
 from ownwords.training.prepare import TextSample
 from ownwords.training.shards import Shards, TrainingText, build_shards, open_shards
-from texts import Chapters, Cleaner, HeldOutCheck, documents, parted
+from texts import Chapters, Cleaner, HeldOutCheck, documents, split_into_files
 
 HELD_OUT = SplitConfig(validation=0.006, test=0.006)  # of the books
 _WATCHED_BYTES = 400_000  # of each held-out part, read at each evaluation
@@ -103,7 +103,7 @@ def cleaned(
         return counts
     done_marker.parent.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(folder / "books.ownwords")
-    folders = [parted(path, folder / "books.texts") for path in books]
+    folders = [split_into_files(path, folder / "books.texts") for path in books]
     look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
     counts = {}
     with Archive(workspace.archive) as archive:
@@ -127,7 +127,7 @@ def cleaned(
             ("books", Chapters(archive, split.train)),
         ):
             with progress.stage(f"Cleaning: {name}", None, "texts") as stage:
-                admissible = admitted(part, check, counts, name, stage)
+                admissible = admit_texts(part, check, counts, name, stage)
                 texts.write(done_marker.parent / f"{name}.txt", admissible)
     counts["cleaning, characters"] = dict(cleaner.counts)
     write_atomically(done_marker, json.dumps(counts, indent=2))
@@ -151,7 +151,7 @@ def posts(blog: Path) -> list[str]:
             return [text.text for part in parts for text in part]
 
 
-def admitted(
+def admit_texts(
     texts: Iterable[TrainingText],
     check: HeldOutCheck,
     counts: dict[str, dict[str, int]],

@@ -88,7 +88,9 @@ def publish(
             generation=base.generation,
         )
         checks.check_fits(stored)
-        (stored / MEASURED).write_text(measured(scorecard, into, parameters), encoding="utf-8")
+        (stored / MEASURED).write_text(
+            measured_base_json(scorecard, into, parameters), encoding="utf-8"
+        )
         (stored / replay_text.SHIPPED).write_bytes(
             lzma.compress(replay_text.DIVIDER.join(replay).encode())
         )
@@ -108,7 +110,7 @@ def attributions(sources: Path | None) -> list[str]:
     ]
 
 
-def measured(scorecard: Path | None, into: Path, parameters: int) -> str:
+def measured_base_json(scorecard: Path | None, into: Path, parameters: int) -> str:
     """What the advice of `ownwords look` quotes: the base on an author's posts, tuned and not.
 
     From the scorecard.json of an `ownwords make` with this base; without one, as it was.
@@ -147,7 +149,7 @@ def by_document(score: Score) -> Score:
                 name,
                 math.fsum(part.nats for part in parts),
                 sum(part.bytes for part in parts),
-                sum(one.tokens for one in parts),
+                sum(part.tokens for part in parts),
             )
             for name, parts in books.items()
         )
@@ -251,7 +253,7 @@ def card(
         f"{number(outcome['tokens'])} tokens in {outcome['steps']:,} steps,"
         f" {duration(outcome['seconds'])} of training."
     )
-    scores = "".join(scored(name, scores) for name, scores in provenance["held_out"].items())
+    scores = "".join(score_row(name, scores) for name, scores in provenance["held_out"].items())
     samples_text = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)
     chosen = "".join(
         f"| {name} | {str(value).replace('|', chr(92) + '|')} |\n"
@@ -270,11 +272,11 @@ tags:
 
 # The base of ownwords
 
-{filled(summary)}
+{fill_lines(summary)}
 
 ## What it learned from
 
-{filled(learned)}
+{fill_lines(learned)}
 
 The weights are under the licence of ownwords, MIT. The texts are not part of the package.
 
@@ -286,7 +288,7 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 | texts | bits per byte | 95% | the same packed with xz |
 |---|---:|---|---:|
 {scores}
-{progressed(marks)}## What it writes
+{curve_section(marks)}## What it writes
 
 {len(samples)} texts begun from nothing, seeds 1 to {len(samples)}, as they came:
 
@@ -300,7 +302,7 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 
 ## How it was trained
 
-{filled(trained)}
+{fill_lines(trained)}
 
 | setting | value |
 |---|---|
@@ -309,7 +311,7 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 {f"{chr(10)}## Whose modern prose it read{chr(10)}{chr(10)}{thanks}" if thanks else ""}"""
 
 
-def scored(name: str, scores: Mapping[str, Any]) -> str:
+def score_row(name: str, scores: Mapping[str, Any]) -> str:
     """A held-out part as a row of the card."""
     sure = "" if scores["low"] is None else f"{scores['low']:.3f} to {scores['high']:.3f}"
     size = f"{scores['texts']:,} texts, {scores['bytes'] / 1e6:.1f} MB"
@@ -319,21 +321,21 @@ def scored(name: str, scores: Mapping[str, Any]) -> str:
     )
 
 
-def progressed(marks: Sequence[tuple[int, float]]) -> str:
+def curve_section(marks: Sequence[tuple[int, float]]) -> str:
     """What it came to while it learned, where that is known."""
     if not marks:
         return ""
-    table = "".join(f"| {tokens:,} | {value:.3f} |\n" for tokens, value in thinned(marks))
+    table = "".join(f"| {tokens:,} | {value:.3f} |\n" for tokens, value in thin_out(marks))
     head = "While it learned, on a part of the modern prose held out:"
     return f"{head}\n\n| tokens read | bits per byte |\n|---:|---:|\n{table}\n"
 
 
-def filled(paragraph: str) -> str:
+def fill_lines(paragraph: str) -> str:
     """A paragraph in lines of even length."""
     return textwrap.fill(paragraph, 98, break_long_words=False, break_on_hyphens=False)
 
 
-def thinned(marks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def thin_out(marks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """About so many of them as a card may show, the first and the last among them."""
     if len(marks) <= CURVE_ROWS:
         return list(marks)

@@ -81,7 +81,7 @@ def read(path: Path) -> Iterator[TrainingText]:
         yield TrainingText(name, text)
 
 
-def parted(path: Path, beside: Path) -> Path:
+def split_into_files(path: Path, beside: Path) -> Path:
     """The folder of a file's documents, one text file each."""
     if path.is_dir():
         return path

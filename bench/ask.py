@@ -42,7 +42,7 @@ QUESTIONS = 200
 LEAST_MB_S, MOST_MS = 2.0, 30.0
 
 
-class Drawn:
+class RandomEmbedder:
     """Stands in for a model of sentences: the time such a model takes is another matter."""
 
     name, dimensions = "drawn", DIMENSIONS
@@ -131,9 +131,9 @@ def build(path: Path) -> dict[str, float]:
         index.refresh()
         second_s = time.perf_counter() - began
         ids = index.ids()
-        rows = Drawn().embed(["" for _ in range(WINDOWS * len(ids))])
+        rows = RandomEmbedder().embed(["" for _ in range(WINDOWS * len(ids))])
         windows = rows.reshape(len(ids), WINDOWS, DIMENSIONS)
-        index.put_vectors(Drawn.name, list(zip(ids, windows, strict=True)))
+        index.put_vectors(RandomEmbedder.name, list(zip(ids, windows, strict=True)))
         with index.reading() as db:
             (characters,) = db.execute("SELECT sum(length(text)) FROM segments").fetchone()
         return {
@@ -146,7 +146,7 @@ def build(path: Path) -> dict[str, float]:
 
 def ask(path: Path, mode: SearchMode) -> dict[str, float]:
     with SearchIndex(path) as index:
-        searcher = ArchiveSearcher(index, None if mode == "text" else Drawn())
+        searcher = ArchiveSearcher(index, None if mode == "text" else RandomEmbedder())
         times: list[float] = []
         for question in questions(index):
             began = time.perf_counter()

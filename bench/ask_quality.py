@@ -36,7 +36,7 @@ _FILE_OR_ADDRESS = re.compile(r"\S*/\S*|\S+\.[a-z][a-z0-9]{1,4}\b\S*")
 
 
 @dataclass(frozen=True)
-class Asked:
+class QualityQuestion:
     kind: str
     archive: str
     text: str
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass
-class Given:
+class ColumnOutput:
     """What one column gave for a question: posts in order, or a refusal, or a sentence."""
 
     posts: list[str] = field(default_factory=list)
@@ -99,15 +99,17 @@ def main() -> int:
     ]
     columns = options.columns.split(",")
     embedder = open_embedder(options.embed) if {"both", "minilm"} & set(columns) else None
-    results: dict[tuple[str, str, str], list[tuple[Asked, Given, float, bool]]] = defaultdict(list)
+    results: dict[tuple[str, str, str], list[tuple[QualityQuestion, ColumnOutput, float, bool]]] = (
+        defaultdict(list)
+    )
     for name in sorted({question.archive for question in questions}):
         work = Workspace.open(options.folder / f"{name}.ownwords")
         for column in columns:
-            give = _giver(column, work, embedder)
+            give = _answerer(column, work, embedder)
             for question in questions:
                 if question.archive == name:
                     give_column = give(question)
-                    point, false = _judged(question, give_column, work)
+                    point, false = _score(question, give_column, work)
                     results[column, question.kind, question.half].append(
                         (question, give_column, point, false)
                     )
@@ -123,24 +125,28 @@ def main() -> int:
     return 0
 
 
-def _questions(path: Path) -> Iterator[Asked]:
+def _questions(path: Path) -> Iterator[QualityQuestion]:
     seen_keys: dict[str, int] = defaultdict(int)
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
         kind, archive, text, right = line.split("\t")
         seen_keys[kind] += 1
-        yield Asked(kind, archive, text, right, "judge" if seen_keys[kind] % 2 else "choose")
+        yield QualityQuestion(
+            kind, archive, text, right, "judge" if seen_keys[kind] % 2 else "choose"
+        )
 
 
-def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[[Asked], Given]:
+def _answerer(
+    column: str, work: Workspace, embedder: Embedder | None
+) -> Callable[[QualityQuestion], ColumnOutput]:
     if column in ("words", "both"):
         model = embedder if column == "both" else None
         if model:
             embed_missing(work.index, model)
         searcher = ArchiveSearcher(work.index, model)
 
-        def ask_archive(question: Asked) -> Given:
+        def ask_archive(question: QualityQuestion) -> ColumnOutput:
             ranked = question.kind in ("own", "para", "two")
             return _of_answer(answer(question.text, searcher, limit=3 * SHOWN if ranked else 8))
 
@@ -151,10 +157,10 @@ def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[
         rows = np.load(cache) if cache.exists() else embedder.embed([t for _, t in work.paragraphs])
         np.save(cache, rows)
 
-        def nearest(question: Asked) -> Given:
+        def nearest(question: QualityQuestion) -> ColumnOutput:
             scores = rows @ embedder.embed([question.text])[0]
             order = np.argsort(-scores)[:200]
-            return Given(list(dict.fromkeys(work.paragraphs[int(at)][0] for at in order)))
+            return ColumnOutput(list(dict.fromkeys(work.paragraphs[int(at)][0] for at in order)))
 
         return nearest
     items = (
@@ -166,21 +172,21 @@ def _giver(column: str, work: Workspace, embedder: Embedder | None) -> Callable[
     db.execute("CREATE VIRTUAL TABLE t USING fts5(id UNINDEXED, text, tokenize='porter unicode61')")
     db.executemany("INSERT INTO t VALUES (?, ?)", items)
 
-    def bm25(question: Asked) -> Given:
+    def bm25(question: QualityQuestion) -> ColumnOutput:
         words = " OR ".join(f'"{word}"' for word in _STOP.findall(question.text))
         rows = db.execute("SELECT id FROM t WHERE t MATCH ? ORDER BY bm25(t) LIMIT 200", (words,))
-        return Given(list(dict.fromkeys(row[0] for row in rows)))
+        return ColumnOutput(list(dict.fromkeys(row[0] for row in rows)))
 
     return bm25
 
 
-def _of_answer(result: Answer) -> Given:
+def _of_answer(result: Answer) -> ColumnOutput:
     posts = list(dict.fromkeys(passage.document for passage in result.passages))
     notes = " ".join((result.why, *result.notes))
-    return Given(posts, result.refused, result.refused or "“" in notes, result.answer)
+    return ColumnOutput(posts, result.refused, result.refused or "“" in notes, result.answer)
 
 
-def _judged(question: Asked, output: Given, work: Workspace) -> tuple[float, bool]:
+def _score(question: QualityQuestion, output: ColumnOutput, work: Workspace) -> tuple[float, bool]:
     """Whether it is right, and whether something false was said."""
     if question.kind in ("near", "foreign"):
         return float(output.is_missing if question.kind == "near" else output.refused), False
@@ -224,7 +230,7 @@ def _expected(right: str, work: Workspace) -> str:
 def _table(
     half: str,
     columns: Sequence[str],
-    results: dict[tuple[str, str, str], list[tuple[Asked, Given, float, bool]]],
+    results: dict[tuple[str, str, str], list[tuple[QualityQuestion, ColumnOutput, float, bool]]],
 ) -> None:
     rows: list[tuple[str, list[str]]] = []
     for kind in KINDS:

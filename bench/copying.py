@@ -79,7 +79,7 @@ def main() -> int:
         flush=True,
     )
     requests = some_requests(texts, model, SAMPLES // 10 if arguments.quick else SAMPLES)
-    source_texts = Known.of(texts, model)
+    source_texts = KnownTexts.of(texts, model)
     is_copied = False
     print(
         f"{'':10} {'copied':>7}  longest run: {'tokens':>6} {'words':>6} {'90%':>5} {'median':>6}"
@@ -182,7 +182,7 @@ def generate_all(
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTexts:
     """The texts as ids and as words, a number each, with -1 between two texts."""
 
     tokenizer: "Tokenizer"
@@ -191,7 +191,7 @@ class Known:
     words: Numbers
 
     @classmethod
-    def of(cls, texts: Sequence[str], model: "Model") -> "Known":
+    def of(cls, texts: Sequence[str], model: "Model") -> "KnownTexts":
         numbers: dict[str, int] = {}
         words = [
             [numbers.setdefault(word, len(numbers)) for word in words_of(text)] for text in texts

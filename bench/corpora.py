@@ -120,7 +120,7 @@ def main() -> int:
         if args.search:
             if args.shared:
                 by_the_laws()
-            return searched(args, workspace)
+            return search_row(args, workspace)
         wanted = [case for case in CASES if not args.case or case.name in args.case]
         return sum(
             not run_case(case, corpus(case, args.books, workspace), args, workspace)
@@ -323,7 +323,7 @@ def by_the_laws() -> None:
     session.TrainingSession._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
 
 
-def searched(args: argparse.Namespace, scratch: Path) -> int:
+def search_row(args: argparse.Namespace, scratch: Path) -> int:
     """The plan's own choice beside the best that a search finds; how many lose by over 3%."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive

@@ -47,7 +47,7 @@ QUICK_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Sides:
+class DataSplit:
     train: "list[TrainingText]"
     validation: "list[TrainingText]"
     test: "list[TrainingText]"
@@ -192,7 +192,7 @@ def _score(figures: dict[str, Any]) -> "Score":
     return Score(tuple(DocumentScore(*row) for row in figures["documents"]))
 
 
-def sides() -> Sides:
+def sides() -> DataSplit:
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
@@ -202,7 +202,7 @@ def sides() -> Sides:
         look([SITE], workspace=workspace)
         with Archive(workspace / "archive.sqlite") as archive:
             loaded = corpus.load_corpus(archive)
-            return Sides(list(loaded.train), list(loaded.validation), list(loaded.test))
+            return DataSplit(list(loaded.train), list(loaded.validation), list(loaded.test))
 
 
 def _nanogpt(size: str, dropout: float, steps: int, seed: int) -> dict[str, Any]:

@@ -92,12 +92,12 @@ def main() -> int:
     began = time.perf_counter()
     for seed in range(1, arguments.seeds + 1):
         trained = _train(replace(experiment, train=replace(experiment.train, seed=seed)), training)
-        scores.append(_scored(trained, held_out))
+        scores.append(_score(trained, held_out))
         if arguments.adapt:
             _print_adapted(trained, held_out)
         if arguments.together:
             models.append(trained.model)
-            together = _scored(replace(trained, model=_together(models)), held_out)
+            together = _score(replace(trained, model=_together(models)), held_out)
             print(f"    {together:.4f} by {len(models)} together")
     spread = f" ±{statistics.stdev(scores):.4f} ({len(scores)} seeds)" if len(scores) > 1 else ""
     seconds = (time.perf_counter() - began) / len(scores)
@@ -126,7 +126,7 @@ def _train(experiment: Experiment, training: "list[TrainingText]") -> "TrainedMo
     return make(training, setting, prepare=_less(experiment.without))
 
 
-def _scored(trained: "TrainedModel", held_out: "list[TrainingText]", stride: int = 0) -> float:
+def _score(trained: "TrainedModel", held_out: "list[TrainingText]", stride: int = 0) -> float:
     from ownwords.evaluation import bits_per_byte
 
     held_out_texts = [text.text for text in held_out]
@@ -143,7 +143,7 @@ def _print_adapted(trained: "TrainedModel", held_out: "list[TrainingText]") -> N
     print(f"    {learned.bits_per_byte:.4f} while it learns on")
     for part in (1, 2, 4):
         stride = trained.model.config.context // part
-        print(f"    {_scored(trained, held_out, stride):.4f} sliding by {stride}")
+        print(f"    {_score(trained, held_out, stride):.4f} sliding by {stride}")
 
 
 def _together(models: "Sequence[CausalLM]") -> "CausalLM":

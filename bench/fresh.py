@@ -14,7 +14,7 @@ SHARED = ROOT.parent / "shared" / "data"
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunOutput:
     """What a process printed as JSON on its last line, its wall seconds, its peak memory.
 
     Linux counts what the process that started it had resident as its own: if that is much, let it
@@ -41,7 +41,7 @@ def _megabytes(most_resident: int) -> float:
     return most_resident / (1024 if sys.platform == "linux" else 1 << 20)
 
 
-def run(module: str, *arguments: str, environment: dict[str, str] | None = None) -> Ran:
+def run(module: str, *arguments: str, environment: dict[str, str] | None = None) -> RunOutput:
     """`python -m bench.<module>`: from the root, since bench/tokenizers.py hides a library."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
     began = time.perf_counter()
@@ -55,4 +55,4 @@ def run(module: str, *arguments: str, environment: dict[str, str] | None = None)
     seconds = time.perf_counter() - began
     if process.returncode != 0:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return Ran(json.loads(output.splitlines()[-1]), seconds, _megabytes(usage.ru_maxrss))
+    return RunOutput(json.loads(output.splitlines()[-1]), seconds, _megabytes(usage.ru_maxrss))

@@ -133,17 +133,17 @@ def _in_turn(
     for _ in range(rounds):
         for index, row in enumerate(pending):
             try:
-                figures = _measured(folder, row, seconds)
+                figures = _measure_child(folder, row, seconds)
             except SystemExit:
                 if row.engine != "llama" or not row.repacked:
                     raise
                 pending[index] = row = replace(row, repacked=False)  # noqa: PLW2901
-                figures = _measured(folder, row, seconds)
+                figures = _measure_child(folder, row, seconds)
             measured.setdefault(row, []).append(figures)
     return measured
 
 
-def _measured(folder: Path, row: Row, seconds: float) -> Figures:
+def _measure_child(folder: Path, row: Row, seconds: float) -> Figures:
     settings = json.dumps({"folder": str(folder), "row": asdict(row), "seconds": seconds})
     return Figures(**run("inference", "--child", settings).figures)
 

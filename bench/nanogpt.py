@@ -196,7 +196,7 @@ def update(
 
 
 @dataclass
-class Trained:
+class TrainedNanoGPT:
     model: NanoGPT
     steps: int = 0
     evaluations: list[tuple[int, float]] = field(default_factory=list)  # nanoGPT's own estimates
@@ -208,12 +208,12 @@ def train(
     shape: Shape,
     recipe: Recipe,
     look: Callable[[NanoGPT, int], bool] | None = None,
-) -> Trained:
+) -> TrainedNanoGPT:
     """The whole recipe; `look`, called where it evaluates, ends it early by saying True."""
     torch.manual_seed(recipe.seed)
     model = NanoGPT(shape)
     adamw = optimizer(model, recipe)
-    trained = Trained(model)
+    trained = TrainedNanoGPT(model)
 
     def drawn(ids_N: Tensor) -> tuple[Tensor, Tensor]:
         starts_B1 = torch.randint(len(ids_N) - shape.context, (recipe.rows,))[:, None]

@@ -62,7 +62,7 @@ PENALTIES: Sequence[Setting] = [
 
 
 @dataclass(frozen=True)
-class Real:
+class RealPosts:
     """The posts a model has not learned from, and those it has."""
 
     titles: Sequence[str]
@@ -86,8 +86,12 @@ def main() -> int:
     folder = arguments.model or arguments.workspace / "model"
     model = Model.load(folder, threads=arguments.threads)
     real = read(arguments.workspace)
-    settings = [parsed(choice) for choice in arguments.choice] or [*HEATS, *NUCLEI, *PENALTIES]
-    scores = list(scored(model, real.held_out))
+    settings = [parse_setting(choice) for choice in arguments.choice] or [
+        *HEATS,
+        *NUCLEI,
+        *PENALTIES,
+    ]
+    scores = list(score_tokens(model, real.held_out))
     baseline = sum(-own for own, _, _, _ in scores) / len(scores) / math.log(2)
     print(
         f"{model.engine.name}; {arguments.count} texts each; real text {baseline:.2f} bits a token"
@@ -96,28 +100,28 @@ def main() -> int:
     print("  ".join(f"{head:>10}" for head in (*heads, "real", "tokens/s")))
     beside: Sequence[str] = ()
     for setting in settings:
-        sampling = SamplingParams(**as_given(setting))
-        row, beside = measured(model, real, sampling, scores, arguments.count)
-        print("  ".join(f"{cell:>10}" for cell in row), described(setting), flush=True)
+        sampling = SamplingParams(**to_params(setting))
+        row, beside = measure_setting(model, real, sampling, scores, arguments.count)
+        print("  ".join(f"{cell:>10}" for cell in row), describe(setting), flush=True)
     print("  ".join(f"{cell:>10}" for cell in (f"{baseline:.2f}", *beside)), "real posts")
     return 0
 
 
-def parsed(text: str) -> Setting:
+def parse_setting(text: str) -> Setting:
     """ "temperature=0.8,min_p=0.05" """
     return {name: float(value) for name, value in (item.split("=") for item in text.split(","))}
 
 
-def as_given(setting: Setting) -> dict[str, Any]:
+def to_params(setting: Setting) -> dict[str, Any]:
     integer_keys = {"top_k", "no_repeat"}
     return {name: int(value) if name in integer_keys else value for name, value in setting.items()}
 
 
-def described(setting: Setting) -> str:
+def describe(setting: Setting) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in setting.items())
 
 
-def read(workspace: Path) -> Real:
+def read(workspace: Path) -> RealPosts:
     """The posts of an archive; without those that choose between models a small one has too few."""
     from ownwords.archive.store import Archive
     from ownwords.evaluation import lexicon
@@ -129,13 +133,13 @@ def read(workspace: Path) -> Real:
         unseen = [text.text for side in (texts.test, texts.validation) for text in side]
         training = [text.text for text in texts.train]
     words = lexicon.Lexicon.load(REFERENCE) if (REFERENCE / lexicon.FILE).exists() else None
-    return Real([text.partition("\n")[0] for text in unseen], unseen, training, words)
+    return RealPosts([text.partition("\n")[0] for text in unseen], unseen, training, words)
 
 
 Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32]]", int]
 
 
-def scored(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
+def score_tokens(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
     """Of some tokens of real text: the log of its chance, what went before, all scores, its id."""
     from ownwords.inference.sampling import log_probabilities
     from ownwords.inference.text_generation import encode_prompt
@@ -148,9 +152,9 @@ def scored(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
             yield float(own), ids[: at + 1], scores_NV[at], ids[at + 1]
 
 
-def measured(
+def measure_setting(
     model: "Model",
-    real: Real,
+    real: RealPosts,
     sampling: "SamplingParams",
     scores: Sequence[Scored],
     count: int,

@@ -208,7 +208,7 @@ class Memory:
         )
 
 
-def watched(
+def run_readers(
     pid: int, port: int, model: str, kind: str, amount: float, streams: int
 ) -> tuple[Memory, list[Load]]:
     """The readers' loads, and the server's memory meanwhile."""
@@ -269,7 +269,7 @@ def rates(port: int, model: str) -> bool:
 def streams(port: int, model: str, pid: int, seconds: float) -> bool:
     """64 at once for that long."""
     before = metric(port, "tokens_written_total")
-    memory, loads = watched(pid, port, model, "keep", seconds, STREAMS)
+    memory, loads = run_readers(pid, port, model, "keep", seconds, STREAMS)
     tokens = metric(port, "tokens_written_total") - before
     first = sorted(s for load in loads for s in load.first_s)
     texts = sum(load.texts for load in loads)
@@ -283,7 +283,7 @@ def streams(port: int, model: str, pid: int, seconds: float) -> bool:
 
 def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
     """Readers who go away; nothing is left of them."""
-    memory, loads = watched(pid, port, model, "gone", times // READERS, GONE_AT_ONCE)
+    memory, loads = run_readers(pid, port, model, "gone", times // READERS, GONE_AT_ONCE)
     texts_read = sum(load.texts for load in loads)
     took = max(load.seconds for load in loads)
     time.sleep(1)

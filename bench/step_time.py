@@ -203,7 +203,7 @@ def _timed(steps: _Steps, device: Device, for_s: float) -> float:
 
 
 @dataclass
-class _Found:
+class Profile:
     """Microseconds by phase and kind, of so many steps; `wall` those of the steps themselves."""
 
     by_kind: dict[tuple[Phase, str], float]
@@ -212,7 +212,7 @@ class _Found:
     on_device: bool
 
 
-def _profiled(model: CausalLM, steps: _Steps, device: Device, count: int) -> _Found:
+def _profiled(model: CausalLM, steps: _Steps, device: Device, count: int) -> Profile:
     on_device = device.kind in ("cuda", "rocm", "xpu")
     activities = [ProfilerActivity.CPU]
     if on_device:
@@ -231,7 +231,7 @@ def _profiled(model: CausalLM, steps: _Steps, device: Device, count: int) -> _Fo
             with _without_its_own_log():
                 profiler.stop()
     events: Sequence[Any] = profiler.events() or ()
-    return _sorted_out([event for event in events if not event.is_async], wall, on_device)
+    return _classify([event for event in events if not event.is_async], wall, on_device)
 
 
 @contextmanager
@@ -257,7 +257,7 @@ def _without_its_own_log() -> Iterator[None]:
         os.close(terminal)
 
 
-def _sorted_out(events: Sequence[Any], wall: float, on_device: bool) -> _Found:
+def _classify(events: Sequence[Any], wall: float, on_device: bool) -> Profile:
     forward = _forward_kinds(events)
     by_kind: dict[tuple[Phase, str], float] = {}
     busy = 0.0
@@ -275,7 +275,7 @@ def _sorted_out(events: Sequence[Any], wall: float, on_device: bool) -> _Found:
             busy += own
         if own > 0:
             by_kind[phase, kind] = by_kind.get((phase, kind), 0.0) + own
-    return _Found(by_kind, wall, busy, on_device)
+    return Profile(by_kind, wall, busy, on_device)
 
 
 def _forward_kinds(events: Sequence[Any]) -> Mapping[int, str]:
@@ -350,7 +350,7 @@ def _labelled(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _parts(profile: _Found, seconds: float) -> tuple[tuple[Share, ...], float]:
+def _parts(profile: Profile, seconds: float) -> tuple[tuple[Share, ...], float]:
     """The parts of a step, scaled to what it takes without the profiler; and the host's share."""
     total = sum(profile.by_kind.values()) or 1.0
     host = sum(us for (_, kind), us in profile.by_kind.items() if kind == HOST) / total

@@ -54,20 +54,18 @@ def main() -> int:
         look([args.blog], workspace=workspace.root)
         with closing(Archive(workspace.archive)) as archive:
             texts = corpus.load_corpus(archive)
-            print(f"base: {_scored(args.base, texts.test):.4f}", flush=True)
+            print(f"base: {_score(args.base, texts.test):.4f}", flush=True)
             for replay in args.replay:
                 rows = []
                 for seed in range(1, args.seeds + 1):
-                    rows.append(_tuned(args, texts, Path(folder) / replay, replay, seed))
+                    rows.append(_tune(args, texts, Path(folder) / replay, replay, seed))
                 if len(rows) > 1:
                     mean, spread = statistics.mean(rows), statistics.stdev(rows)
                     print(f"{replay}: {mean:.4f} ±{spread:.4f} ({len(rows)} seeds)", flush=True)
     return 0
 
 
-def _tuned(
-    args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int
-) -> float:
+def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int) -> float:
     from ownwords.core.config import resolve, settings_of
     from ownwords.training.recipes import Recipe, TrainRequest, plan_finetuning
 
@@ -94,7 +92,7 @@ def _tuned(
         work,
         replay=_books(args.books) if replay == "books" else None,
     ).train()
-    bits = _scored(trained.folder, texts.test)
+    bits = _score(trained.folder, texts.test)
     print(
         f"{replay} {' '.join(args.sets)} seed {seed}: {bits:.4f} at {trained.share:g} of the way"
         f" (validation {trained.before or 0:.4f} -> {trained.bits_per_byte or 0:.4f};"
@@ -105,7 +103,7 @@ def _tuned(
     return bits
 
 
-def _scored(model: Path, texts: "Iterable[TrainingText]") -> float:
+def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
     from ownwords.evaluation import bits_per_byte
     from ownwords.models import bundle
     from ownwords.tokenizers import tokenizer

@@ -57,7 +57,7 @@ EXCERPTS = tuple(Excerpt(number, item, item.text) for number, item in enumerate(
 
 
 @dataclass
-class PlayedSearcher:
+class FakeSearcher:
     """Finds what it is given, and remembers what it was asked."""
 
     result: RetrievalResult

@@ -15,7 +15,7 @@ from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 ALPHABET = "aeinrst "
 
 
-def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
+def random_tokenizer_json(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
     """A tokenizer.json of one of the two kinds, whose merges are drawn at random."""
     document: Any
     if kind == "byte-level":
@@ -57,7 +57,7 @@ def trained(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
     return document  # type: ignore[no-any-return]
 
 
-def opened(document: dict[str, Any]) -> HFTokenizer:
+def load_tokenizer(document: dict[str, Any]) -> HFTokenizer:
     loaded = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
     assert isinstance(loaded, HFTokenizer)
     return loaded
@@ -65,8 +65,8 @@ def opened(document: dict[str, Any]) -> HFTokenizer:
 
 def write(folder: Path, kind: str = "sentencepiece", tied: bool = True, spare: int = 7) -> Path:
     """A model with one of these tokenizers, and some rows more than tokens."""
-    document = trained(kind, merges=1200)
-    own = opened(document)
+    document = random_tokenizer_json(kind, merges=1200)
+    own = load_tokenizer(document)
     config = LlamaConfig(
         vocabulary=own.vocabulary_size + spare,
         context=128,

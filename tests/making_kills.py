@@ -35,7 +35,7 @@ def kill_self(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies(
+def kill_on_call(
     owner: object,
     name: str,
     when: Callable[..., bool] = lambda *_, **__: True,
@@ -74,35 +74,35 @@ def is_of(stage: str) -> Callable[..., bool]:
 
 
 # Each is arranged in a child, which then makes until it dies, a little farther each time.
-MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
-    "while it reads": lambda *_: dies(ArchiveAnalysis, "fill"),
-    "before the report is written": lambda *_: dies(looking, "render_report"),
+MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
+    "while it reads": lambda *_: kill_on_call(ArchiveAnalysis, "fill"),
+    "before the report is written": lambda *_: kill_on_call(looking, "render_report"),
     "when it is planned": lambda _, doomed: setattr(doomed, "on_planned", kill_self),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
-    "before the model is saved": lambda *_: dies(bundle, "save"),
-    "while the model is put in its place": lambda *_: dies(
+    "before the model is saved": lambda *_: kill_on_call(bundle, "save"),
+    "while the model is put in its place": lambda *_: kill_on_call(
         atomic_dir, "_put", lambda _, folder: bool(folder.name == "model")
     ),
-    "when the model is saved": lambda *_: dies(bundle, "save", after=True),
-    "before that is noted": lambda *_: dies(StageCache, "put", is_of("train")),
-    "when that is noted": lambda *_: dies(StageCache, "put", is_of("train"), after=True),
+    "when the model is saved": lambda *_: kill_on_call(bundle, "save", after=True),
+    "before that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train")),
+    "when that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train"), after=True),
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
     "in the other training": lambda progress, _: progress.subscribers.append(in_training),
-    "while it scores": lambda *_: dies(
+    "while it scores": lambda *_: kill_on_call(
         MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copies"))
     ),
-    "between the scorecard's files": lambda *_: dies(files, "render"),
-    "before the scorecard is noted": lambda *_: dies(StageCache, "put", is_of("score")),
+    "between the scorecard's files": lambda *_: kill_on_call(files, "render"),
+    "before the scorecard is noted": lambda *_: kill_on_call(StageCache, "put", is_of("score")),
 }
 
 
-class Doomed(MakeCallbacks):
+class KillingCallbacks(MakeCallbacks):
     """Whoever looks on as it happens."""
 
 
 def make_run(folder: Path, workspace: str, moment: str = "") -> MakeResult:
     """Make, and die at that moment."""
-    progress, callbacks = Progress(), Doomed()
+    progress, callbacks = Progress(), KillingCallbacks()
     if moment:
         MOMENTS[moment](progress, callbacks)
     request = makings.order(folder, workspace=folder / workspace)
@@ -124,7 +124,7 @@ def summary(result: MakeResult) -> dict[str, object]:
     }
 
 
-def forked(work: Callable[[], object]) -> int:
+def run_forked(work: Callable[[], object]) -> int:
     """How a child ends that does this."""
     child = os.fork()
     if child == 0:
@@ -147,7 +147,7 @@ def make_inputs(folder: Path) -> None:
 def main(folder: Path) -> dict[str, Any]:
     make_inputs(folder)
     calm = summary(make_run(folder, "calm"))
-    statuses = {name: forked(partial(make_run, folder, "killed", name)) for name in MOMENTS}
+    statuses = {name: run_forked(partial(make_run, folder, "killed", name)) for name in MOMENTS}
     return {"calm": calm, "statuses": statuses, "end": summary(make_run(folder, "killed"))}
 
 

@@ -173,7 +173,7 @@ async def running_client(
         await state.close()
 
 
-def calling(
+def run_with_client(
     workspace: Workspace,
     work: Callable[[Client], Awaitable[T]],
     models: Mapping[str, Path] | None = None,

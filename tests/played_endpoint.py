@@ -18,7 +18,7 @@ HERE = "127.0.0.1"
 
 
 @dataclass
-class Played:
+class FakeEndpoint:
     """How it behaves. `replies` are answered with in turn, the last for ever.
 
     A reply is the text of an answer, a status with a JSON body, or a function of the handler that
@@ -70,9 +70,9 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @contextmanager
-def playing(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator[Played]:  # noqa: ANN401
+def fake_endpoint(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator[FakeEndpoint]:  # noqa: ANN401
     """An endpoint that behaves so, while it lasts."""
-    played = Played(**behaviour)
+    played = FakeEndpoint(**behaviour)
     httpd = ThreadingHTTPServer((HERE, 0), _Handler)
     httpd.daemon_threads = True  # one that plays a slow one need not be waited for
     httpd.block_on_close = False
@@ -144,8 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
     @property
-    def played(self) -> Played:
-        endpoint: Played = self.server.played  # type: ignore[attr-defined]
+    def played(self) -> FakeEndpoint:
+        endpoint: FakeEndpoint = self.server.played  # type: ignore[attr-defined]
         return endpoint
 
     def do_GET(self) -> None:

@@ -29,7 +29,7 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: 
 
 
 @contextmanager
-def playing(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
+def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
     """Makes the jobs of a workspace that behave in a certain manner; none outlives the block."""
     managers: list[JobManager] = []
 

@@ -32,7 +32,7 @@ EXPECTED = Forecast(
 )
 
 
-def planned(fixed: Mapping[str, object]) -> Plan:
+def make_fake_plan(fixed: Mapping[str, object]) -> Plan:
     settings = {"optim.learning_rate": 0.005, "optim.muon_lr": 0.02, "train.steps": 100} | dict(
         fixed
     )
@@ -45,7 +45,7 @@ def planned(fixed: Mapping[str, object]) -> Plan:
     return Plan(resolve(Recipe, flags=settings).settings, reasons, EXPECTED)
 
 
-class Played:
+class FakeTraining:
     """Scores are better the nearer the rate is to `best`; every training takes `seconds`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, best: float = 0.04) -> None:
@@ -79,7 +79,7 @@ class Played:
     ) -> PlannedTraining:
         if not self.texts:  # later trainings have the same
             self.texts, self.held_out = list(train), list(held_out)
-        plan = planned(work.fixed)
+        plan = make_fake_plan(work.fixed)
         run = Run.new(work.workspace / "runs", f"run-{abs(hash(plan.to_toml()))}")
         write_atomically(run.folder / "plan.toml", plan.to_toml())
         return PlannedTraining(plan, run, lambda: self.train(plan, run, work))
@@ -87,7 +87,7 @@ class Played:
     def train(self, plan: Plan, run: Run, work: TrainRequest) -> TrainedModel:
         self.works.append(work)
         if self.planned_anew and "train.steps" not in work.fixed:
-            second = planned({**work.fixed, "train.steps": self.planned_anew})
+            second = make_fake_plan({**work.fixed, "train.steps": self.planned_anew})
             plan = replace(second, is_second=True)
         (run.checkpoints.folder / "step-1").mkdir(parents=True, exist_ok=True)
         rate = plan.recipe.optim.muon_lr

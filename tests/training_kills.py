@@ -38,7 +38,7 @@ LOOP = LoopConfig(
 INTERRUPTED = 7
 
 
-def ended(folder: Path, key: str, loop: LoopConfig) -> str:
+def train_to_end(folder: Path, key: str, loop: LoopConfig) -> str:
     """Train to the end; a checksum of the weights, and of all that a checkpoint holds of them."""
     shape = TINY["qwen3"] if loop.precision == "float32" else EVEN
     run_job = job(folder, loop, key=key, model=model(shape=shape))
@@ -49,7 +49,7 @@ def ended(folder: Path, key: str, loop: LoopConfig) -> str:
     return " ".join([chosen, *parts, repr(outcome.evaluations)])
 
 
-def forked(work: Callable[[], object]) -> int:
+def fork_child(work: Callable[[], object]) -> int:
     """The number of a child that does this, and ends with 0, or `INTERRUPTED`."""
     child = os.fork()
     if child:
@@ -64,9 +64,9 @@ def forked(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def trained(folder: Path, key: str, loop: LoopConfig) -> Callable[[], object]:
+def train_and_save(folder: Path, key: str, loop: LoopConfig) -> Callable[[], object]:
     def work() -> None:
-        state = ended(folder, key, loop)
+        state = train_to_end(folder, key, loop)
         (folder / f"{key}.ended").write_text(state)
 
     return work
@@ -76,10 +76,10 @@ def status_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def ends(folder: Path, keys: list[str], loop: LoopConfig) -> list[str]:
+def final_states(folder: Path, keys: list[str], loop: LoopConfig) -> list[str]:
     """What came out of each run, gone on with to its end."""
     for key in keys:
-        assert status_of(forked(trained(folder, key, loop))) == 0
+        assert status_of(fork_child(train_and_save(folder, key, loop))) == 0
     return [(folder / f"{key}.ended").read_text() for key in keys]
 
 
@@ -91,14 +91,14 @@ def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[s
     """So many signals at random moments; a run that gets to its end is followed by another."""
     calm = replace(loop, checkpoint_every_s=1e9)
     began = time.monotonic()
-    assert status_of(forked(trained(folder, "calm", calm))) == 0
+    assert status_of(fork_child(train_and_save(folder, "calm", calm))) == 0
     whole_s = time.monotonic() - began
     generator = random.Random(5)
     statuses: list[int] = []
     keys, resumed = ["run0"], 0
     while len(statuses) < kills:
         before = checkpoints(folder, keys[-1])
-        child = forked(trained(folder, keys[-1], loop))
+        child = fork_child(train_and_save(folder, keys[-1], loop))
         while not checkpoints(folder, keys[-1]):  # there is then something to resume from
             time.sleep(0.002)
         time.sleep(whole_s * generator.uniform(0.0, 0.4))
@@ -113,14 +113,17 @@ def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[s
         "statuses": statuses,
         "resumed": resumed,
         "calm": (folder / "calm.ended").read_text(),
-        "ends": ends(folder, keys, loop),
+        "ends": final_states(folder, keys, loop),
         "left": [p.name for p in (folder / "runs").rglob(".step-*")],
     }
 
 
 def while_writing(folder: Path) -> dict[str, Any]:
     """Killed at five moments of the fourth checkpoint, from the first file to the last deletion."""
-    assert status_of(forked(trained(folder, "calm", replace(LOOP, checkpoint_every_s=1e9)))) == 0
+    assert (
+        status_of(fork_child(train_and_save(folder, "calm", replace(LOOP, checkpoint_every_s=1e9))))
+        == 0
+    )
 
     def dying(owner: object, name: str, call: int, *, after: bool) -> None:
         real, calls = getattr(owner, name), 0
@@ -150,15 +153,15 @@ def while_writing(folder: Path) -> dict[str, Any]:
         def work(i: int = i, moment: tuple[object, str, int, bool] = moment) -> None:
             owner, name, call, after = moment
             dying(owner, name, call, after=after)
-            trained(folder, f"run{i}", LOOP)()
+            train_and_save(folder, f"run{i}", LOOP)()
 
-        statuses.append(status_of(forked(work)))
+        statuses.append(status_of(fork_child(work)))
     keys = [f"run{i}" for i in range(len(moments))]
     return {
         "statuses": statuses,
         "steps": [job(folder, LOOP, key=key).run.checkpoints.steps() for key in keys],
         "calm": (folder / "calm.ended").read_text(),
-        "ends": ends(folder, keys, LOOP),
+        "ends": final_states(folder, keys, LOOP),
         "left": [p.name for p in (folder / "runs").rglob(".step-*")],
     }
 
@@ -168,7 +171,7 @@ if __name__ == "__main__":
     root, mode = Path(sys.argv[1]), sys.argv[2]
     loop = replace(LOOP, precision=cast(Precision, sys.argv[4])) if len(sys.argv) > 4 else LOOP
     # Whatever is imported or loaded on the way is then there: children are killed in their work.
-    ended(root, "warm", replace(loop, steps=1))
+    train_to_end(root, "warm", replace(loop, steps=1))
     if mode == "writing":
         result = while_writing(root)
     else:

@@ -111,7 +111,7 @@ def job(
     )
 
 
-class Disturbed:
+class DisturbedObjective:
     """The objective, and at one step something that the process does to itself."""
 
     def __init__(self, at: int, number: signal.Signals) -> None:
@@ -150,9 +150,9 @@ def main(folder: Path, disturbance: str, at: str) -> None:
         objective: Objective = next_token
         seed = int(at) if disturbance == "BFLOAT16" else None
         if disturbance == "KILLED_AT" and world.rank == 1 and number == restarts:
-            objective = Disturbed(int(at), signal.SIGKILL)
+            objective = DisturbedObjective(int(at), signal.SIGKILL)
         elif disturbance == "ASKED_AT" and world.rank == 1:
-            objective = Disturbed(int(at), signal.SIGTERM)
+            objective = DisturbedObjective(int(at), signal.SIGTERM)
         try:
             outcome, weights = run(folder, here, objective, seed)
         except TrainingInterrupted as stopped:

@@ -39,7 +39,7 @@ def run_search(record: str | Path, folder: Path, worker: str, log: Path) -> Sear
     return search(trial, book, terms)
 
 
-def forked(record: str | Path, folder: Path, worker: str, log: Path) -> int:
+def fork_search(record: str | Path, folder: Path, worker: str, log: Path) -> int:
     child = os.fork()
     if child:
         return child
@@ -67,31 +67,31 @@ def write_result(search: SearchResult, path: Path) -> None:
     path.write_text(json.dumps({"trials": rows, "verdict": repr(search.verdict)}))
 
 
-def ended(child: int) -> int:
+def exit_status(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def killed(folder: Path, record: str | Path, kills: int) -> dict[str, Any]:
+def run_killed(folder: Path, record: str | Path, kills: int) -> dict[str, Any]:
     """So many kills at random moments of one search; then its end, and that of a calm one."""
-    assert ended(forked(folder / "calm.db", folder, "calm", folder / "calm.log")) == 0
+    assert exit_status(fork_search(folder / "calm.db", folder, "calm", folder / "calm.log")) == 0
     generator, statuses = random.Random(7), list[int]()
     while len(statuses) < kills:
-        child = forked(record, folder, "here", folder / "log")
+        child = fork_search(record, folder, "here", folder / "log")
         time.sleep(generator.uniform(0.15, 0.5))
         os.kill(child, signal.SIGKILL)
-        status = ended(child)
+        status = exit_status(child)
         if status == 0:  # through before
             break
         statuses.append(status)
-    assert ended(forked(record, folder, "here", folder / "log")) == 0
+    assert exit_status(fork_search(record, folder, "here", folder / "log")) == 0
     return {"statuses": statuses, "calm": read(folder, "calm"), "killed": read(folder, "here")}
 
 
-def shared(folder: Path, record: str | Path, one_place: bool) -> dict[str, Any]:
+def run_shared(folder: Path, record: str | Path, one_place: bool) -> dict[str, Any]:
     """Two at the same time; of one place, or as if on two machines."""
     places = ("here", "here") if one_place else ("a", "b")
-    children = [forked(record, folder, worker, folder / "log") for worker in places]
-    statuses = [ended(child) for child in children]
+    children = [fork_search(record, folder, worker, folder / "log") for worker in places]
+    statuses = [exit_status(child) for child in children]
     lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     return {
         "statuses": statuses,
@@ -109,7 +109,7 @@ if __name__ == "__main__":
     root, mode, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     record = root / "trials.db" if kind == "sqlite" else str(root / "trials.journal")
     if mode == "killed":
-        answer = killed(root, record, int(sys.argv[4]))
+        answer = run_killed(root, record, int(sys.argv[4]))
     else:
-        answer = shared(root, record, one_place=mode == "one-place")
+        answer = run_shared(root, record, one_place=mode == "one-place")
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -108,12 +108,12 @@ def as_tensor(value: object) -> Tensor:
     return value
 
 
-def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+def largest_difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     assert ours.keys() == theirs.keys()
     return max(float((ours[name] - theirs[name]).detach().abs().max()) for name in ours)
 
 
-def compared(family: str, world: World, *, adapter: bool = False) -> dict[str, object]:
+def compare(family: str, world: World, *, adapter: bool = False) -> dict[str, object]:
     together = train(family, world, adapter=adapter)
     second_run = train(family, world, adapter=adapter)
     if not world.is_first:
@@ -125,10 +125,10 @@ def compared(family: str, world: World, *, adapter: bool = False) -> dict[str, o
     truth = alone.pop("weights")
     assert isinstance(truth, dict)
     together["repeatable"] = all(torch.equal(weights[n], repeated[n]) for n in weights)
-    return {"together": together, "alone": alone, "furthest": furthest(weights, truth)}
+    return {"together": together, "alone": alone, "furthest": largest_difference(weights, truth)}
 
 
-def waited_for(world: World, folder: Path) -> Iterator[str]:
+def wait_for(world: World, folder: Path) -> Iterator[str]:
     with world.in_rank_order():
         if world.is_first:
             time.sleep(0.3)
@@ -153,11 +153,11 @@ def main(folder: Path) -> None:
             {"step": 3, "was": ["é", None]} if world.is_first else {"no": "!"}
         ),
         "dealt": list(world.distribute("abcde")),
-        "in_turn": list(waited_for(world, folder)),
-        "ddp": compared("qwen3", ddp),
-        "ddp, adapter": compared("qwen3", ddp, adapter=True),
-        "fsdp": compared("gemma3", world),
-        "fsdp, head of its own": compared("qwen3-window", world),
+        "in_turn": list(wait_for(world, folder)),
+        "ddp": compare("qwen3", ddp),
+        "ddp, adapter": compare("qwen3", ddp, adapter=True),
+        "fsdp": compare("gemma3", world),
+        "fsdp, head of its own": compare("qwen3-window", world),
     }
     try:
         train("qwen3", world, adapter=True)

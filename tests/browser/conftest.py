@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import openai_server
-from browser.site import Site, opened, served, workspace
+from browser.site import Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.card import files
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -78,16 +78,16 @@ def expected() -> list[str]:
 @pytest.fixture
 def page(browser: "Browser", site: Site, expected: list[str]) -> "Iterator[Page]":
     """The page over `site` at 1280 wide, nothing opened yet: `page.goto("/#/posts")`."""
-    yield from opened(browser, site, expected)
+    yield from open_page(browser, site, expected)
 
 
 @pytest.fixture
 def own_page(browser: "Browser", own_site: Site, expected: list[str]) -> "Iterator[Page]":
     """The page over `own_site`."""
-    yield from opened(browser, own_site, expected)
+    yield from open_page(browser, own_site, expected)
 
 
 @pytest.fixture
 def empty_page(browser: "Browser", empty_site: Site, expected: list[str]) -> "Iterator[Page]":
     """The page over `empty_site`."""
-    yield from opened(browser, empty_site, expected)
+    yield from open_page(browser, empty_site, expected)

@@ -43,7 +43,7 @@ class Site:
         return self.link.partition("/?")[0]
 
 
-def opened(
+def open_page(
     browser: "Browser",
     site: Site,
     expected: Sequence[str] = (),

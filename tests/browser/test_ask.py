@@ -8,9 +8,9 @@ import pytest
 
 from browser import playing
 from browser.looking import shown, until
-from browser.site import Site, opened, workspace
+from browser.site import Site, open_page, workspace
 from ownwords.archive.store import Archive
-from played_endpoint import playing as endpoint
+from played_endpoint import fake_endpoint as endpoint
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -110,7 +110,7 @@ def test_an_answer_is_plain_text_and_its_citations_are_links(
         endpoint(monkeypatch, replies=[plain]) as played,
         playing.served(workspace_made, port=played.port) as address,
     ):
-        for page in opened(browser, Site(address, workspace_made)):
+        for page in open_page(browser, Site(address, workspace_made)):
             shown(page, "/#/ask")
             choose = page.get_by_label("Who answers")
             assert choose.input_value() == "none"  # nothing is sent before somebody chooses

@@ -6,7 +6,7 @@ import pytest
 
 from browser.axe import violations
 from browser.looking import nameless, shown, sticking_out, too_faint, too_small
-from browser.site import WIDTHS, Site, opened
+from browser.site import WIDTHS, Site, open_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -44,7 +44,7 @@ def test_each_part_has_an_address_a_shortcut_and_a_menu_entry(page: "Page") -> N
 def test_every_page_can_be_read_at_every_width(
     browser: "Browser", site: Site, address: str, dark: bool
 ) -> None:
-    for page in opened(browser, site, dark=dark):
+    for page in open_page(browser, site, dark=dark):
         shown(page, address)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
@@ -138,7 +138,7 @@ def test_while_one_types_keys_are_letters(page: "Page") -> None:
 
 def test_colours_are_the_systems_until_one_chooses(browser: "Browser", site: Site) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    for page in opened(browser, site, dark=True):
+    for page in open_page(browser, site, dark=True):
         shown(page, "/#/posts")
         dark = page.evaluate(ground)
         page.keyboard.press("t")

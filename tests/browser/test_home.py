@@ -13,7 +13,7 @@ import pytest
 
 from browser import playing
 from browser.looking import shown, until
-from browser.site import Site, opened, workspace
+from browser.site import Site, open_page, workspace
 from ownwords.core.progress import JsonLines
 from ownwords.core.workspace import Workspace
 from played_make import metric
@@ -46,14 +46,14 @@ def home_workspace(site: Site) -> Iterator[Workspace]:
 @pytest.fixture
 def page(browser: "Browser", site: Site, home_workspace: Workspace) -> "Iterator[Page]":
     assert home_workspace
-    yield from opened(browser, site)
+    yield from open_page(browser, site)
 
 
 def until_heading(page: "Page", heading: str) -> None:
     until(page, f"document.querySelector('h1')?.innerText === {json.dumps(heading)}")
 
 
-def tabbed_to(page: "Page", name: str) -> None:
+def tab_to(page: "Page", name: str) -> None:
     """Walk with the tab key until the control of that name has the focus."""
     for _ in range(80):
         page.keyboard.press("Tab")
@@ -84,27 +84,27 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
 ) -> None:
     shown(page, "/")
     page.wait_for_selector(".cards")
-    tabbed_to(page, "Start")
+    tab_to(page, "Start")
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")
     until(page, "document.querySelector('.progress .now')")
     arguments = json.loads((home_workspace.root / "given.json").read_text())["arguments"]
     assert float(arguments[arguments.index("--minutes") + 1]) == 10
     assert "--base" not in arguments  # the best that the time allows
-    tabbed_to(page, "Stop")
+    tab_to(page, "Stop")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")  # let it go on
     assert page.locator("h1").inner_text() == "Making your model"
     page.locator("h1").focus()
-    tabbed_to(page, "Stop")
+    tab_to(page, "Stop")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog[open]")
-    tabbed_to(page, "Stop")
+    tab_to(page, "Stop")
     page.keyboard.press("Enter")
     until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
     assert "Nothing is lost." in page.locator(".paused").inner_text()
-    tabbed_to(page, "Go on")
+    tab_to(page, "Go on")
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")
     page.reload()
@@ -118,7 +118,7 @@ def test_a_second_page_shows_the_same_job_and_can_stop_it(
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
-    for second_page in opened(browser, site):
+    for second_page in open_page(browser, site):
         shown(second_page, "/#/posts")
         until(second_page, "!document.getElementById('busy').hidden")
         second_page.locator("#busy").click()

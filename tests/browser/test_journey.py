@@ -19,7 +19,7 @@ import pytest
 
 from browser import quick_ownwords
 from browser.looking import shown
-from browser.site import BLOG, Site, link_of, opened
+from browser.site import BLOG, Site, link_of, open_page
 from exports import wordpress
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.models.gguf.container import open_gguf
@@ -153,7 +153,7 @@ def test_a_blog_becomes_a_model_by_clicking(
     place = Workspace(tmp_path / "new.ownwords")
     with serving(place, port, environment):
         site = Site(f"http://127.0.0.1:{port}/?key={KEY}", place)
-        for page in opened(browser, site):
+        for page in open_page(browser, site):
             begin(page, write(tmp_path))
             use(page)
 
@@ -167,7 +167,7 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
     stages = {"read", "plan", "train", "write", "score"}
     killed = []
     with serving(place, port, environment) as server:
-        pages = opened(browser, site, expected)
+        pages = open_page(browser, site, expected)
         page = next(pages)
         begin(page, database(tmp_path))
         killed.append(kill_in(server, page, stages))

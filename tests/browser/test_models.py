@@ -9,7 +9,7 @@ import pytest
 
 import openai_server
 from browser.looking import shown
-from browser.site import Site, opened, served, workspace
+from browser.site import Site, open_page, served, workspace
 from ownwords.evaluation.card import files
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from unit import sample_card
@@ -38,7 +38,7 @@ def model_site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def model_page(browser: "Browser", model_site: Site, expected: list[str]) -> "Iterator[Page]":
-    yield from opened(browser, model_site, expected)
+    yield from open_page(browser, model_site, expected)
 
 
 def test_the_verdict_comes_first_and_every_figure_is_shown(page: "Page") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browser.looking import shown, until
-from browser.site import Site, opened
+from browser.site import Site, open_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -169,7 +169,7 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
 def test_without_an_own_model_the_base_writes_and_says_so(
     browser: "Browser", own_site: Site, expected: list[str]
 ) -> None:
-    for page in opened(browser, own_site, expected):
+    for page in open_page(browser, own_site, expected):
         shown(page, "/#/write")
         assert page.locator("h1").inner_text() == "Not in your voice yet"
         set_length(page, 50)

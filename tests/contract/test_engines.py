@@ -122,7 +122,7 @@ def test_rows_of_different_lengths_are_read_in_one_batch(
         if len(ids) > len(ids) // 2 + 1
     ]
     rest.reverse()
-    scores = cache.forward([each for each, _ in rest])
+    scores = cache.forward([item for item, _ in rest])
     close(scores, np.concatenate([w for _, w in rest]))
     assert [cache.cached_length(row) for row in range(5)] == [3, 0, 40, 1, 22]
 

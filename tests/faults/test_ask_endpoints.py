@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asked_passages import BACKUPS, PASSAGES, PlayedSearcher, passage
+from asked_passages import BACKUPS, PASSAGES, FakeSearcher, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.endpoints import Endpoint, ServedModel
@@ -18,14 +18,14 @@ from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
 from ownwords.ask.search import RetrievalResult
 from played_endpoint import (
     HERE,
-    Played,
+    FakeEndpoint,
     allowed,
     breaks_off,
     chunk,
     drips,
     event,
+    fake_endpoint,
     is_silent,
-    playing,
     sends,
 )
 
@@ -45,14 +45,14 @@ def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def writer_of(
-    played: Played, limits: RequestLimits | None = None, context: int = 0
+    played: FakeEndpoint, limits: RequestLimits | None = None, context: int = 0
 ) -> EndpointBackend:
     endpoint = Endpoint(played.url, "Ollama", (ServedModel("m", context=context),))
     return EndpointBackend(endpoint, limits=limits or RequestLimits())
 
 
 def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
-    return answer(QUESTION, PlayedSearcher(RetrievalResult(tuple(passages))), writer)  # type: ignore[arg-type]
+    return answer(QUESTION, FakeSearcher(RetrievalResult(tuple(passages))), writer)  # type: ignore[arg-type]
 
 
 def shows_passages(answer: Answer, why: str) -> None:
@@ -73,32 +73,32 @@ def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[is_silent]) as played:
+    with fake_endpoint(monkeypatch, replies=[is_silent]) as played:
         shows_passages(ask(writer_of(played, SHORT)), "did not respond within 0.3 s")
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[drips(0.05)]) as played:
+    with fake_endpoint(monkeypatch, replies=[drips(0.05)]) as played:
         shows_passages(ask(writer_of(played, SHORT)), "did not finish within 0.6 s")
 
 
 def test_a_runaway_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as played:
+    with fake_endpoint(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as played:
         shows_passages(ask(writer_of(played)), "does not stop writing")
 
 
 def test_it_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[breaks_off("You keep thr")]) as played:
+    with fake_endpoint(monkeypatch, replies=[breaks_off("You keep thr")]) as played:
         shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
 
 
 def test_it_ends_without_having_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=["You keep three"], finish=None) as played:
+    with fake_endpoint(monkeypatch, replies=["You keep three"], finish=None) as played:
         shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
 
 
 def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as played:
+    with fake_endpoint(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as played:
         answer = ask(writer_of(played))
     assert answer.answer == "You keep three copies [1]."
     assert answer.citations[0].quote == "three copies of everything"
@@ -123,12 +123,12 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[sends(data)]) as played:
+    with fake_endpoint(monkeypatch, replies=[sends(data)]) as played:
         shows_passages(ask(writer_of(played)), why)
 
 
 def test_a_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[sends(b"<html>", "application/json")]) as played:
+    with fake_endpoint(monkeypatch, replies=[sends(b"<html>", "application/json")]) as played:
         shows_passages(ask(writer_of(played)), "did not answer with JSON")
 
 
@@ -144,7 +144,7 @@ def test_a_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[(status, body)]) as played:
+    with fake_endpoint(monkeypatch, replies=[(status, body)]) as played:
         answer = ask(writer_of(played))
     shows_passages(answer, why)
     assert "\x1b" not in answer.why
@@ -166,7 +166,7 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
         }
         return 400, {"error": error}
 
-    with playing(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as played:
+    with fake_endpoint(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as played:
         writer = writer_of(played)
         answer = ask(writer, LONG)
         first, second = (len(prompt) for prompt in played.prompts())
@@ -176,7 +176,7 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
     assert asked_for[1] <= 512
     assert writer.context <= 2048
     assert any("the context of 2,048 tokens" in note for note in answer.notes)
-    with playing(monkeypatch, replies=[refuses(9000, 100)]) as played:
+    with fake_endpoint(monkeypatch, replies=[refuses(9000, 100)]) as played:
         answer = ask(writer_of(played), LONG)
         assert len(played.bodies()) <= 3
     assert answer.answer == ""
@@ -186,7 +186,7 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
 
 def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = (400, {"error": "input length exceeds the context length"})
-    with playing(monkeypatch, replies=[refusal, refusal, GOOD]) as played:
+    with fake_endpoint(monkeypatch, replies=[refusal, refusal, GOOD]) as played:
         answer = ask(writer_of(played), LONG)
         lengths = [len(prompt) for prompt in played.prompts()]
     assert answer.answer
@@ -197,7 +197,7 @@ def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.Monkey
 def test_a_silently_truncated_prompt_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Ollama does it: only the count of tokens gives it away."""
     usage = {"prompt_tokens": 700, "completion_tokens": 20}
-    with playing(monkeypatch, replies=[GOOD], usage=usage) as played:
+    with fake_endpoint(monkeypatch, replies=[GOOD], usage=usage) as played:
         writer = writer_of(played)
         answer = ask(writer, LONG)
         assert len(played.prompts()[0].split()) > 700
@@ -208,19 +208,21 @@ def test_a_silently_truncated_prompt_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert "read only 700 of at least" in note
     assert not any("rest silently" in note for note in repeated.notes)
     honest = {"prompt_tokens": DEFAULT_PROMPT_TOKENS, "completion_tokens": 20}
-    with playing(monkeypatch, replies=[GOOD], usage=honest) as played:
+    with fake_endpoint(monkeypatch, replies=[GOOD], usage=honest) as played:
         assert not any("rest silently" in note for note in ask(writer_of(played), LONG).notes)
-    with playing(monkeypatch, replies=[GOOD], usage={"prompt_tokens": 0}) as played:
+    with fake_endpoint(monkeypatch, replies=[GOOD], usage={"prompt_tokens": 0}) as played:
         assert not any("rest silently" in note for note in ask(writer_of(played), LONG).notes)
 
 
 def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[GOOD + ' Then [2: "I gave'], finish="length") as played:
+    with fake_endpoint(
+        monkeypatch, replies=[GOOD + ' Then [2: "I gave'], finish="length"
+    ) as played:
         answer = ask(writer_of(played))
     assert answer.answer == "You keep three copies [1]."
     assert any("cut at its maximum length" in note for note in answer.notes)
     thinking = event({"choices": [{"delta": {"reasoning_content": "hm"}}]}) + chunk("", "length")
-    with playing(monkeypatch, replies=[sends(thinking)]) as played:
+    with fake_endpoint(monkeypatch, replies=[sends(thinking)]) as played:
         shows_passages(ask(writer_of(played)), "used all its tokens for thinking")
 
 
@@ -241,7 +243,7 @@ def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_unsupported_answer_is_not_shown(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, replies=[lie]) as played:
+    with fake_endpoint(monkeypatch, replies=[lie]) as played:
         answer = ask(writer_of(played))
     shows_passages(answer, "m at Ollama")
 
@@ -251,7 +253,7 @@ def test_only_supported_sentences_are_shown(monkeypatch: pytest.MonkeyPatch) -> 
         f'{GOOD} You keep them in a volcano [1: "in a volcano"]. Trust me. You gave up later'
         ' [2: "I gave up on three copies"].'
     )
-    with playing(monkeypatch, replies=[reply], pieces=3) as played:
+    with fake_endpoint(monkeypatch, replies=[reply], pieces=3) as played:
         answer = ask(writer_of(played))
     assert answer.answer == "You keep three copies [1]. You gave up later [2] (unchecked)."
     assert [citation.quote for citation in answer.citations] == [
@@ -266,7 +268,7 @@ def test_addresses_in_an_answer_lead_nowhere(monkeypatch: pytest.MonkeyPatch) ->
         "You keep [three copies](https://evil.example/) ![](https://evil.example/x.png)"
         ' [1: "three copies of everything"].'
     )
-    with playing(monkeypatch, replies=[reply]) as played:
+    with fake_endpoint(monkeypatch, replies=[reply]) as played:
         answer = ask(writer_of(played))
     assert answer.answer == "You keep three copies [1]."
     assert answer.citations[0].url == "https://example.org/1/"
@@ -275,7 +277,7 @@ def test_addresses_in_an_answer_lead_nowhere(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_model_gets_no_tools_and_only_the_passages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with playing(monkeypatch, replies=[GOOD]) as played:
+    with fake_endpoint(monkeypatch, replies=[GOOD]) as played:
         ask(writer_of(played), PASSAGES[:1])
         ((method, path, body, _),) = played.requests
     assert (method, path) == ("POST", "/v1/chat/completions")

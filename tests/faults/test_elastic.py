@@ -32,7 +32,7 @@ def result_of(folder: Path, mode: str, size: int = 2, rank: int = 0) -> dict[str
     return result
 
 
-def furthest(first: dict[str, Any], second: dict[str, Any]) -> float:
+def largest_difference(first: dict[str, Any], second: dict[str, Any]) -> float:
     ours: dict[str, list[float]] = first["weights"]
     theirs: dict[str, list[float]] = second["weights"]
     assert ours.keys() == theirs.keys()
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> dict[str, Any]:
+def single_process(folder: Path) -> dict[str, Any]:
     return result_of(start(folder / "alone", processes=1), "ddp", size=1)
 
 
@@ -72,13 +72,15 @@ def stopped(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_two_processes_train_as_one(undisturbed: Path, alone: dict[str, Any], mode: str) -> None:
+def test_two_processes_train_as_one(
+    undisturbed: Path, single_process: dict[str, Any], mode: str
+) -> None:
     first, second = (result_of(undisturbed, mode, rank=rank) for rank in range(2))
     assert len(first["losses"]) == STEPS
-    assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
+    assert first["losses"] == pytest.approx(single_process["losses"], rel=0, abs=1e-5)
     assert first["losses"][-1] < first["losses"][0]
-    assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=1e-5)
-    assert furthest(first, alone) < FURTHEST
+    assert first["bits_per_byte"] == pytest.approx(single_process["bits_per_byte"], rel=0, abs=1e-5)
+    assert largest_difference(first, single_process) < FURTHEST
     assert first == second
 
 
@@ -97,7 +99,7 @@ def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None
     # by less than one of another seed.
     assert first["losses"][0] == pytest.approx(alone["losses"][0], rel=2**-8)
     assert drift(first, alone) < drift(another, alone)
-    assert furthest(first, alone) < furthest(another, alone)
+    assert largest_difference(first, alone) < largest_difference(another, alone)
     assert first["losses"][-1] < first["losses"][0]
     native = fused.has_fast_bf16()
     assert first["blocks"]["by the library"] == (first["blocks"]["in all"] if native else 0)
@@ -126,7 +128,7 @@ def test_a_signal_to_one_stops_all_at_the_same_step(
 
 
 def test_a_run_resumes_with_another_number_of_processes(
-    killed: Path, alone: dict[str, Any], folder: Path
+    killed: Path, single_process: dict[str, Any], folder: Path
 ) -> None:
     """From a checkpoint that two sharded processes wrote to the same weights in one."""
     fewer = folder / "fewer"
@@ -137,6 +139,6 @@ def test_a_run_resumes_with_another_number_of_processes(
     result = result_of(start(fewer, processes=1), "ddp", size=1)
     assert 0 < len(result["losses"]) < STEPS
     assert result["losses"] == pytest.approx(
-        alone["losses"][-len(result["losses"]) :], rel=0, abs=1e-5
+        single_process["losses"][-len(result["losses"]) :], rel=0, abs=1e-5
     )
-    assert furthest(result, alone) < FURTHEST
+    assert largest_difference(result, single_process) < FURTHEST

@@ -28,7 +28,7 @@ def peak_of(work: Callable[[], object]) -> int:
     return peak
 
 
-def packed(path: Path, kind: str, size: int) -> Path:
+def pack(path: Path, kind: str, size: int) -> Path:
     """A zip or tar with one member of that size."""
     content = (b"0123456789abcdef" * 4096)[: size % 65536] + bytes(range(256)) * (size // 256)
     if kind == "zip":
@@ -49,7 +49,7 @@ def test_a_large_member_is_streamed(kind: str, tmp_path: Path) -> None:
             while file.read(1 << 16):
                 pass
 
-    small, large = (packed(tmp_path / f"{n}.{kind}", kind, n * MIB) for n in (4, 16))
+    small, large = (pack(tmp_path / f"{n}.{kind}", kind, n * MIB) for n in (4, 16))
     drain(small)  # what is made once
     assert peak_of(lambda: drain(large)) < 1.5 * peak_of(lambda: drain(small)) + MIB
 
@@ -58,7 +58,7 @@ def test_a_large_member_is_streamed(kind: str, tmp_path: Path) -> None:
 def test_too_large_a_file_is_refused_before_it_is_read(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = packed(tmp_path / f"a.{kind}", kind, 8 * MIB)
+    path = pack(tmp_path / f"a.{kind}", kind, 8 * MIB)
     monkeypatch.setattr(untrusted_files, "MAX_MEMBER_BYTES", 2 * MIB)
 
     def read() -> None:

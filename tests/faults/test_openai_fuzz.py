@@ -183,7 +183,7 @@ def test_any_path_is_refused_in_form(state: AppState, rest: str) -> None:
 # --- clients that go away ------------------------------------------------------------------------
 
 
-async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]:
+async def ask_and_disconnect(client: Client, body: dict[str, Any], after: int) -> list[bytes]:
     """Ask, and go away when so many messages have come; what came."""
     sent: list[bytes] = []
     disconnected = asyncio.Event()
@@ -226,13 +226,13 @@ def test_a_disconnected_client_frees_its_row(workspace: Workspace, stream: bool)
     async def work(client: Client) -> None:
         loaded = await client.state.get_model(OWN)
         for after in (3, 9, 3) if stream else (0, 0, 0):
-            sent = await leave(client, body, after)
+            sent = await ask_and_disconnect(client, body, after)
             assert b"[DONE]" not in b"".join(sent)
             assert loaded.worker.is_idle
         answer = await client.request(WRITE, prompt="x", max_tokens=3)
         assert answer["usage"]["prompt_tokens"] == 2
 
-    openai_server.calling(workspace, work, rows=2, queue=4)
+    openai_server.run_with_client(workspace, work, rows=2, queue=4)
 
 
 def test_a_server_that_shuts_down_says_so_in_its_streams(workspace: Workspace) -> None:
@@ -247,7 +247,7 @@ def test_a_server_that_shuts_down_says_so_in_its_streams(workspace: Workspace) -
         await client.state.close()
         return (await asyncio.wait_for(asking, 20)).text
 
-    *chunks, last = events_of(openai_server.calling(workspace, work), ended=False)
+    *chunks, last = events_of(openai_server.run_with_client(workspace, work), ended=False)
     assert all("choices" in chunk for chunk in chunks)
     assert last["error"]["type"] == "server_error"
 
@@ -267,4 +267,4 @@ def test_concurrent_requests_get_their_own_texts(workspace: Workspace) -> None:
         alone = [await request(seed) for seed in range(24)]
         assert together == alone
 
-    openai_server.calling(workspace, work, rows=4)
+    openai_server.run_with_client(workspace, work, rows=4)

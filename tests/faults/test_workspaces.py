@@ -27,7 +27,7 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def looked(notes: Path, workspace: Path, export: Path | None = None) -> Report:
+def run_look(notes: Path, workspace: Path, export: Path | None = None) -> Report:
     return look([notes], workspace=workspace, export=export)
 
 
@@ -51,7 +51,7 @@ def test_the_database_of_another_program_is_left_untouched(notes: Path, tmp_path
             database.execute(f"PRAGMA user_version = {version}")
             database.commit()
         with pytest.raises(OwnwordsError, match="the database of another program"):
-            looked(notes, workspace)
+            run_look(notes, workspace)
         with closing(sqlite3.connect(workspace / "archive.sqlite")) as database:
             assert database.execute("SELECT count(*) FROM mail").fetchone() == (0,)
 
@@ -59,16 +59,16 @@ def test_the_database_of_another_program_is_left_untouched(notes: Path, tmp_path
 def test_a_workspace_is_not_read_with_the_blog(notes: Path) -> None:
     for inside in (notes, notes / "w", notes / "a" / "b"):
         with pytest.raises(OwnwordsError, match="would be read with it"):
-            looked(notes, inside)
-    assert looked(notes, notes / "w.ownwords").totals.posts == 6
-    assert looked(notes, notes / "w.ownwords").totals.posts == 6
+            run_look(notes, inside)
+    assert run_look(notes, notes / "w.ownwords").totals.posts == 6
+    assert run_look(notes, notes / "w.ownwords").totals.posts == 6
 
 
 def test_missing_files_are_rewritten_by_the_next_look(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = tmp_path / "w"
-    looked(notes, workspace)
+    run_look(notes, workspace)
     (notes / "0.md").write_text("# Another title\n\nAnd other words.\n", encoding="utf-8")
 
     def killed(*_: object) -> None:
@@ -77,16 +77,16 @@ def test_missing_files_are_rewritten_by_the_next_look(
     with monkeypatch.context() as patch:
         patch.setattr("ownwords.archive.look.write_atomically", killed)
         with pytest.raises(KeyboardInterrupt):
-            looked(notes, workspace)
+            run_look(notes, workspace)
     assert "Another title" not in (workspace / "report.html").read_text(encoding="utf-8")
-    looked(notes, workspace)
+    run_look(notes, workspace)
     assert "Another title" in (workspace / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_unwritable_export_path_is_reported_first(notes: Path, tmp_path: Path) -> None:
     for export in (tmp_path, tmp_path / "nowhere" / "x.jsonl"):
         with pytest.raises(OwnwordsError, match=r"is a folder|there is no folder"):
-            looked(notes, tmp_path / "w", export)
+            run_look(notes, tmp_path / "w", export)
     assert not (tmp_path / "w").exists()
 
 
@@ -95,7 +95,7 @@ def test_the_same_text_six_times_is_one_text_to_learn_from(tmp_path: Path) -> No
     folder.mkdir()
     for i in range(6):
         (folder / f"{i}.md").write_text(f"---\ntitle: {i}\n---\n\n{COPY}", encoding="utf-8")
-    report = looked(folder, tmp_path / "w")
+    report = run_look(folder, tmp_path / "w")
     assert "in one text;" in report.advice.sentences[0]
     assert not any("A few long posts" in sentence for sentence in report.advice.sentences)
     assert any("there is one post" in note for note in report.notes)
@@ -103,15 +103,15 @@ def test_the_same_text_six_times_is_one_text_to_learn_from(tmp_path: Path) -> No
 
 
 def test_a_decision_about_a_missing_text_is_reported(notes: Path, tmp_path: Path) -> None:
-    looked(notes, tmp_path / "w")
+    run_look(notes, tmp_path / "w")
     mine = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
     (tmp_path / "w" / "choices.toml").write_text(mine, encoding="utf-8")
-    (message, *_) = looked(notes, tmp_path / "w").notes
+    (message, *_) = run_look(notes, tmp_path / "w").notes
     assert message == (
         "choices.toml has decisions about 1 text that is not in the archive: notes:nine.md."
     )
     (notes / "nine.md").write_text("Nine is here now, as it happens.\n", encoding="utf-8")
-    report = looked(notes, tmp_path / "w")
+    report = run_look(notes, tmp_path / "w")
     assert [p.decision for p in report.posts if p.id == "notes:nine.md"] == ["leave out"]
     assert "nine.md" not in " ".join(report.notes)
 
@@ -138,8 +138,8 @@ def test_a_limit_that_admits_no_post_is_refused() -> None:
 def test_an_archive_of_another_version_is_rebuilt(
     version: int, notes: Path, tmp_path: Path
 ) -> None:
-    looked(notes, tmp_path / "w")
+    run_look(notes, tmp_path / "w")
     with closing(sqlite3.connect(tmp_path / "w" / "archive.sqlite")) as database:
         database.execute(f"PRAGMA user_version = {version}")
         database.commit()
-    assert looked(notes, tmp_path / "w").totals.posts == 6
+    assert run_look(notes, tmp_path / "w").totals.posts == 6

@@ -228,15 +228,15 @@ def in_our_names(model: CausalLM, parameters: Parameters) -> Parameters:
         "mlp.c_fc": "fc",
         "mlp.c_proj": "fcproj",
     }
-    found: Parameters = {}
+    own_parameters: Parameters = {}
     for ours, theirs, _ in hf_names(model.config):
         if theirs in places:
-            found[ours] = parameters[places[theirs]]
+            own_parameters[ours] = parameters[places[theirs]]
             continue
         _, _, layer, tail = theirs.split(".", 3)
         part, kind = tail.rsplit(".", 1)
-        found[ours] = parameters[parts[part] + kind[0]][int(layer)]
-    return found
+        own_parameters[ours] = parameters[parts[part] + kind[0]][int(layer)]
+    return own_parameters
 
 
 def test_the_gradient_of_every_parameter_is_that_of_the_independent_gpt2(

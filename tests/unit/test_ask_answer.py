@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asked_passages import PASSAGES, PlayedSearcher, passage
+from asked_passages import PASSAGES, FakeSearcher, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
 from ownwords.ask.answer_builder import CHECKED
@@ -26,7 +26,7 @@ GOOD = 'You keep three copies [1: "three copies of everything"].'
 
 
 @dataclass
-class PlayedWriter:
+class FakeBackend:
     """Says what it is to say, and remembers what it was asked."""
 
     says: str = GOOD
@@ -71,12 +71,12 @@ def ask(
     passages: tuple[RetrievedPassage, ...] = PASSAGES,
     **options: Any,  # noqa: ANN401
 ) -> Answer:
-    searcher: Any = PlayedSearcher(RetrievalResult(passages))
+    searcher: Any = FakeSearcher(RetrievalResult(passages))
     return answer(options.pop("question", QUESTION), searcher, writer, **options)
 
 
 def test_an_answer_comes_with_its_citations() -> None:
-    writer = PlayedWriter()
+    writer = FakeBackend()
     result = ask(writer)
     assert result.answer == "You keep three copies [1]."
     assert not result.refused
@@ -106,7 +106,7 @@ def test_an_answer_comes_with_its_citations() -> None:
 
 
 def test_the_json_has_the_documented_fields() -> None:
-    data = json.loads(json.dumps(ask(PlayedWriter()).to_dict()))
+    data = json.loads(json.dumps(ask(FakeBackend()).to_dict()))
     assert data["answer"] == "You keep three copies [1]."
     assert data["citations"][0]["quote"] in data["passages"][0]["text"]
     assert {"title", "date", "url", "text", "score"} <= data["passages"][0].keys()
@@ -116,9 +116,9 @@ def test_the_json_has_the_documented_fields() -> None:
 
 
 def test_a_question_outside_the_archive_is_refused_without_a_model() -> None:
-    writer = PlayedWriter()
+    writer = FakeBackend()
     near = (passage(3, "About bread.", title="Bread"),)
-    weak = PlayedSearcher(
+    weak = FakeSearcher(
         RetrievalResult(PASSAGES, is_weak=True, why="no post contains “volcano”", nearest=near)
     )
     counts: list[int] = []
@@ -144,7 +144,7 @@ def test_without_a_model_the_passages_speak() -> None:
     result = ask(None, limit=5)
     assert (result.answer, result.why, result.model, result.refused) == ("", "", "", False)
     assert result.passages == PASSAGES
-    searcher = PlayedSearcher(RetrievalResult(PASSAGES))
+    searcher = FakeSearcher(RetrievalResult(PASSAGES))
     answer("  How   many? ", searcher, None, limit=5)  # type: ignore[arg-type]
     assert searcher.requests == [("How many?", 5)]
 
@@ -153,7 +153,7 @@ def test_questions_of_dates_need_neither_search_nor_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:
     dated(DateAnswer("Your first post is “Three of Everything”.", PASSAGES[:1]))
-    writer = PlayedWriter()
+    writer = FakeBackend()
     result = ask(writer)
     assert result.answer == "Your first post is “Three of Everything” [1]."
     assert writer.requests == []
@@ -166,7 +166,7 @@ def test_questions_that_only_mention_a_date_go_to_the_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:
     dated(DateAnswer("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_complete=False))
-    result = ask(PlayedWriter())
+    result = ask(FakeBackend())
     assert result.answer == "You keep three copies [1]."
     assert result.notes[0] == "You wrote about copies in 1 post of 2009."
     alone = ask(None)
@@ -175,22 +175,22 @@ def test_questions_that_only_mention_a_date_go_to_the_model(
 
 
 def test_dropped_sentences_are_reported() -> None:
-    result = ask(PlayedWriter(GOOD + " You live on the moon."))
+    result = ask(FakeBackend(GOOD + " You live on the moon."))
     assert result.answer == "You keep three copies [1]."
     assert result.notes == ("1 sentence was left out: it has no citation.", CHECKED)
-    result = ask(PlayedWriter("You live on the moon."))
+    result = ask(FakeBackend("You live on the moon."))
     assert result.answer == ""
     assert result.why == (
         "The answer of a model is not shown, because no sentence was supported: it has no citation."
     )
     assert result.passages == PASSAGES
-    assert ask(PlayedWriter("NOT IN THE PASSAGES")).why == (
+    assert ask(FakeBackend("NOT IN THE PASSAGES")).why == (
         "a model finds no answer in these passages."
     )
 
 
 def test_a_remote_model_is_disclosed() -> None:
-    result = ask(PlayedWriter(is_local=False, name="m at example.org"))
+    result = ask(FakeBackend(is_local=False, name="m at example.org"))
     assert result.notes == (
         "The question and 5 passages were sent to m at example.org.",
         CHECKED,
@@ -198,19 +198,19 @@ def test_a_remote_model_is_disclosed() -> None:
 
 
 def test_passages_that_did_not_fit_are_reported() -> None:
-    result = ask(PlayedWriter(context=330))
+    result = ask(FakeBackend(context=330))
     note, checked = result.notes
     assert checked == CHECKED
     assert note.startswith("Only ")
     assert "of 5 passages" in note
-    nothing = ask(PlayedWriter(context=60))
+    nothing = ask(FakeBackend(context=60))
     assert nothing.answer == ""
     assert "No passage fits into a context of 60 tokens" in nothing.why
     assert nothing.passages == PASSAGES
 
 
 def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
-    class Stubborn(PlayedWriter):
+    class Stubborn(FakeBackend):
         def write(
             self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
         ) -> Generator[str]:
@@ -231,7 +231,7 @@ def test_passages_and_sentences_are_streamed() -> None:
     reported: list[str] = []
     second = ' You gave up [2: "I gave up on three copies"].'
     result = ask(
-        PlayedWriter(GOOD + second),
+        FakeBackend(GOOD + second),
         on_passages=lambda them: reported.append(f"{len(them)} passages"),
         on_text=reported.append,
     )
@@ -248,7 +248,7 @@ def test_a_listener_that_stops_ends_the_generation() -> None:
     def leave(_: object) -> None:
         raise LeftError
 
-    writer = PlayedWriter()
+    writer = FakeBackend()
     with pytest.raises(LeftError):
         ask(writer, on_text=leave)
     assert writer.closed == 1

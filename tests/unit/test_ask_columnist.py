@@ -75,13 +75,13 @@ ASKED_LATER = {
 
 
 @dataclass(frozen=True)
-class Searched:
+class ColumnistSearch:
     searcher: ArchiveSearcher
     judgement: RetrievalReport
     unasked: list[str]  # unanswerable questions beyond those of the judgement
 
 
-def searched(site: Path, folder: Path) -> Iterator[Searched]:
+def searched(site: Path, folder: Path) -> Iterator[ColumnistSearch]:
     look([site], workspace=folder)
     path = folder / "archive.sqlite"
     with SearchIndex(path) as index, Archive(path) as archive:
@@ -101,23 +101,25 @@ def searched(site: Path, folder: Path) -> Iterator[Searched]:
             for topic, question in their_topics()
             if question not in questions and not any(word.startswith(topic) for word in words)
         ]
-        yield Searched(searcher, judgement, unasked)
+        yield ColumnistSearch(searcher, judgement, unasked)
 
 
 @pytest.fixture(scope="module")
-def columnists(columnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
+def columnists(
+    columnist: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ColumnistSearch]:
     yield from searched(columnist, tmp_path_factory.mktemp("columnist") / "columnist.ownwords")
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColumnistSearch]:
     site = Path(__file__).resolve().parents[2] / "examples" / "blog"
     yield from searched(site, tmp_path_factory.mktemp("blog") / "blog.ownwords")
 
 
 @pytest.fixture(params=["samples", pytest.param("columnists", marks=pytest.mark.shared)])
-def either(request: pytest.FixtureRequest) -> Searched:
-    searched: Searched = request.getfixturevalue(request.param)
+def either(request: pytest.FixtureRequest) -> ColumnistSearch:
+    searched: ColumnistSearch = request.getfixturevalue(request.param)
     return searched
 
 
@@ -128,12 +130,14 @@ def figure(judgement: RetrievalReport, kind: str, name: str) -> float:
     )
 
 
-def test_every_exact_title_ranks_first(either: Searched) -> None:
+def test_every_exact_title_ranks_first(either: ColumnistSearch) -> None:
     assert figure(either.judgement, "titles", "hit@1") == 1
     assert figure(either.judgement, "titles", "refused") == 0
 
 
-def test_unanswerable_questions_are_refused_or_name_their_missing_word(either: Searched) -> None:
+def test_unanswerable_questions_are_refused_or_name_their_missing_word(
+    either: ColumnistSearch,
+) -> None:
     assert figure(either.judgement, "unanswerable", "refused") >= 0.6
     # With those that no threshold was ever looked at with.
     judged = [question.text for question in either.judgement.asked.of("unanswerable")]
@@ -146,7 +150,7 @@ def test_unanswerable_questions_are_refused_or_name_their_missing_word(either: S
         )
 
 
-def test_the_author_s_own_links_are_found_by_their_words(samples: Searched) -> None:
+def test_the_author_s_own_links_are_found_by_their_words(samples: ColumnistSearch) -> None:
     links = next(row for row in samples.judgement.rows if row.kind == "links")
     assert links.questions >= 25
     assert figure(samples.judgement, "links", "hit@5") >= 0.85
@@ -154,7 +158,7 @@ def test_the_author_s_own_links_are_found_by_their_words(samples: Searched) -> N
 
 
 @pytest.mark.shared
-def test_vague_link_texts_are_not_evaluated(columnists: Searched) -> None:
+def test_vague_link_texts_are_not_evaluated(columnists: ColumnistSearch) -> None:
     # All of them stand on these words, and lead to posts that were drawn by lot.
     assert not [row for row in columnists.judgement.rows if row.kind == "links"]
     assert set(columnists.judgement.asked.vague_links) == {"before", "what I wrote before"}
@@ -163,7 +167,7 @@ def test_vague_link_texts_are_not_evaluated(columnists: Searched) -> None:
 @pytest.mark.shared
 @pytest.mark.parametrize(("questions", "how_many"), [(ANSWERABLE, 30), (ASKED_LATER, 20)])
 def test_readers_questions_are_answered_and_not_refused(
-    columnists: Searched, questions: dict[str, set[int]], how_many: int
+    columnists: ColumnistSearch, questions: dict[str, set[int]], how_many: int
 ) -> None:
     hits, refused = 0, []
     for question, posts in questions.items():

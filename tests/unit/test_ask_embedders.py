@@ -104,7 +104,7 @@ def test_embedding_imports_no_torch(tmp_path: Path) -> None:
 Damage = Callable[[Path], object]
 
 
-def said_otherwise(name: str, **changed: object) -> Damage:
+def change_json(name: str, **changed: object) -> Damage:
     def change(folder: Path) -> None:
         path = folder / name
         put(path, {**json.loads(path.read_text(encoding="utf-8")), **changed})
@@ -138,14 +138,14 @@ DAMAGED: list[tuple[Damage, str]] = [
         r"'\.\./other'",
     ),
     (
-        said_otherwise("1_Pooling/config.json", pooling_mode_max_tokens=True),
+        change_json("1_Pooling/config.json", pooling_mode_max_tokens=True),
         "'max_tokens', 'mean_tokens'",
     ),
-    (said_otherwise("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
-    (said_otherwise("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
-    (said_otherwise("config.json", vocab_size=9), "the model only 9"),
-    (said_otherwise("tokenizer.json", model={"type": "BPE", "vocab": {"a": 0}}), "of kind 'BPE'"),
-    (said_otherwise("tokenizer.json", normalizer={"type": "Nonsense"}), "tokenizers. library"),
+    (change_json("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
+    (change_json("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
+    (change_json("config.json", vocab_size=9), "the model only 9"),
+    (change_json("tokenizer.json", model={"type": "BPE", "vocab": {"a": 0}}), "of kind 'BPE'"),
+    (change_json("tokenizer.json", normalizer={"type": "Nonsense"}), "tokenizers. library"),
 ]
 
 

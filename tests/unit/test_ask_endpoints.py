@@ -10,7 +10,7 @@ from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint, ServedModel, TokenUsage, discover, endpoint_at
 from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
 from ownwords.core.errors import ConfigError
-from played_endpoint import HERE, allowed, chunk, event, playing, sends
+from played_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
 
 LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
@@ -26,8 +26,8 @@ def test_local_servers_are_found_without_sending_them_anything(
 ) -> None:
     monkeypatch.setenv("OWNWORDS_API_KEY", "secret")
     with (
-        playing(monkeypatch) as endpoint,
-        playing(monkeypatch, models=[{"id": "b"}, {"id": "c"}]) as two,
+        fake_endpoint(monkeypatch) as endpoint,
+        fake_endpoint(monkeypatch, models=[{"id": "b"}, {"id": "c"}]) as two,
     ):
         with socket.socket() as free:
             free.bind((HERE, 0))
@@ -55,7 +55,7 @@ def test_local_servers_are_found_without_sending_them_anything(
 def test_an_invalid_model_list_is_not_an_endpoint(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with playing(monkeypatch) as played:
+    with fake_endpoint(monkeypatch) as played:
         played.paths["/models"] = data
         bare = Endpoint(f"http://{HERE}:{played.port}", "x")
         with pytest.raises(EndpointError):
@@ -74,12 +74,14 @@ def test_a_port_that_never_answers_is_not_a_server(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_context_length_reported_by_servers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch, models=[{"id": "v", "max_model_len": 8192, "owned_by": "vllm"}]) as v:
+    with fake_endpoint(
+        monkeypatch, models=[{"id": "v", "max_model_len": 8192, "owned_by": "vllm"}]
+    ) as v:
         (vllm,) = discover({v.port: "something"}, LONG)
     assert (vllm.name, vllm.models) == ("vLLM", (ServedModel("v", context=8192),))
     listed = [{"id": "l", "owned_by": "llamacpp", "meta": {"n_params": 1_200_000}}]
     props = {"default_generation_settings": {"n_ctx": 2048}}
-    with playing(monkeypatch, models=listed, paths={"/props": props}) as played:
+    with fake_endpoint(monkeypatch, models=listed, paths={"/props": props}) as played:
         (llama,) = discover({played.port: "something"}, LONG)
     assert (llama.name, llama.models) == ("llama.cpp", (ServedModel("l", 2048, 1_200_000),))
 
@@ -87,7 +89,7 @@ def test_the_context_length_reported_by_servers_is_used(monkeypatch: pytest.Monk
 def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Für einen Grund: “weil”.\nUnd 猫."
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
-    with playing(monkeypatch, replies=[text], usage=usage) as played:
+    with fake_endpoint(monkeypatch, replies=[text], usage=usage) as played:
         reply = ask(endpoint_at(played.url))
         assert played.requests == []  # nothing is sent before it is wanted
         pieces = list(reply)
@@ -108,7 +110,7 @@ def test_an_unstreamed_answer_is_accepted_and_reasoning_ignored(
         b'{"choices": [{"message": {"content": "Because.", "reasoning_content": "hm"},'
         b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
     )
-    with playing(monkeypatch, replies=[sends(data, "application/json")]) as played:
+    with fake_endpoint(monkeypatch, replies=[sends(data, "application/json")]) as played:
         reply = ask(endpoint_at(played.url))
         assert "".join(reply) == "Because."
     assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
@@ -120,7 +122,7 @@ def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatc
         (400, {"error": {"message": "Unsupported value: 'temperature'", "param": "temperature"}}),
         (422, {"error": {"message": "extra field stream_options not permitted"}}),
     ]
-    with playing(monkeypatch, replies=[*refusals, "Yes."]) as played:
+    with fake_endpoint(monkeypatch, replies=[*refusals, "Yes."]) as played:
         assert "".join(ask(endpoint_at(played.url))) == "Yes."
         last = played.bodies()[-1]
     assert last["max_completion_tokens"] == 50
@@ -136,7 +138,7 @@ def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None
     assert endpoint_at("http://127.0.0.1:8080/v1", both).key == "ours"
     assert endpoint_at("http://example.org/v1", both).key == ""  # anybody on the way could read it
     assert "ours" not in repr(endpoint_at("https://example.org/v1", both))
-    with playing(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
+    with fake_endpoint(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
         assert "".join(ask(endpoint_at(played.url, both))) == "Yes."
         with pytest.raises(EndpointRefusedError, match="401") as raised:
             list(ask(endpoint_at(played.url, {})))
@@ -186,7 +188,7 @@ def test_a_context_overflow_reports_its_figures(
     body: dict[str, object], room: int, sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        playing(monkeypatch, replies=[(400, body)]) as played,
+        fake_endpoint(monkeypatch, replies=[(400, body)]) as played,
         pytest.raises(ContextLengthError) as raised,
     ):
         list(ask(endpoint_at(played.url)))
@@ -202,7 +204,7 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
         return {"data": data[::-1]}
 
     texts = ["x" * length for length in range(1, 131)]  # more than one request takes
-    with playing(monkeypatch, paths={"/v1/embeddings": vectors}) as played:
+    with fake_endpoint(monkeypatch, paths={"/v1/embeddings": vectors}) as played:
         rows = endpoints.embeddings(endpoint_at(played.url), "e", texts)
         assert len(played.bodies("/v1/embeddings")) > 1
     assert rows.dtype == np.float32
@@ -223,7 +225,7 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        playing(monkeypatch, paths={"/v1/embeddings": data}) as played,
+        fake_endpoint(monkeypatch, paths={"/v1/embeddings": data}) as played,
         pytest.raises(EndpointError),
     ):
         endpoints.embeddings(endpoint_at(played.url), "e", ["a", "b"])
@@ -236,7 +238,7 @@ def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) ->
         + event({"choices": [{"delta": {"role": "assistant", "content": None}}]})
         + chunk("two", "stop").rstrip(b"\n")
     )  # fmt: skip
-    with playing(monkeypatch, replies=[sends(data)]) as played:
+    with fake_endpoint(monkeypatch, replies=[sends(data)]) as played:
         reply = ask(endpoint_at(played.url))
         assert "".join(reply) == "one two"
     assert reply.ended == "stop"

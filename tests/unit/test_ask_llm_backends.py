@@ -11,7 +11,7 @@ from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.errors import EndpointError, EndpointRefusedError
 from ownwords.ask.llm_backends import EndpointBackend, LLMBackend, LocalBackend, open_backend
 from ownwords.core.errors import OwnwordsError
-from played_endpoint import HERE, playing
+from played_endpoint import HERE, fake_endpoint
 
 if TYPE_CHECKING:
     from ownwords.inference.generation import FinishReason, GenerationRequest
@@ -69,7 +69,7 @@ def test_names_are_understood(tmp_path: Path) -> None:
 def test_without_a_model_name_the_endpoint_is_asked_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with playing(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
+    with fake_endpoint(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
         writer = open_backend(played.url)
         assert played.requests == []
         assert generate(writer) == "Nothing."
@@ -83,13 +83,13 @@ def test_a_model_without_chat_is_used_only_by_name(
 ) -> None:
     refusal = (400, {"error": {"message": '"embedder" does not support chat'}})
     models = [{"id": "embedder"}, {"id": "talker"}]
-    with playing(monkeypatch, models=models, replies=[refusal, "Yes."]) as played:
+    with fake_endpoint(monkeypatch, models=models, replies=[refusal, "Yes."]) as played:
         writer = open_backend(played.url)
         assert generate(writer) == "Yes."
         assert [body["model"] for body in played.bodies()] == ["embedder", "talker"]
         assert generate(writer) == "Yes."  # it is remembered
         assert played.bodies()[-1]["model"] == "talker"
-    with playing(monkeypatch, models=models, replies=[refusal]) as played:
+    with fake_endpoint(monkeypatch, models=models, replies=[refusal]) as played:
         with pytest.raises(EndpointRefusedError, match="does not support chat"):
             generate(open_backend(f"{played.url}#embedder"))
         assert len(played.bodies()) == 1
@@ -98,7 +98,7 @@ def test_a_model_without_chat_is_used_only_by_name(
 
 
 def test_an_unreachable_endpoint_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with playing(monkeypatch) as played:
+    with fake_endpoint(monkeypatch) as played:
         writer = EndpointBackend(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
         generate(writer)
         away = Endpoint(f"http://{HERE}:9/v1", "x", (ServedModel("m"),))

@@ -178,7 +178,7 @@ class RetrievalResult:
 
 
 @dataclass
-class Played:
+class FakeSearcher:
     """A searcher that answers as a test says; it keeps what it was asked."""
 
     answer: Callable[[str, str], RetrievalResult]
@@ -200,7 +200,9 @@ def passage(document: str, text: str = "") -> RetrievedPassage:
     return RetrievedPassage(1, document, "", None, "", "", text, "own", 1.0, ("text",))
 
 
-def judge(archive: Path, searcher: Played, progress: Progress | None = None) -> RetrievalReport:
+def judge(
+    archive: Path, searcher: FakeSearcher, progress: Progress | None = None
+) -> RetrievalReport:
     with SearchIndex(archive) as index, Archive(archive) as store:
         index.refresh()
         return evaluate_retrieval(index, store, cast(ArchiveSearcher, searcher), progress)
@@ -223,7 +225,7 @@ def test_places_are_counted_without_where_the_question_came_from(
             return RetrievalResult(tuple([passage(bus)] * 6 + [passage(garden)]))
         return RetrievalResult((), is_weak=question.startswith("How"))
 
-    searcher = Played(answer)
+    searcher = FakeSearcher(answer)
     judgement = judge(archive, searcher)
     links = judgement.row("links", "text")
     assert links is not None and links.questions == 2
@@ -255,7 +257,7 @@ def test_search_modes_are_compared_side_by_side(archive: Path, questions: EvalQu
             (passage(kettle),) if mode == "both" else (passage("other"), passage(kettle))
         )
 
-    searcher = Played(answer, Named())
+    searcher = FakeSearcher(answer, Named())
     judgement = judge(archive, searcher, Progress(events.append))
     hits = {
         mode: row.figures["MRR@10"].value
@@ -276,7 +278,7 @@ def test_search_modes_are_compared_side_by_side(archive: Path, questions: EvalQu
 
 
 def test_without_an_embedder_only_text_is_judged(archive: Path) -> None:
-    judgement = judge(archive, Played(lambda *_: RetrievalResult((), is_weak=True)))
+    judgement = judge(archive, FakeSearcher(lambda *_: RetrievalResult((), is_weak=True)))
     assert {row.how for row in judgement.rows} == {"text"}
     assert "vectors" not in judgement.as_text()
 

@@ -266,9 +266,9 @@ def test_rows_begin_with_the_start_token_that_a_base_expects(
         return
     plain = shards_of(lengths)
     start = plain.vocabulary  # an id that no document holds
-    begun = replace(plain, row_start=start)
+    with_start = replace(plain, row_start=start)
     before = batches_of(plain, rows=rows, context=context).batch(step)
-    batches = batches_of(begun, rows=rows, context=context)
+    batches = batches_of(with_start, rows=rows, context=context)
     batch = batches.batch(step)
     assert (batch.ids_BT[:, 0] == start).all()
     assert torch.equal(batch.ids_BT[:, 1:], before.ids_BT[:, 1:])
@@ -277,10 +277,10 @@ def test_rows_begin_with_the_start_token_that_a_base_expects(
     assert batches.total(step) == batch.tokens == int((batch.targets_BT != IGNORED).sum())
     pairs = zip(
         sequential_batches(plain, rows=rows, context=context),
-        sequential_batches(begun, rows=rows, context=context),
+        sequential_batches(with_start, rows=rows, context=context),
         strict=True,
     )
-    for usual, other in pairs:
+    for plain_batch, other in pairs:
         assert (other.ids_BT[:, 0] == start).all()
-        assert torch.equal(other.ids_BT[:, 1:], usual.ids_BT[:, 1:])
-        assert torch.equal(other.targets_BT, usual.targets_BT)
+        assert torch.equal(other.ids_BT[:, 1:], plain_batch.ids_BT[:, 1:])
+        assert torch.equal(other.targets_BT, plain_batch.targets_BT)

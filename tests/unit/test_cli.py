@@ -58,10 +58,10 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 def call(
     *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return ended([sys.executable, "-m", "ownwords", *arguments], env, cwd)
+    return run_command([sys.executable, "-m", "ownwords", *arguments], env, cwd)
 
 
-def ended(
+def run_command(
     command: list[str], env: Mapping[str, str] | None, cwd: Path | None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -85,7 +85,7 @@ def play(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    return ended(command(body, *arguments), env, cwd)
+    return run_command(command(body, *arguments), env, cwd)
 
 
 @pytest.mark.parametrize(

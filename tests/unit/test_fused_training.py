@@ -71,7 +71,7 @@ def _job(folder: Path, loop: LoopConfig, key: str = "run", **options: Any) -> Tr
     return job(folder, loop, key=key, **{"model": model(shape=EVEN), **options})
 
 
-def _ended(run_job: TrainJob) -> tuple[TrainOutcome, str]:
+def _train_to_end(run_job: TrainJob) -> tuple[TrainOutcome, str]:
     """Its outcome and a checksum of all that its last checkpoint holds."""
     outcome = train(run_job)
     saved = run_job.run.checkpoints.load(outcome.steps).groups
@@ -87,7 +87,7 @@ def test_equal_runs_are_equal_to_the_bit(
     results = []
     for key, checkpointing in (("one", False), ("other", False), ("twice", True)):
         results.append(
-            _ended(_job(tmp_path, replace(loop, gradient_checkpointing=checkpointing), key))
+            _train_to_end(_job(tmp_path, replace(loop, gradient_checkpointing=checkpointing), key))
         )
         torch.rand(3)  # whatever else draws from the global state in between
     assert counts_seen["steps"] == 3 * 12
@@ -166,7 +166,7 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
         return with_adapter(_job(tmp_path, loop, key, model=frozen), dropout=dropout)
 
     uninterrupted = adapted("whole")
-    outcome, end = _ended(uninterrupted)
+    outcome, end = _train_to_end(uninterrupted)
     assert counts_seen["trained"] == (
         0 if dropout else 12 * 2 * GEMMA.layers
     )  # each step in two parts
@@ -190,7 +190,7 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     first.objective = interrupted
     with pytest.raises(TrainingInterrupted):
         train(first)
-    resumed, resumed_end = _ended(adapted("parts"))
+    resumed, resumed_end = _train_to_end(adapted("parts"))
     assert resumed_end == end
     assert resumed.evaluations == outcome.evaluations
 

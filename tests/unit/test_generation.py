@@ -33,7 +33,7 @@ LIVELY = SamplingParams(temperature=1.5, repetition_penalty=1.2, no_repeat_ngram
 ENGINES = {name: TorchEngine(tiny(name).double().eval(), frozen=True) for name in TINY}
 
 
-def plainly(network: CausalLM, request: GenerationRequest) -> list[int]:
+def generate_plainly(network: CausalLM, request: GenerationRequest) -> list[int]:
     """The whole text read again for each token, without a cache."""
     room = min(network.config.context, len(request.ids) + request.max_tokens)
     text = context = list(request.ids)
@@ -63,7 +63,7 @@ def generated_ids(engine: Engine, request: GenerationRequest) -> list[int]:
     return ids_of(list(generate(engine, request)))
 
 
-class Counting:
+class CountingEngine:
     """An engine over fixed scores, or another engine, that counts what is read."""
 
     name = "counting"
@@ -87,7 +87,7 @@ class Counting:
 class CountingCache:
     """What follows an id is one more, or what the other engine says."""
 
-    def __init__(self, engine: Counting, rows: int, length: int) -> None:
+    def __init__(self, engine: CountingEngine, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
         self.texts: list[list[int]] = [[] for _ in range(rows)]
         self._engine = engine
@@ -149,7 +149,7 @@ def plain_texts(name: str, is_greedy: bool) -> list[tuple[GenerationRequest, lis
         )
         for length, tokens in ((3, 20), (40, 40), (100, 6))
     ]
-    return [(request, plainly(ENGINES[name].network, request)) for request in requests]
+    return [(request, generate_plainly(ENGINES[name].network, request)) for request in requests]
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -195,7 +195,7 @@ def test_batched_texts_equal_single_ones(name: str) -> None:
 
 
 def test_the_finish_reason_is_reported() -> None:
-    scheduler = BatchScheduler(Counting(), rows=2, length=100)
+    scheduler = BatchScheduler(CountingEngine(), rows=2, length=100)
     stopped = scheduler.submit(
         GenerationRequest(ids=[3], max_tokens=9, sampling=GREEDY, stop_ids=frozenset({7})),
     )
@@ -212,7 +212,7 @@ def test_the_finish_reason_is_reported() -> None:
 
 
 def test_a_cached_prefix_is_not_read_again() -> None:
-    engine = Counting()
+    engine = CountingEngine()
     scheduler = BatchScheduler(engine, rows=2, length=1000)
     prompt = list(range(40))
 
@@ -242,7 +242,7 @@ def test_a_cached_prefix_is_not_read_again() -> None:
 
 
 def test_several_of_one_prompt_read_it_once() -> None:
-    engine = Counting(ENGINES["llama"])
+    engine = CountingEngine(ENGINES["llama"])
     scheduler = BatchScheduler(engine, rows=4, length=64)
     ids = some_ids(1, 40)[0].tolist()
     requests = [
@@ -259,7 +259,7 @@ def test_several_of_one_prompt_read_it_once() -> None:
 
 
 def test_a_long_prompt_does_not_stall_others() -> None:
-    engine = Counting()
+    engine = CountingEngine()
     scheduler = BatchScheduler(engine, rows=2, length=2000)
     quick = scheduler.submit(GenerationRequest(ids=[1], max_tokens=100, sampling=GREEDY))
     scheduler.step()
@@ -274,7 +274,7 @@ def test_a_long_prompt_does_not_stall_others() -> None:
 
 
 def test_cancelling_frees_the_row_and_is_silent() -> None:
-    scheduler = BatchScheduler(Counting(), rows=1, length=100)
+    scheduler = BatchScheduler(CountingEngine(), rows=1, length=100)
     first, second, third = (
         scheduler.submit(GenerationRequest(ids=[1], max_tokens=5, sampling=GREEDY))
         for _ in range(3)
@@ -289,7 +289,7 @@ def test_cancelling_frees_the_row_and_is_silent() -> None:
 
 
 def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
-    scheduler = BatchScheduler(Counting(), rows=3, length=300)
+    scheduler = BatchScheduler(CountingEngine(), rows=3, length=300)
     handles: list[list[RequestHandle]] = [[] for _ in range(4)]
     all_in = Barrier(len(handles) + 1)
 
@@ -331,7 +331,7 @@ def test_requests_can_be_added_and_cancelled_from_other_threads() -> None:
 
 
 def test_padding_of_the_vocabulary_is_never_sampled() -> None:
-    engine = Counting()
+    engine = CountingEngine()
     for vocabulary, expected in ((50, [19, 20, 21, 22]), (60, [19, 20, 21, 22]), (21, [19, 20])):
         request = GenerationRequest(
             ids=[18], max_tokens=4, sampling=GREEDY, vocabulary=vocabulary, stop_ids=frozenset({0})
@@ -357,7 +357,7 @@ def test_padding_of_the_vocabulary_is_never_sampled() -> None:
 
 
 def test_one_request_that_fails_leaves_the_others_alone() -> None:
-    scheduler = BatchScheduler(Counting(vocabulary=4), rows=2, length=100)
+    scheduler = BatchScheduler(CountingEngine(vocabulary=4), rows=2, length=100)
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))
     good = scheduler.submit(GenerationRequest(ids=[1], max_tokens=3, sampling=GREEDY))
     bad = scheduler.submit(GenerationRequest(ids=[1, 2], max_tokens=3, sampling=never))
@@ -373,7 +373,7 @@ def test_invalid_requests_are_refused_immediately() -> None:
         GenerationRequest(ids=[], max_tokens=3, sampling=GREEDY)
     with pytest.raises(ConfigError, match="max_tokens should be 0 or more, and is -1"):
         GenerationRequest(ids=[1], max_tokens=-1, sampling=GREEDY)
-    scheduler = BatchScheduler(Counting(), rows=1, length=10)
+    scheduler = BatchScheduler(CountingEngine(), rows=1, length=10)
     for wrong in (50, -1):
         with pytest.raises(OwnwordsError, match=f"id {wrong} is not in the vocabulary"):
             scheduler.submit(GenerationRequest(ids=[1, wrong], max_tokens=3, sampling=GREEDY))
@@ -389,7 +389,7 @@ def test_logprobs_are_those_of_the_model_whatever_the_sampling() -> None:
     ids = some_ids(1, 5)[0].tolist()
     request = GenerationRequest(ids=ids, max_tokens=6, sampling=LIVELY, logprobs=4)
     drawn = list(generate(engine, request))
-    assert ids_of(drawn) == plainly(engine.network, request)
+    assert ids_of(drawn) == generate_plainly(engine.network, request)
     with torch.inference_mode():
         all_ids = torch.tensor([[*ids, *ids_of(drawn)]])
         scores = engine.network.logits(engine.network(all_ids))[0].float()
@@ -405,7 +405,7 @@ def test_logprobs_are_those_of_the_model_whatever_the_sampling() -> None:
 
 
 def test_generation_is_lazy() -> None:
-    engine = Counting()
+    engine = CountingEngine()
     pieces = generate(engine, GenerationRequest(ids=[1], max_tokens=10**9, sampling=GREEDY))
     assert not engine.reads
     assert [next(pieces).id for _ in range(3)] == [2, 3, 4]
@@ -416,7 +416,7 @@ def test_generation_is_lazy() -> None:
 
 
 def test_memory_stays_flat_over_many_requests() -> None:
-    scheduler = BatchScheduler(Counting(), rows=4, length=60)
+    scheduler = BatchScheduler(CountingEngine(), rows=4, length=60)
     random = Random(3)
 
     def serve(count: int) -> int:

@@ -41,7 +41,7 @@ from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_a
 RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
 
 
-class Spoilt:
+class ChangedLoss:
     """The usual loss, made something else in some calls that learn."""
 
     def __init__(self, change: Callable[[int, Tensor], Tensor]) -> None:
@@ -56,7 +56,7 @@ class Spoilt:
         return loss, count
 
 
-class Heard(list[Event]):
+class EventLog(list[Event]):
     def __call__(self, event: Event) -> None:
         self.append(event)
 
@@ -70,7 +70,7 @@ class Heard(list[Event]):
         return [e.values[name] for e in self if e.kind == "metric" and name in e.values]
 
 
-def stopping(job: TrainJob, after: int) -> TrainJob:
+def stop_after(job: TrainJob, after: int) -> TrainJob:
     """The job with a signal during its step of that number."""
 
     def stop(call: int, loss: Tensor) -> Tensor:
@@ -80,13 +80,13 @@ def stopping(job: TrainJob, after: int) -> TrainJob:
             signal.raise_signal(signal.SIGINT)
         return loss
 
-    job.objective = Spoilt(stop)
+    job.objective = ChangedLoss(stop)
     return job
 
 
 def test_two_runs_are_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "_EVERY_S", 0.0)  # every step, however long it takes
-    recorders = Heard(), Heard()
+    recorders = EventLog(), EventLog()
     for i, recorder in enumerate(recorders):
         run_job = job(tmp_path, RICH, key=f"{i}", progress=recorder.progress())
         train(run_job)
@@ -111,7 +111,7 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
         with pytest.raises(
             TrainingInterrupted, match=r"stopped after step \d of 12; everything is saved"
         ):
-            train(stopping(make("parts"), after))
+            train(stop_after(make("parts"), after))
     parts = make("parts")
     resumed = train(parts)
     assert weights_of(parts) == weights_of(uninterrupted)
@@ -137,7 +137,7 @@ def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
 
 def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=60, evaluations=6)
-    recorder = Heard()
+    recorder = EventLog()
     run_job = job(tmp_path, loop, progress=recorder.progress(), peak_flops=1e12)
     outcome = train(run_job)
     history = [evaluation.bits_per_byte for evaluation in outcome.evaluations]
@@ -203,7 +203,7 @@ def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path
                     )
             return loss
 
-        run_job.objective = Spoilt(look)
+        run_job.objective = ChangedLoss(look)
         train(run_job)
         gradients.append(gradients_seen)
     full_batch, parts = gradients
@@ -224,17 +224,17 @@ def test_a_thread_more_changes_no_more_than_rounding(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
-    def limited(at_most: int) -> Spoilt:
+    def limited(at_most: int) -> ChangedLoss:
         def change(_: int, loss: Tensor) -> Tensor:
             if objective.rows[-1] > at_most:
                 raise torch.OutOfMemoryError("no room")
             return loss
 
-        objective = Spoilt(change)
+        objective = ChangedLoss(change)
         return objective
 
     cache = tmp_path / "cache" / "rows.json"
-    recorder = Heard()
+    recorder = EventLog()
     first = job(tmp_path, objective=limited(1), row_limits=cache, progress=recorder.progress())
     outcome = train(first)
     assert outcome.micro_batch_size == 1
@@ -255,15 +255,15 @@ def test_other_errors_than_out_of_memory_are_not_retried(tmp_path: Path) -> None
     def fail(_: int, loss: Tensor) -> Tensor:
         raise RuntimeError("a bug")
 
-    spoilt = Spoilt(fail)
+    spoilt = ChangedLoss(fail)
     with pytest.raises(RuntimeError, match="a bug"):
         train(job(tmp_path, objective=spoilt))
     assert spoilt.calls == 1
 
 
 def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
-    recorder = Heard()
-    spoilt = Spoilt(lambda call, loss: loss * math.nan if call == 7 else loss)
+    recorder = EventLog()
+    spoilt = ChangedLoss(lambda call, loss: loss * math.nan if call == 7 else loss)
     outcome = train(job(tmp_path, objective=spoilt, progress=recorder.progress()))
     assert outcome.setbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
     assert "The loss is not a number at step 7: back to step 4, with 0.5 of the" in recorder.notes()
@@ -275,7 +275,7 @@ def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:
-    spoilt = Spoilt(lambda _, loss: loss * math.nan)
+    spoilt = ChangedLoss(lambda _, loss: loss * math.nan)
     with pytest.raises(TrainingError, match=r"not a number at step 1, after 5 rollbacks"):
         train(job(tmp_path, objective=spoilt))
     assert spoilt.calls == MAX_ROLLBACKS + 1
@@ -288,8 +288,8 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
         step = len([rows for rows in spoilt.rows if rows])
         return loss + (10 * 96 if 45 < step <= 53 else 0)
 
-    spoilt = Spoilt(high)
-    recorder = Heard()
+    spoilt = ChangedLoss(high)
+    recorder = EventLog()
     loop = replace(LOOP, steps=60, evaluations=12, patience=0)
     outcome = train(job(tmp_path, loop, objective=spoilt, progress=recorder.progress()))
     assert outcome.stopped == "done"
@@ -399,7 +399,7 @@ def test_a_failed_evaluation_loses_no_progress(
 
 def test_a_run_refuses_changed_inputs(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted):
-        train(stopping(job(tmp_path), 5))
+        train(stop_after(job(tmp_path), 5))
     other_text = Batches(shards(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig())
     with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was started"):
         train(job(tmp_path, batches=other_text))
@@ -419,7 +419,7 @@ def test_a_run_refuses_changed_inputs(tmp_path: Path) -> None:
 
 def test_a_run_refuses_changed_frozen_weights(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted):
-        train(stopping(with_adapter(job(tmp_path)), 5))
+        train(stop_after(with_adapter(job(tmp_path)), 5))
     with pytest.raises(ConfigError, match="the model has changed"):
         train(with_adapter(job(tmp_path, model=model(seed=2))))
 
@@ -437,14 +437,14 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Pa
     uninterrupted = job(tmp_path, key="whole")
     train(uninterrupted)
     with pytest.raises(TrainingInterrupted):
-        train(stopping(job(tmp_path), 7))
+        train(stop_after(job(tmp_path), 7))
     run = job(tmp_path).run
     assert run.checkpoints.steps() == [4, 7]
     path = run.checkpoints.path(7) / "weights.safetensors"
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
-    recorder = Heard()
+    recorder = EventLog()
     resumed = job(tmp_path, progress=recorder.progress())
     train(resumed)
     assert "weights.safetensors is damaged" in recorder.notes()
@@ -460,7 +460,7 @@ def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: 
     exact = train(job(tmp_path, replace(loop, precision="float32"), key="float32"))
     assert outcome.bits_per_byte == pytest.approx(exact.bits_per_byte, rel=0.02)
     with pytest.raises(TrainingInterrupted):
-        train(stopping(job(tmp_path, loop), 6))
+        train(stop_after(job(tmp_path, loop), 6))
     resumed = job(tmp_path, loop)
     train(resumed)
     parameters = [dict(run_job.model.named_parameters()) for run_job in (uninterrupted, resumed)]
@@ -541,6 +541,6 @@ def test_more_free_memory_allows_another_attempt(
     for key, rows in (("busy", 1), ("still-busy", 1), ("idle", 4)):
         if key == "idle":
             free = 3 * 10**9
-        objective = Spoilt(change)
+        objective = ChangedLoss(change)
         outcome = train(job(tmp_path, key=key, objective=objective, row_limits=cache))
         assert outcome.micro_batch_size == rows

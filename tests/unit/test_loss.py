@@ -128,7 +128,7 @@ def test_mixed_precision_multiplies_in_bfloat16_and_adds_in_float32() -> None:
     assert (head.grad - rounded[1].grad).norm() < 1e-2 * rounded[1].grad.norm()
 
 
-class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _LargestResult(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The most numbers that any operation's result holds."""
 
     numbers = 0
@@ -152,7 +152,7 @@ def test_the_logits_of_a_large_vocabulary_are_never_whole() -> None:
     hidden = torch.randn(tokens, width, requires_grad=True)
     head = torch.randn(vocabulary, width, requires_grad=True)
     targets = torch.randint(0, vocabulary, (tokens,))
-    with _Largest() as largest:  # type: ignore[no-untyped-call]
+    with _LargestResult() as largest:  # type: ignore[no-untyped-call]
         loss, _ = chunked_cross_entropy(hidden, head, targets)
         backward(loss)
     assert largest.numbers == module.LEAST_ROWS * vocabulary == tokens * vocabulary / 4
@@ -165,7 +165,7 @@ def test_a_frozen_head_is_read_in_smaller_chunks(frozen: bool) -> None:
     hidden = torch.randn(tokens, width, dtype=torch.bfloat16, requires_grad=True)
     head = torch.randn(vocabulary, width, dtype=torch.bfloat16, requires_grad=not frozen)
     targets = torch.randint(0, vocabulary, (tokens,))
-    with pytest.MonkeyPatch.context() as patch, _Largest() as largest:  # type: ignore[no-untyped-call]
+    with pytest.MonkeyPatch.context() as patch, _LargestResult() as largest:  # type: ignore[no-untyped-call]
         patch.setattr(module, "CHUNK_LOGITS", vocabulary)
         loss, _ = chunked_cross_entropy(hidden, head, targets)
         backward(loss)

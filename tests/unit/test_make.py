@@ -240,7 +240,7 @@ def test_a_replaced_model_is_detected(made_folder: Path) -> None:
     assert result.trained.key == model_fingerprint(result.model) == key
 
 
-def searched(folder: Path, **more: object) -> str:
+def put_searched_model(folder: Path, **more: object) -> str:
     """Put another model in the place of the one made, as `ownwords tune` does; its key."""
     model = folder / "w" / "model"
     path = model / "model.safetensors"
@@ -275,7 +275,7 @@ def test_a_better_model_from_a_search_is_kept(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_before = make_again(made_folder)[1].trained
-    key = searched(made_folder)
+    key = put_searched_model(made_folder)
     with monkeypatch.context() as patch:
         without_training(patch)
         messages, result = make_again(made_folder)
@@ -304,7 +304,7 @@ def test_a_better_model_from_a_search_is_kept(
 def test_a_search_before_the_first_making_is_enough(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = searched(made_folder)
+    key = put_searched_model(made_folder)
     shutil.rmtree(made_folder / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
@@ -321,7 +321,7 @@ def test_a_search_before_the_first_making_is_enough(
 
 @pytest.mark.parametrize("changed", [{"base": "another"}, {"settings": "others"}])
 def test_a_search_with_other_inputs_is_ignored(changed: dict[str, str], made_folder: Path) -> None:
-    key = searched(made_folder, **changed)
+    key = put_searched_model(made_folder, **changed)
     messages, result = make_again(made_folder)
     assert "trained" in messages
     assert result.trained.key != key
@@ -418,7 +418,7 @@ def test_concurrent_makes_do_not_interfere(made_folder: Path) -> None:
         pipeline.make(makings.order(made_folder), callbacks=Second())
 
 
-class _Stopped(MakeCallbacks):
+class InterruptingCallbacks(MakeCallbacks):
     def __init__(self, at: str) -> None:
         self._at = at
 
@@ -450,7 +450,7 @@ def test_an_interrupt_reports_what_is_saved(
 ) -> None:
     request = makings.order(first_make[0], workspace=tmp_path / "w", minutes=1.0)
     with pytest.raises(KeyboardInterrupt, match=message):
-        pipeline.make(request, callbacks=_Stopped(at))
+        pipeline.make(request, callbacks=InterruptingCallbacks(at))
 
 
 def test_an_impossible_from_nothing_model_does_not_stop_make(

@@ -93,7 +93,7 @@ REPORT = Report(
 TEXT = ["The gutter ", "was full, and so was I. It had rained for nine days, ", "or ten."]
 
 
-class Play:
+class FakePipeline:
     """Stands for the pipeline, and keeps what it was asked."""
 
     def __init__(self, folder: Path) -> None:
@@ -139,19 +139,19 @@ class Play:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakePipeline:
     for name in [name for name in os.environ if name.startswith("OWNWORDS_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    played = Play(tmp_path)
+    played = FakePipeline(tmp_path)
     monkeypatch.setattr(pipeline, "make", played.make)
     monkeypatch.setattr(pipeline, "plan", played.plan)
     return played
 
 
 def test_only_the_shipped_base_is_said_to_know_english(
-    play: Play, capsys: pytest.CaptureFixture[str]
+    play: FakePipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play.base = "qwen-pl"
     assert main(["make", BLOG, "--base", "none"]) == 0
@@ -161,7 +161,7 @@ def test_only_the_shipped_base_is_said_to_know_english(
 
 
 def test_each_stage_is_a_line_and_the_end_lists_the_files(
-    play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    play: FakePipeline, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["make", BLOG, "--base", "none"]) == 0
     output = capsys.readouterr().out
@@ -199,7 +199,7 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
 
 
 @pytest.mark.parametrize("width", [40, 59, 200])
-def test_on_any_terminal_no_line_is_wider(width: int, play: Play) -> None:
+def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> None:
     for encoding in ("utf-8", "ascii"):
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding, write_through=True)
@@ -215,7 +215,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: Play) -> None:
 
 
 def test_json_is_one_object_and_quiet_says_no_stages(
-    play: Play, capsys: pytest.CaptureFixture[str]
+    play: FakePipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["make", BLOG, "--base", "none", "--json", "--minutes", "2"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -231,7 +231,7 @@ def test_json_is_one_object_and_quiet_says_no_stages(
 
 
 def test_the_plan_in_full_is_all_that_plan_shows(
-    play: Play, capsys: pytest.CaptureFixture[str]
+    play: FakePipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["make", BLOG, "--base", "none", "--plan"]) == 0
     output = capsys.readouterr().out
@@ -241,7 +241,7 @@ def test_the_plan_in_full_is_all_that_plan_shows(
     assert set(json.loads(capsys.readouterr().out)) == {"plan", "recipe", "expected"}
 
 
-def test_settings_of_the_user_reach_the_order(play: Play, tmp_path: Path) -> None:
+def test_settings_of_the_user_reach_the_order(play: FakePipeline, tmp_path: Path) -> None:
     (tmp_path / "ownwords.toml").write_text("[archive]\ndrafts = true\n")
     arguments = ["--set", "train.batch_size=4", "--set", "split.test=0.3", "--workspace", "w"]
     assert main(["make", BLOG, "--base", "none", "--quiet", *arguments]) == 0
@@ -253,7 +253,7 @@ def test_settings_of_the_user_reach_the_order(play: Play, tmp_path: Path) -> Non
 
 
 def test_without_held_out_posts_nothing_is_claimed(
-    play: Play, capsys: pytest.CaptureFixture[str]
+    play: FakePipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play.result = replace(play.result, scorecard=None)
     assert main(["make", BLOG, "--base", "none", "--quiet", "--open"]) == 0
@@ -262,7 +262,9 @@ def test_without_held_out_posts_nothing_is_claimed(
     assert "scorecard.html" not in output
 
 
-def test_the_page_is_opened_only_where_asked(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_opened_only_where_asked(
+    play: FakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pages: list[Path] = []
     monkeypatch.setattr("ownwords.cli.make.opened", pages.append)
     assert main(["make", BLOG, "--base", "none", "--quiet"]) == 0
@@ -282,7 +284,7 @@ def test_a_failure_is_one_sentence(
     fails: BaseException,
     status: int,
     message: str,
-    play: Play,
+    play: FakePipeline,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     play.fails = fails
@@ -291,7 +293,7 @@ def test_a_failure_is_one_sentence(
 
 
 def test_a_missing_base_is_reported_first(
-    play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    play: FakePipeline, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["make", BLOG, "--base", "pigeon"]) == 2
     assert "there is no base called pigeon" in capsys.readouterr().err
@@ -300,7 +302,7 @@ def test_a_missing_base_is_reported_first(
 
 
 def test_several_processes_are_refused(
-    play: Play, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    play: FakePipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["make", BLOG, "--base", "none"]) == 2
@@ -308,7 +310,7 @@ def test_several_processes_are_refused(
     assert not play.orders
 
 
-def test_cached_stages_are_marked(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cached_stages_are_marked(play: FakePipeline, capsys: pytest.CaptureFixture[str]) -> None:
     view = MakeView(Console(width=80))
     view.on_trained(TRAINED, None)
     assert "Nothing has changed since then." in " ".join(capsys.readouterr().out.split())
@@ -367,14 +369,14 @@ def lines(*lines_typed: str) -> Callable[[], str]:
     return line
 
 
-def talked(*typed: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
+def run_chat(*typed: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
     model = parrot or Parrot()
     ChatSession(model, WritingOptions(seed=40), 9).run(lines(*typed))  # type: ignore[arg-type]
     return model.requests
 
 
 def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
-    requests = talked("The trouble", "", "/again", "On hats", "/again")
+    requests = run_chat("The trouble", "", "/again", "On hats", "/again")
     assert [request["prompt"] for request in requests] == [
         "The trouble",
         "",
@@ -389,7 +391,7 @@ def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_set_seed_and_temperature_and_end_it() -> None:
-    requests = talked("/seed 7", "/temperature 0.5", "One", "Two", "/quit", "Three")
+    requests = run_chat("/seed 7", "/temperature 0.5", "One", "Two", "/quit", "Three")
     assert [(request["seed"], request["temperature"]) for request in requests] == [
         (7, 0.5),
         (8, 0.5),
@@ -410,12 +412,12 @@ def test_commands_set_seed_and_temperature_and_end_it() -> None:
 def test_an_unknown_command_is_reported_and_nothing_generated(
     line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert talked(line) == []
+    assert run_chat(line) == []
     assert message in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_text_and_not_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
     parrot = Parrot()
     parrot.breaks = True
-    assert len(talked("One", "Two", parrot=parrot)) == 2
+    assert len(run_chat("One", "Two", parrot=parrot)) == 2
     assert capsys.readouterr().out.splitlines() == ["One goes on", "Two goes on"]

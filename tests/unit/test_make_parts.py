@@ -158,7 +158,7 @@ def test_the_fingerprint_covers_what_decides_the_output(tmp_path: Path) -> None:
     assert model_fingerprint(folder) != key
 
 
-def flowed(text: str, size: int, width: int, margin: int = 0) -> str:
+def wrap_text(text: str, size: int, width: int, margin: int = 0) -> str:
     stream = io.StringIO()
     StreamingWordWrap(stream, width=width, margin=margin).write(pieces(text, size))
     return stream.getvalue()
@@ -167,7 +167,7 @@ def flowed(text: str, size: int, width: int, margin: int = 0) -> str:
 @given(st.integers(1, 12), st.integers(20, 60), st.integers(0, 8))
 def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int) -> None:
     text = "A title\n\n" + SENTENCE * 5 + "\n\n\nThe end."
-    text_lines = flowed(text, size, width, margin)
+    text_lines = wrap_text(text, size, width, margin)
     assert text_lines.split() == text.split()
     lines = text_lines.splitlines()
     assert max(map(len, lines)) <= width
@@ -181,12 +181,12 @@ def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int)
 
 
 def test_control_characters_are_not_printed() -> None:
-    assert flowed("a \x1b[31mred\x07 hat", 3, 40) == "a ?[31mred? hat\n"
-    assert flowed("", 3, 40) == ""
+    assert wrap_text("a \x1b[31mred\x07 hat", 3, 40) == "a ?[31mred? hat\n"
+    assert wrap_text("", 3, 40) == ""
 
 
 def test_a_word_longer_than_a_line_is_broken() -> None:
-    lines = flowed("雨" * 50 + " x" * 3, 4, 24)
+    lines = wrap_text("雨" * 50 + " x" * 3, 4, 24)
     assert max(2 * line.count("雨") for line in lines.splitlines()) <= 24
     assert "".join(lines.split()) == "雨" * 50 + "xxx"
 

@@ -29,7 +29,7 @@ from ownwords.models.decoder import CausalLM, build
 
 
 @dataclass
-class Held:
+class HeldOutShards:
     ids: Any
     offsets_D1: Any
     bytes_D: Any
@@ -37,22 +37,22 @@ class Held:
     row_start: int | None = None
 
 
-def held_shards(documents: Sequence[Sequence[int]]) -> Held:
+def held_shards(documents: Sequence[Sequence[int]]) -> HeldOutShards:
     sizes = [len(ids) for ids in documents]
-    return Held(
+    return HeldOutShards(
         np.array([i for ids in documents for i in ids], np.uint16),
         np.cumsum([0, *sizes]),
         np.array(sizes),
     )
 
 
-def noise(seed: int, rows: int = 2, tokens: int = 40) -> Held:
+def noise(seed: int, rows: int = 2, tokens: int = 40) -> HeldOutShards:
     generator = random.Random(seed)
     return held_shards([[generator.randrange(50) for _ in range(tokens)] for _ in range(rows)])
 
 
 @pytest.fixture(scope="module")
-def learned() -> CausalLM:
+def overfitted_model() -> CausalLM:
     """A model that knows noise(1) by heart."""
     model = build(
         Qwen3Config(vocabulary=50, context=40, width=48, layers=2, heads=4, kv_heads=2, hidden=96)
@@ -69,18 +69,18 @@ def learned() -> CausalLM:
     return model
 
 
-def test_memorised_text_is_extracted_and_new_text_is_not(learned: CausalLM) -> None:
-    assert extraction_rate(learned, noise(1), samples=16, prefix=8, length=10) > 0.9
-    result = extraction(learned, noise(1), noise(2), samples=16, prefix=8, length=10)
+def test_memorised_text_is_extracted_and_new_text_is_not(overfitted_model: CausalLM) -> None:
+    assert extraction_rate(overfitted_model, noise(1), samples=16, prefix=8, length=10) > 0.9
+    result = extraction(overfitted_model, noise(1), noise(2), samples=16, prefix=8, length=10)
     assert result.training > 0.9
     assert result.held_out == 0
     assert (result.prefix, result.length, result.training_passages) == (8, 10, 4)
-    assert learned.training
+    assert overfitted_model.training
 
 
 @pytest.mark.parametrize("name", ["model", *TINY])
-def test_extraction_equals_greedy_decoding(name: str, learned: CausalLM) -> None:
-    model = learned if name == "model" else tiny(name)
+def test_extraction_equals_greedy_decoding(name: str, overfitted_model: CausalLM) -> None:
+    model = overfitted_model if name == "model" else tiny(name)
     shards = noise(1)
     runs, length = memorisation._greedy_runs(model, shards, 20, 6, 12, seed=3)
     places = memorisation._places(shards, 18, 20, 3)

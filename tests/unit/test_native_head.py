@@ -191,7 +191,7 @@ def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
         sample_token(scores, SamplingParams(temperature=0), uniform=0.5)
 
 
-def drawn_by(
+def generate_ids(
     engine: NativeEngine, sampling: SamplingParams, seed: int, **more: object
 ) -> list[int]:
     request = GenerationRequest(ids=[seed], max_tokens=100, sampling=sampling, seed=seed, **more)  # type: ignore[arg-type]
@@ -212,16 +212,16 @@ def test_texts_are_the_same(
     """Thousands of draws: the same with all scores and without."""
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     settings = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
-    some = [drawn_by(engine, sampling, seed) for sampling, seed in settings]
-    padded = drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
+    some = [generate_ids(engine, sampling, seed) for sampling, seed in settings]
+    padded = generate_ids(engine, SAMPLINGS[1], 3, vocabulary=5_000)
     monkeypatch.setattr(SamplingParams, "logit_margin", None)
-    exhaustive = [drawn_by(engine, sampling, seed) for sampling, seed in settings]
+    exhaustive = [generate_ids(engine, sampling, seed) for sampling, seed in settings]
     assert some == exhaustive
     assert len({token for text in some for token in text}) > 100
-    assert padded == drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
+    assert padded == generate_ids(engine, SAMPLINGS[1], 3, vocabulary=5_000)
 
 
-class Forbidding:
+class BanningGuard:
     """A guard that forbids the likeliest tokens now and then."""
 
     native = None
@@ -238,10 +238,10 @@ def test_banned_tokens_are_replaced_by_others(
 ) -> None:
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     likely = np.argsort(engine.cache(1, 4).forward([ForwardInput(0, [7])])[0])[-50:].tolist()
-    guard = Forbidding(likely)
-    some = drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
+    guard = BanningGuard(likely)
+    some = generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
     monkeypatch.setattr(SamplingParams, "logit_margin", None)
-    assert some == drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
+    assert some == generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
 
 
 def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> None:

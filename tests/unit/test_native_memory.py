@@ -30,7 +30,7 @@ print(int(said["VmRSS"].split()[0]) * 1024, int(said["VmHWM"].split()[0]) * 1024
 """
 
 
-def saved(folder: Path, size: int) -> Qwen3Config:
+def save_model(folder: Path, size: int) -> Qwen3Config:
     config = config_for_budget(size, 97, 512)
     model = build(config)
     with torch.no_grad():
@@ -40,7 +40,7 @@ def saved(folder: Path, size: int) -> Qwen3Config:
     return config
 
 
-def measured(folder: Path, weights: str) -> tuple[int, int]:
+def measure_memory(folder: Path, weights: str) -> tuple[int, int]:
     """Resident memory after reading, and its peak, in bytes."""
     process = subprocess.run(
         [sys.executable, "-c", READ, str(folder), weights],
@@ -55,7 +55,10 @@ def measured(folder: Path, weights: str) -> tuple[int, int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_the_weights_are_in_memory_once(tmp_path: Path) -> None:
     """A larger model takes as much more memory as its weights and its cache are larger."""
-    small, large = saved(tmp_path / "small", 4_000_000), saved(tmp_path / "large", 24_000_000)
+    small, large = (
+        save_model(tmp_path / "small", 4_000_000),
+        save_model(tmp_path / "large", 24_000_000),
+    )
     for weights, bits, wide in (("f32", 32, 4), ("int8", 9, 2)):
         weight_bytes, cache_bytes = (
             [parameter_count(config) * bits // 8 for config in (small, large)],
@@ -66,7 +69,7 @@ def test_the_weights_are_in_memory_once(tmp_path: Path) -> None:
         )
         more = weight_bytes[1] - weight_bytes[0] + cache_bytes[1] - cache_bytes[0]
         (resident, peak), (large_resident, large_peak) = (
-            measured(tmp_path / name, weights) for name in ("small", "large")
+            measure_memory(tmp_path / name, weights) for name in ("small", "large")
         )
         assert large_resident - resident < 1.5 * more, weights
         assert large_peak - peak < 1.5 * more + 4 * large.hidden * large.width, weights

@@ -49,7 +49,7 @@ def test_a_completion_equals_the_text_of_write(workspace: Workspace, own: Model)
     async def work(client: Client) -> Any:  # noqa: ANN401
         return await client.request(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
 
-    answer = openai_server.calling(workspace, work)
+    answer = openai_server.run_with_client(workspace, work)
     assert answer["object"] == "text_completion"
     assert answer["id"].startswith("cmpl-")
     assert answer["model"] == OWN
@@ -77,7 +77,7 @@ def test_sampling_parameters_are_honoured(workspace: Workspace, own: Model) -> N
         ]
         return [answer["choices"][0]["text"] for answer in answers]
 
-    for text, options in zip(openai_server.calling(workspace, work), cases, strict=True):
+    for text, options in zip(openai_server.run_with_client(workspace, work), cases, strict=True):
         assert text == generate_text(own, "On ", 25, 11, **options)
 
 
@@ -89,7 +89,7 @@ def test_a_bias_makes_a_token_certain_or_impossible(workspace: Workspace) -> Non
             texts.append(answer["choices"][0]["text"])
         return texts
 
-    first, second = openai_server.calling(workspace, work)
+    first, second = openai_server.run_with_client(workspace, work)
     assert first == "AAAAA"
     assert set(second) <= {"B"}
 
@@ -103,7 +103,7 @@ def test_the_prompts_forms_and_the_seeds_of_several_texts(workspace: Workspace, 
     expected_one = [generate_text(own, "one ", 9, seed) for seed in (5, 6)]
     two = [generate_text(own, "two ", 9, seed) for seed in (5, 6)]
     expected = [expected_one, expected_one, expected_one + two, expected_one + two]
-    for answer, texts in zip(openai_server.calling(workspace, work), expected, strict=True):
+    for answer, texts in zip(openai_server.run_with_client(workspace, work), expected, strict=True):
         assert [choice["text"] for choice in answer["choices"]] == texts
         assert [choice["index"] for choice in answer["choices"]] == list(range(len(texts)))
         prompts = len(texts) // 2
@@ -122,7 +122,7 @@ def test_an_empty_prompt_begins_a_new_text_and_echo_returns_it(
         ]
 
     new, empty, echoed, none = (
-        answer["choices"][0]["text"] for answer in openai_server.calling(workspace, work)
+        answer["choices"][0]["text"] for answer in openai_server.run_with_client(workspace, work)
     )
     assert new == empty == generate_text(own, "", 4, 2)
     assert echoed == "Été " + generate_text(own, "Été ", 4, 2)
@@ -137,7 +137,7 @@ def test_a_stream_begins_with_its_echo_and_can_end_immediately(workspace: Worksp
             await client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0),
         )
 
-    echoed, nothing, chat = openai_server.calling(workspace, work)
+    echoed, nothing, chat = openai_server.run_with_client(workspace, work)
     choices = [chunk["choices"][0] for chunk in echoed]
     assert [(choice["index"], choice["text"]) for choice in choices[:2]] == [(0, "Été "), (1, "b")]
     assert [choice["finish_reason"] for choice in choices] == [None, None, "length", "length"]
@@ -156,7 +156,7 @@ def test_how_a_text_ends(workspace: Workspace) -> None:
             await client.request(WRITE, prompt="x", max_tokens=0),
         ]
 
-    by_length, by_model, by_string, at_once = openai_server.calling(workspace, work)
+    by_length, by_model, by_string, at_once = openai_server.run_with_client(workspace, work)
     assert by_length["choices"][0]["finish_reason"] == "length"
     assert by_length["usage"]["completion_tokens"] == 12
     assert by_model["choices"][0] | {"logprobs": None} == {
@@ -180,7 +180,7 @@ def test_a_stop_string_across_tokens_ends_the_text(workspace: Workspace, own: Mo
         body = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
         return await client.request(WRITE, **body), await client.streamed(WRITE, **body)
 
-    answer, chunks = openai_server.calling(workspace, work)
+    answer, chunks = openai_server.run_with_client(workspace, work)
     expected = full_text[: full_text.index(stop)]
     assert answer["choices"][0]["text"] == expected
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
@@ -194,7 +194,7 @@ def test_logprobs_are_those_of_the_model(workspace: Workspace, own: Model) -> No
             WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
         )
 
-    choice = openai_server.calling(workspace, work)["choices"][0]
+    choice = openai_server.run_with_client(workspace, work)["choices"][0]
     ids = [own.tokenizer.start, *b"On "]
     generated = [*choice["text"].encode()]
     logprobs = choice["logprobs"]
@@ -226,7 +226,7 @@ def test_a_stream_equals_the_unstreamed_answer(workspace: Workspace) -> None:
         options = {"include_usage": True}
         return answer, await client.streamed(WRITE, **body, logprobs=1, stream_options=options)
 
-    answer, chunks = openai_server.calling(workspace, work)
+    answer, chunks = openai_server.run_with_client(workspace, work)
     last = chunks.pop()
     assert (last["choices"], last["usage"]) == ([], answer["usage"])
     assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
@@ -256,7 +256,7 @@ def test_the_copy_guard_is_on_unless_switched_off(workspace: Workspace, own: Mod
             for answer in [*answers, await client.request(WRITE, **body)]
         ]
 
-    guarded, free, default = openai_server.calling(workspace, work)
+    guarded, free, default = openai_server.run_with_client(workspace, work)
     options: dict[str, Any] = {"temperature": 0, "bias": {int(i): v for i, v in bias.items()}}
     assert guarded == default == generate_text(own, text, 20, 1, **options)
     assert free == generate_text(own, text, 20, 1, **options, quote=True)
@@ -289,7 +289,9 @@ def test_a_model_without_a_template_continues_the_messages(
             for text, _ in cases
         ]
 
-    for answer, (_, text) in zip(openai_server.calling(workspace, work), cases, strict=True):
+    for answer, (_, text) in zip(
+        openai_server.run_with_client(workspace, work), cases, strict=True
+    ):
         assert answer["object"] == "chat.completion"
         message = answer["choices"][0]["message"]
         assert message == {
@@ -309,7 +311,7 @@ def test_a_model_with_a_template_reads_the_conversation_by_it(
             CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
         )
 
-    answer = openai_server.calling(workspace, work, {CHATTY: chatty})
+    answer = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
     model = Model.load(chatty, threads=1)
     special = model.tokenizer.special
     turn, end = special["<|turn|>"], special["<|end|>"]
@@ -334,7 +336,7 @@ def test_the_chunks_of_a_chat(workspace: Workspace) -> None:
         chunks = await client.streamed(CHAT, **body, seed=3, logprobs=True, top_logprobs=2)
         return answer, chunks
 
-    answer, chunks = openai_server.calling(workspace, work)
+    answer, chunks = openai_server.run_with_client(workspace, work)
     first, *between, last = [chunk["choices"][0] for chunk in chunks]
     assert first["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert (last["delta"], last["logprobs"]) == ({}, None)
@@ -346,7 +348,7 @@ def test_the_chunks_of_a_chat(workspace: Workspace) -> None:
     pieces = [token for choice in between for token in choice["logprobs"]["content"]]
     assert pieces == rounded(answer["choices"][0]["logprobs"]["content"])
     assert all(len(piece["top_logprobs"]) == 2 for piece in pieces)
-    assert b"".join(bytes(one["bytes"]) for one in pieces).decode("utf-8", "replace") == text
+    assert b"".join(bytes(choice["bytes"]) for choice in pieces).decode("utf-8", "replace") == text
 
 
 # --- models, embeddings --------------------------------------------------------------------------
@@ -358,7 +360,7 @@ def test_the_models_there_are(workspace: Workspace, chatty: Path) -> None:
         single = (await client.get(f"/v1/models/{CHATTY}")).json()
         return everything, single, await client.get("/v1/models/gpt-9/x")
 
-    everything, single, none = openai_server.calling(workspace, work, {CHATTY: chatty})
+    everything, single, none = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
     assert everything["object"] == "list"
     assert [model["id"] for model in everything["data"]][:2] == [OWN, CHATTY]
     assert single in everything["data"]
@@ -390,7 +392,7 @@ def test_embeddings_are_numbers_or_base64(workspace: Workspace) -> None:
             ),
         ]
 
-    single, two, encoded = openai_server.calling(workspace, work)
+    single, two, encoded = openai_server.run_with_client(workspace, work)
     expected = np.array([[3, 3, 1, 1], [1, 1, 1, 2]], np.float32)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert (two["object"], two["model"]) == ("list", "letters")
@@ -420,7 +422,7 @@ def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
             await client.request(EMBED, model="letters", input=text_input) for text_input in inputs
         ]
 
-    text, texts, ids, several = openai_server.calling(workspace, work)
+    text, texts, ids, several = openai_server.run_with_client(workspace, work)
     assert ids == text
     assert several == texts
 
@@ -449,7 +451,7 @@ def test_unsupported_embedding_requests_are_refused(
     async def work(client: Client) -> tuple[int, Any]:
         return await client.refused(EMBED, {"model": "letters", **fields})
 
-    status, error = openai_server.calling(workspace, work)
+    status, error = openai_server.run_with_client(workspace, work)
     assert status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
     assert error["param"] == param
 
@@ -458,7 +460,7 @@ def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> Non
     async def work(client: Client) -> tuple[int, Any]:
         return await client.refused(EMBED, {"model": "m", "input": "a"})
 
-    status, error = openai_server.calling(workspace, work)
+    status, error = openai_server.run_with_client(workspace, work)
     assert (status, error["code"]) == (HTTPStatus.BAD_REQUEST, "no_embedder")
     assert "--embed" in error["message"]
 
@@ -505,7 +507,7 @@ def test_invalid_requests_are_refused_in_openai_s_form(
     async def work(client: Client) -> tuple[int, Any]:
         return await client.refused(path, body)
 
-    responses, error = openai_server.calling(workspace, work)
+    responses, error = openai_server.run_with_client(workspace, work)
     assert (responses, error["param"], error["code"]) == (status, param, code)
     assert error["type"] == "invalid_request_error"
 
@@ -520,7 +522,7 @@ def test_too_many_requests_get_a_retry_later(workspace: Workspace) -> None:
                 await asyncio.sleep(0.001)
         return await asyncio.gather(*tasks)
 
-    answers = openai_server.calling(workspace, work, rows=1, queue=2)
+    answers = openai_server.run_with_client(workspace, work, rows=1, queue=2)
     busy = [
         response for response in answers if response.status_code == HTTPStatus.TOO_MANY_REQUESTS
     ]
@@ -549,7 +551,7 @@ def test_a_bug_is_reported_without_a_traceback(
         return await client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
 
     monkeypatch.setattr(CompletionFormatter, "chunk", fail_later)
-    answer = openai_server.calling(workspace, work)
+    answer = openai_server.run_with_client(workspace, work)
     _, event = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"
     assert "secret" not in answer.text
@@ -561,7 +563,7 @@ def test_a_text_longer_than_the_context_continues(workspace: Workspace) -> None:
         endless = {"256": -100, "257": -100}  # neither another text's beginning nor this one's end
         return await client.request(WRITE, prompt="x" * 50, max_tokens=200, logit_bias=endless)
 
-    answer = openai_server.calling(workspace, work)
+    answer = openai_server.run_with_client(workspace, work)
     assert answer["usage"]["completion_tokens"] == 200
 
 
@@ -573,7 +575,7 @@ def test_the_fingerprint_is_of_the_model(workspace: Workspace, chatty: Path) -> 
         ]
         return [answer["system_fingerprint"] for answer in answers]
 
-    first, second, changed = openai_server.calling(workspace, work, {CHATTY: chatty})
+    first, second, changed = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
     assert first == second != changed
 
 
@@ -585,6 +587,6 @@ def test_text_is_unescaped_utf8(workspace: Workspace) -> None:
             )
         ).content
 
-    data = openai_server.calling(workspace, work)
+    data = openai_server.run_with_client(workspace, work)
     assert "日本".encode() in data
     assert json.loads(data)["choices"][0]["text"] == "日本"

@@ -20,7 +20,7 @@ from stored_state import through_a_file
 F32 = OptimConfig(newton_schulz_dtype="float32")
 
 
-def pretend(model: nn.Module, step: int, size: float = 0.01) -> None:
+def set_gradients(model: nn.Module, step: int, size: float = 0.01) -> None:
     """Gradients that depend on the step alone, some of them above the clipping, some below."""
     source = torch.Generator().manual_seed(step)
     for parameter in model.parameters():
@@ -31,7 +31,7 @@ def pretend(model: nn.Module, step: int, size: float = 0.01) -> None:
 
 def run(optimizer: Optimizer, model: nn.Module, steps: range, size: float = 0.01) -> None:
     for step in steps:
-        pretend(model, step, size)
+        set_gradients(model, step, size)
         optimizer.step(1 - step / 100, step)
         optimizer.zero_grad()
 
@@ -44,7 +44,7 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
     return copies(dict(model.named_parameters()))
 
 
-def alike(first: dict[str, Tensor], second: dict[str, Tensor], atol: float = 0.0) -> None:
+def assert_close(first: dict[str, Tensor], second: dict[str, Tensor], atol: float = 0.0) -> None:
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         torch.testing.assert_close(tensor, second[name], rtol=0, atol=atol)
@@ -81,8 +81,8 @@ def test_adamw_is_torchs(
         foreach=False,
     )
     for step in range(20):
-        pretend(ours, step)
-        pretend(theirs, step)
+        set_gradients(ours, step)
+        set_gradients(theirs, step)
         norm = torch.cat([parameter.grad.view(-1) for parameter in theirs.parameters()]).norm()  # type: ignore[union-attr]
         if clip:
             torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip)
@@ -91,7 +91,7 @@ def test_adamw_is_torchs(
         reference.step()
         optimizer.step(1 - step / 100, step)
         torch.testing.assert_close(optimizer.gradient_norm, norm)
-    alike(parameters(ours), parameters(theirs), atol=1e-6)
+    assert_close(parameters(ours), parameters(theirs), atol=1e-6)
 
 
 def quintic(matrix: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def test_muon_is_the_literal_one(family: str, waits: bool) -> None:
     assert len(matrices) >= 8
     momenta = {name: torch.zeros_like(tensor) for name, tensor in matrices.items()}
     for step in range(15):
-        pretend(model, step)
+        set_gradients(model, step)
         gradients = {name: tensor.grad for name, tensor in model.named_parameters()}
         norm = math.sqrt(sum(float(g.square().sum()) for g in gradients.values() if g is not None))
         momentum = 0.85 + min(1.0, step / 10) * 0.1
@@ -140,7 +140,7 @@ def test_muon_is_the_literal_one(family: str, waits: bool) -> None:
             weight.mul_(1 - rate * 0.2).sub_(rate * update)
         optimizer.step(0.7, step)
         now = parameters(model)
-        alike({name: now[name] for name in matrices}, matrices, atol=2e-5)
+        assert_close({name: now[name] for name in matrices}, matrices, atol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -217,10 +217,10 @@ def test_resumed_is_not_stopped(
     second[1].load_state(through_a_file(first[1].state(), tmp_path / "state"))
     second[2].load_state(through_a_file(first[2].state(), tmp_path / "average"))
     go(second, range(5, 12))
-    alike(parameters(second[0]), parameters(uninterrupted[0]))
-    alike(second[1].weights(), uninterrupted[1].weights())
-    alike(second[1].state(), uninterrupted[1].state())
-    alike(second[2].weights(), uninterrupted[2].weights())
+    assert_close(parameters(second[0]), parameters(uninterrupted[0]))
+    assert_close(second[1].weights(), uninterrupted[1].weights())
+    assert_close(second[1].state(), uninterrupted[1].state())
+    assert_close(second[2].weights(), uninterrupted[2].weights())
 
 
 def test_a_run_keeps_its_precision() -> None:
@@ -245,23 +245,23 @@ def test_a_non_finite_step_changes_nothing(
     dtype = torch.bfloat16 if master_weights else torch.float32
     model = tiny("qwen3", dtype)
     optimizer = Optimizer(model, F32, master_weights=master_weights, waits=waits)
-    pretend(model, 0)
+    set_gradients(model, 0)
     next(model.parameters()).grad[0, 0] = bad  # type: ignore[index]
     untouched = parameters(model)
     optimizer.step(1.0, 0)  # even the very first
-    alike(parameters(model), untouched)
+    assert_close(parameters(model), untouched)
     run(optimizer, model, range(1, 4))
     before, state = copies(optimizer.weights()), copies(optimizer.state())
     for name, parameter in model.named_parameters():
         if name == "blocks.1.mlp.up.weight":
-            pretend(model, 7)
+            set_gradients(model, 7)
             parameter.grad.view(-1)[5] = bad  # type: ignore[union-attr]
             optimizer.step(1.0, 7)
     assert not optimizer.gradient_norm.isfinite()
-    alike(optimizer.weights(), before)
+    assert_close(optimizer.weights(), before)
     assert optimizer.skipped == 2
     state["skipped"] = torch.tensor(2.0)
-    alike(optimizer.state(), state)
+    assert_close(optimizer.state(), state)
     run(optimizer, model, range(8, 10))
     assert all(bool(tensor.isfinite().all()) for tensor in optimizer.weights().values())
 
@@ -270,7 +270,7 @@ def test_waiting_or_not_is_the_same() -> None:
     waiting, eager = tiny("qwen3"), tiny("qwen3")
     run(Optimizer(waiting, F32, waits=True), waiting, range(6))
     run(Optimizer(eager, F32, waits=False), eager, range(6))
-    alike(parameters(waiting), parameters(eager), atol=1e-6)
+    assert_close(parameters(waiting), parameters(eager), atol=1e-6)
 
 
 def test_master_weights_keep_what_bfloat16_would_lose() -> None:
@@ -291,14 +291,14 @@ def test_masters_follow_a_float32_run() -> None:
     exact, masters = Optimizer(wide, F32), Optimizer(narrow, F32, master_weights=True)
     masters.load_weights(exact.weights())
     for step in range(5):
-        pretend(narrow, step)
+        set_gradients(narrow, step)
         for mine, yours in zip(wide.parameters(), narrow.parameters(), strict=True):
             assert yours.grad is not None
             mine.grad = yours.grad.float()
         exact.step(1.0, step)
         masters.step(1.0, step)
-    alike(masters.weights(), exact.weights(), atol=1e-6)
-    alike(
+    assert_close(masters.weights(), exact.weights(), atol=1e-6)
+    assert_close(
         parameters(narrow),
         {n: tensor.bfloat16() for n, tensor in exact.weights().items()},
         atol=1e-2,
@@ -326,7 +326,7 @@ def test_the_native_optimizer_changes_nothing(
             patched.setattr("ownwords.models.fused.find_library", lambda: None)
             run(plain, without, range(step, step + 1))
         torch.testing.assert_close(native.gradient_norm, plain.gradient_norm)
-    alike(native.weights(), plain.weights(), atol=1e-6)
+    assert_close(native.weights(), plain.weights(), atol=1e-6)
     for name, parameter in parameters(with_it).items():
         assert torch.equal(parameter, native.weights()[name].bfloat16())
 
@@ -353,14 +353,14 @@ def test_gradients_can_have_any_memory_layout() -> None:
     models[1].load_state_dict(models[0].state_dict())
     for step in range(3):
         for turned, model in enumerate(models):
-            pretend(model, step)
+            set_gradients(model, step)
             if turned:
                 assert model.weight.grad is not None
                 model.weight.grad = model.weight.grad.t().contiguous().t()
     optimizers = [Optimizer(model, F32, master_weights=True) for model in models]
     for optimizer in optimizers:
         optimizer.step(1.0, 0)
-    alike(optimizers[0].weights(), optimizers[1].weights())
+    assert_close(optimizers[0].weights(), optimizers[1].weights())
 
 
 @pytest.mark.parametrize("master_weights", [False, True])
@@ -369,7 +369,7 @@ def test_gradients_can_have_any_memory_layout() -> None:
 def test_gradients_are_not_kept_alive(kind: str, master_weights: bool, bad: bool) -> None:
     model = tiny("qwen3", torch.bfloat16 if master_weights else torch.float32)
     optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights)  # type: ignore[arg-type]
-    pretend(model, 1, math.nan if bad else 0.01)
+    set_gradients(model, 1, math.nan if bad else 0.01)
     references = [weakref.ref(parameter.grad) for parameter in model.parameters()]
     optimizer.step(1.0, 0)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -384,15 +384,15 @@ def test_exact_weights_are_used_as_master_weights(kind: str) -> None:
     for model in (narrow, loaded):
         model.to(torch.bfloat16)
     optimizer = Optimizer(narrow, config, master_weights=True, exact=exact)
-    alike(optimizer.weights(), parameters(wide))
+    assert_close(optimizer.weights(), parameters(wide))
     places = {name: tensor.data_ptr() for name, tensor in optimizer.weights().items()}
     assert places == {name: tensor.data_ptr() for name, tensor in exact.items()}
     second = Optimizer(loaded, config, master_weights=True)
     second.load_weights(parameters(wide))
     run(optimizer, narrow, range(4))
     run(second, loaded, range(4))
-    alike(optimizer.weights(), second.weights())
-    alike(parameters(narrow), parameters(loaded))
+    assert_close(optimizer.weights(), second.weights())
+    assert_close(parameters(narrow), parameters(loaded))
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gpt2"])
@@ -419,12 +419,12 @@ def test_the_rate_can_be_lowered() -> None:
     waiting, eager = tiny("qwen3"), tiny("qwen3")
     lowered = Optimizer(waiting, F32)
     lowered.lr_factor = 0.5
-    pretend(waiting, 1)
+    set_gradients(waiting, 1)
     lowered.step(1.0, 0)
     half = Optimizer(eager, F32)
-    pretend(eager, 1)
+    set_gradients(eager, 1)
     half.step(0.5, 0)
-    alike(parameters(waiting), parameters(eager))
+    assert_close(parameters(waiting), parameters(eager))
 
 
 def test_invalid_uses_are_reported() -> None:

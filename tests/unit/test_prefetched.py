@@ -12,7 +12,7 @@ from ownwords.training.settings import DataConfig
 from small_shards import same, shards_of
 
 
-class Watched(Batches):
+class CountingBatches(Batches):
     """Batches that count how many were made, and may fail or take their time."""
 
     batches_made = 0
@@ -27,8 +27,8 @@ class Watched(Batches):
         return super().batch(step)
 
 
-def watched() -> Watched:
-    return Watched(shards_of([60, 40]), rows=2, context=8, seed=1, config=DataConfig())
+def counting_batches() -> CountingBatches:
+    return CountingBatches(shards_of([60, 40]), rows=2, context=8, seed=1, config=DataConfig())
 
 
 def alive() -> bool:
@@ -36,7 +36,7 @@ def alive() -> bool:
 
 
 def test_prefetched_batches_belong_to_their_steps() -> None:
-    batches = watched()
+    batches = counting_batches()
     with closing(Prefetcher(batches, 5, 25)) as prefetched:
         got = list(prefetched)
     assert [step for step, _ in got] == list(range(5, 25))
@@ -53,13 +53,13 @@ def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Batch, "pinned", pin)
     for device, expected in (("cpu", []), ("cuda:0", ["batches"] * 3)):
-        with closing(Prefetcher(watched(), 0, 3, device=device)) as prefetched:
+        with closing(Prefetcher(counting_batches(), 0, 3, device=device)) as prefetched:
             assert len(list(prefetched)) == 3
         assert pinned == expected
 
 
 def test_prefetching_is_limited_to_its_depth() -> None:
-    batches = watched()
+    batches = counting_batches()
     with closing(Prefetcher(batches, 0, depth=3)) as prefetched:
         for count in range(5):
             deadline = time.monotonic() + 5
@@ -72,7 +72,7 @@ def test_prefetching_is_limited_to_its_depth() -> None:
 
 
 def test_an_error_in_the_thread_is_raised_at_its_step() -> None:
-    batches = watched()
+    batches = counting_batches()
     batches.fails_at = 3
     with closing(Prefetcher(batches, 0)) as prefetched:
         assert [step for step, _ in islice(prefetched, 3)] == [0, 1, 2]
@@ -84,7 +84,7 @@ def test_an_error_in_the_thread_is_raised_at_its_step() -> None:
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.05])
 def test_closing_ends_the_thread_in_any_state(pause_s: float) -> None:
-    batches = watched()
+    batches = counting_batches()
     batches.pause_s = pause_s
     for count in (0, 1):
         prefetched = Prefetcher(batches, 0, depth=2)
@@ -96,7 +96,7 @@ def test_closing_ends_the_thread_in_any_state(pause_s: float) -> None:
 
 
 def test_closing_wakes_a_waiting_consumer() -> None:
-    batches = watched()
+    batches = counting_batches()
     batches.pause_s = 0.2
     prefetched = Prefetcher(batches, 0)
     got: list[object] = []

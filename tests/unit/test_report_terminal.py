@@ -12,7 +12,7 @@ from unit import sample_report
 REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]
 
 
-def printed(report: Report, width: int, *, encoding: str = "utf-8", colour: bool = False) -> str:
+def print_page(report: Report, width: int, *, encoding: str = "utf-8", colour: bool = False) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
     console = Console(
@@ -26,7 +26,7 @@ def printed(report: Report, width: int, *, encoding: str = "utf-8", colour: bool
 @pytest.mark.parametrize("width", [24, 50, 80, 120, 200])
 @pytest.mark.parametrize("report", REPORTS)
 def test_no_line_is_wider_than_the_console(report: Report, width: int) -> None:
-    lines = printed(report, width).splitlines()
+    lines = print_page(report, width).splitlines()
     assert max(cell_len(line) for line in lines) <= width
     assert all(line == line.rstrip() for line in lines)
 
@@ -34,7 +34,9 @@ def test_no_line_is_wider_than_the_console(report: Report, width: int) -> None:
 @pytest.mark.parametrize("width", [50, 80, 120])
 @pytest.mark.parametrize("report", REPORTS)
 def test_bars_stay_on_the_line_of_their_numbers(report: Report, width: int) -> None:
-    bars = [line for line in printed(report, width).splitlines() if re.search("[█▏▎▍▌▋▊▉]", line)]
+    bars = [
+        line for line in print_page(report, width).splitlines() if re.search("[█▏▎▍▌▋▊▉]", line)
+    ]
     for line in bars:
         assert re.search(r"[█▏▎▍▌▋▊▉] +[\d,…]+ +[<>]?\d+%", line), line
     assert len(bars) >= min(8, len(report.posts))
@@ -43,7 +45,7 @@ def test_bars_stay_on_the_line_of_their_numbers(report: Report, width: int) -> N
 def test_the_truths_are_there() -> None:
     report = sample_report.sample()
     totals = report.totals
-    page_text = re.sub(r"\s+", " ", printed(report, 100))
+    page_text = re.sub(r"\s+", " ", print_page(report, 100))
     for text in (
         "One post is 54% of your prose",
         "44 posts, and 2 pages",
@@ -71,12 +73,12 @@ def test_the_truths_are_there() -> None:
 
 
 def test_titles_are_escaped_for_the_terminal() -> None:
-    text = printed(sample_report.hostile(), 80)
+    text = print_page(sample_report.hostile(), 80)
     assert "[red]x[/red]" in text
     assert "[link=https://evil.example]here[/link]" in text
     assert ":smile:" in text
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
-    coloured = printed(sample_report.hostile(), 80, colour=True)
+    coloured = print_page(sample_report.hostile(), 80, colour=True)
     sequences = set(re.findall(r"\x1b[^m]*m?", coloured))
     assert sequences
     assert all(re.fullmatch(r"\x1b\[[\d;]*m", sequence) for sequence in sequences)
@@ -85,11 +87,11 @@ def test_titles_are_escaped_for_the_terminal() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("report", REPORTS)
 def test_any_terminal_encoding_is_supported(report: Report, encoding: str) -> None:
-    text = printed(report, 80, encoding=encoding)
+    text = print_page(report, 80, encoding=encoding)
     assert "Network calls made" in text
     if report.posts:
         assert "###" in text
 
 
 def test_without_colour_there_are_no_escapes() -> None:
-    assert "\x1b" not in printed(sample_report.sample(), 80)
+    assert "\x1b" not in print_page(sample_report.sample(), 80)

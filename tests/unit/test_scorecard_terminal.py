@@ -15,7 +15,9 @@ CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
 PAGE = "/home/ida/idle-hour.ownwords/scorecard.html"
 
 
-def printed(card: Scorecard, width: int, *, encoding: str = "utf-8", colour: bool = False) -> str:
+def print_page(
+    card: Scorecard, width: int, *, encoding: str = "utf-8", colour: bool = False
+) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
     console = Console(
@@ -29,14 +31,14 @@ def printed(card: Scorecard, width: int, *, encoding: str = "utf-8", colour: boo
 @pytest.mark.parametrize("width", [24, 50, 80, 120, 200])
 @pytest.mark.parametrize("card", CARDS)
 def test_no_line_is_wider_than_the_console(card: Scorecard, width: int) -> None:
-    lines = printed(card, width).splitlines()
+    lines = print_page(card, width).splitlines()
     assert max(cell_len(line) for line in lines) <= width
     assert all(line == line.rstrip() for line in lines)
 
 
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_bars_stay_on_the_line_of_their_figures(width: int) -> None:
-    lines = printed(sample_card.good(), width).splitlines()
+    lines = print_page(sample_card.good(), width).splitlines()
     bars = [line for line in lines if re.search("[█▏▎▍▌▋▊▉]", line)]
     assert len(bars) >= 25
     for line in bars:
@@ -44,7 +46,7 @@ def test_bars_stay_on_the_line_of_their_figures(width: int) -> None:
 
 
 def test_the_truths_are_there() -> None:
-    page_text = re.sub(r"\s+", " ", printed(sample_card.good(), 80))
+    page_text = re.sub(r"\s+", " ", print_page(sample_card.good(), 80))
     for text in (
         "It writes like you.",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
@@ -67,10 +69,10 @@ def test_the_truths_are_there() -> None:
 
 
 def test_model_text_is_escaped_for_the_terminal() -> None:
-    text = printed(sample_card.hostile(), 120)
+    text = print_page(sample_card.hostile(), 120)
     assert "[red]x[/red]" in text
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
-    coloured = printed(sample_card.hostile(), 80, colour=True)
+    coloured = print_page(sample_card.hostile(), 80, colour=True)
     sequences = set(re.findall(r"\x1b[^m]*m?", coloured))
     assert sequences
     assert all(re.fullmatch(r"\x1b\[[\d;]*m", sequence) for sequence in sequences)
@@ -79,8 +81,8 @@ def test_model_text_is_escaped_for_the_terminal() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize("card", CARDS)
 def test_any_terminal_encoding_is_supported(card: Scorecard, encoding: str) -> None:
-    assert "How it was made" in printed(card, 80, encoding=encoding)
+    assert "How it was made" in print_page(card, 80, encoding=encoding)
 
 
 def test_without_colour_there_are_no_escapes() -> None:
-    assert "\x1b" not in printed(sample_card.good(), 80)
+    assert "\x1b" not in print_page(sample_card.good(), 80)

@@ -139,10 +139,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple[Scorecard, Path]:
     """The card of the model that copies, beside one that babbles; and its workspace."""
     workspace = tmp_path_factory.mktemp("copying.ownwords")
-    return scored(folders, workspace, posts()), workspace
+    return run_scoring(folders, workspace, posts()), workspace
 
 
-def scored(
+def run_scoring(
     folders: Folders, workspace: Path, of: EvaluationPosts, progress: Progress | None = None
 ) -> Scorecard:
     rivals = ComparisonModels(
@@ -190,7 +190,7 @@ def test_samples_are_drawn_until_they_decide(
     assert score().row(ADAPTING) is None
 
 
-def learned() -> list[str]:
+def training_texts() -> list[str]:
     return [text.text for text in posts().train]
 
 
@@ -245,7 +245,7 @@ def test_the_copy_guard_applies_to_the_samples(copying: tuple[Scorecard, Path]) 
     assert memorised.guarded.words < copy_guard.WORDS < memorised.unguarded.words
     for sample in card.samples:
         # Beside whole words a run of letters may begin and end within one.
-        assert longest_run(sample.tuned, learned()).words <= copy_guard.WORDS + 1
+        assert longest_run(sample.tuned, training_texts()).words <= copy_guard.WORDS + 1
     for new in memorised.novelty:
         assert new.guarded is not None
         assert new.guarded > new.unguarded
@@ -316,7 +316,7 @@ def test_a_second_scoring_measures_nothing(
 
     monkeypatch.setattr(model_metrics, "ModelMetrics", refuse)
     monkeypatch.setattr(model_metrics, "copies", refuse)
-    rescored = scored(folders, workspace, posts())
+    rescored = run_scoring(folders, workspace, posts())
     assert rescored == replace(card, about=replace(card.about, made_on=rescored.about.made_on))
 
 
@@ -324,14 +324,14 @@ def test_the_remaining_time_is_estimated(folders: Folders, tmp_path: Path) -> No
     """All work is counted from the start; what is cached or ends early is taken off the total."""
     events: list[Event] = []
     progress = Progress(events.append)
-    scored(folders, tmp_path, posts(), progress)
+    run_scoring(folders, tmp_path, posts(), progress)
     scoring_events = [event for event in events if event.stage == "Scoring"]
     assert scoring_events[0].kind == "start"
     assert (scoring_events[0].total or 0) > 2 * SMALL.max_tokens * (SMALL.seeds + SMALL.prompts)
     assert scoring_events[-1].kind == "done"
     assert scoring_events[-1].done == scoring_events[-1].total
     events.clear()
-    scored(folders, tmp_path, posts(), progress)
+    run_scoring(folders, tmp_path, posts(), progress)
     last_event = [event for event in events if event.stage == "Scoring"][-1]
     assert (last_event.done, last_event.total) == (0, 0)
 
@@ -344,7 +344,7 @@ def test_only_figures_changed_by_a_new_post_are_measured_again(
     more = posts()
     more = replace(more, train=[*more.train, post(3, WORDS[135:144])])
     events: list[Event] = []
-    changed = scored(folders, tmp_path / "w", more, Progress(events.append))
+    changed = run_scoring(folders, tmp_path / "w", more, Progress(events.append))
     assert changed.row(OURS) == card.row(OURS)
     assert changed.samples == card.samples
     stages = {event.stage for event in events if event.kind == "start"}
@@ -361,7 +361,7 @@ def test_other_sampling_defaults_give_other_samples(
     shutil.copytree(copying[1], tmp_path / "w")
     monkeypatch.setattr(metrics, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, temperature=0.123))
     events: list[Event] = []
-    scored(folders, tmp_path / "w", posts(), Progress(events.append))
+    run_scoring(folders, tmp_path / "w", posts(), Progress(events.append))
     stages = {event.stage for event in events if event.kind == "start"}
     assert {stage for stage in stages if stage.startswith("Writing samples")} >= {
         "Writing samples: your model",
@@ -377,7 +377,7 @@ def test_a_damaged_cached_figure_is_measured_again(
     for number, path in enumerate(sorted((tmp_path / "w" / "scores").iterdir())):
         if path.name.startswith(("baselines", "by-heart", "voice")):
             path.write_bytes([b"", b"{}", path.read_bytes()[:-40]][number % 3])
-    rescored = scored(folders, tmp_path / "w", posts())
+    rescored = run_scoring(folders, tmp_path / "w", posts())
     assert rescored.bits == card.bits
     assert rescored.memorised == card.memorised
 
@@ -415,7 +415,7 @@ def test_damaged_weights_are_reported_and_not_scored(tmp_path: Path) -> None:
     bundle.save(tmp_path / "broken", broken, TOKENIZER)
     subject = model_metrics.ModelMetrics(tmp_path / "broken")
     with pytest.raises(OwnwordsError, match="are not finite"):
-        subject.score(learned(), ["a", "b", "c"])
+        subject.score(training_texts(), ["a", "b", "c"])
 
 
 def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def state_of(tmp_path: Path, settings: ServeSettings | None = None) -> AppState:
     return AppState(Workspace(tmp_path / "diary.ownwords"), settings or ServeSettings())
 
 
-def asking(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+def run_with_client(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
     async def run() -> None:
         transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 5))
         async with (
@@ -137,7 +137,7 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
             head = await client.head(f"/{name}")
             assert (head.status_code, head.content) == (200, b"")
 
-    asking(create_app(state_of(tmp_path)), work)
+    run_with_client(create_app(state_of(tmp_path)), work)
 
 
 def test_the_pages_obey_their_content_security_policy() -> None:
@@ -199,7 +199,7 @@ def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path)
         models = (await client.get("/v1/models")).json()
         assert "shipped" in [model["id"] for model in models["data"]]
 
-    asking(create_app(state_of(tmp_path)), work)
+    run_with_client(create_app(state_of(tmp_path)), work)
 
 
 def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
                     assert message
                     assert "bug" not in message, (path, message)
 
-    asking(create_app(state), work)
+    run_with_client(create_app(state), work)
 
 
 def test_during_an_archive_update_clients_are_told_to_retry(
@@ -251,7 +251,7 @@ def test_during_an_archive_update_clients_are_told_to_retry(
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert "another program is writing" in answer.json()["error"]["message"]
 
-    asking(create_app(state), work)
+    run_with_client(create_app(state), work)
 
 
 def test_errors_under_v1_have_the_openai_form(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_errors_under_v1_have_the_openai_form(tmp_path: Path) -> None:
             for name in HEADERS:
                 assert name in answer.headers
 
-    asking(create_app(state_of(tmp_path)), work)
+    run_with_client(create_app(state_of(tmp_path)), work)
 
 
 def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> None:
@@ -283,7 +283,7 @@ def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> 
         assert 'ownwords_texts_running{model="shipped"} 0' in page
         assert_prometheus(page)
 
-    asking(create_app(state_of(tmp_path)), work)
+    run_with_client(create_app(state_of(tmp_path)), work)
     assert engine.at_once > 1
     assert engine.caches == 0
 
@@ -340,7 +340,7 @@ def test_the_key_opens_the_page_once_and_for_all(tmp_path: Path) -> None:
         assert (await client.post("/logout", json={}, headers=marked)).status_code == 200
         assert (await client.get("/api/corpus")).status_code == 401
 
-    asking(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
+    run_with_client(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
 
 
 def test_guesses_are_throttled_and_the_key_is_not(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_guesses_are_throttled_and_the_key_is_not(tmp_path: Path) -> None:
         right = await client.post("/login", data={"key": KEY})
         assert (right.status_code, right.headers["location"]) == (303, "/")
 
-    asking(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
+    run_with_client(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
 
 
 def test_without_a_key_there_is_no_login(tmp_path: Path) -> None:
@@ -364,13 +364,13 @@ def test_without_a_key_there_is_no_login(tmp_path: Path) -> None:
             assert (answer.status_code, answer.headers["location"]) == (303, "/")
             assert "set-cookie" not in answer.headers
 
-    asking(create_app(state_of(tmp_path)), work)
+    run_with_client(create_app(state_of(tmp_path)), work)
 
 
 # --- as it runs ----------------------------------------------------------------------------------
 
 
-class Running:
+class RunningServer:
     """A server in a thread of its own."""
 
     def __init__(self, state: AppState, app: Starlette | None = None) -> None:
@@ -412,15 +412,15 @@ class Running:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
-Serve = Callable[..., Running]
+Serve = Callable[..., RunningServer]
 
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Serve]:
-    started: list[Running] = []
+    started: list[RunningServer] = []
 
-    def start(settings: ServeSettings | None = None, app: Starlette | None = None) -> Running:
-        started.append(Running(state_of(tmp_path, settings), app))
+    def start(settings: ServeSettings | None = None, app: Starlette | None = None) -> RunningServer:
+        started.append(RunningServer(state_of(tmp_path, settings), app))
         return started[-1]
 
     with reachable(monkeypatch):

@@ -45,15 +45,15 @@ def model_directory() -> ModelDirectory:
     return directory.read(catalogue.shipped())
 
 
-class Loads:
+class CountingLoader:
     """Stands for `opened.load`: models of the counting engine, and how often they were loaded."""
 
-    def __init__(self, said: ModelDirectory) -> None:
+    def __init__(self, directory_of_model: ModelDirectory) -> None:
         self.count = 0
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.fails: OwnwordsError | None = None
-        self._directory = said
+        self._directory = directory_of_model
 
     def __call__(
         self, folder: Path, settings: ServeSettings
@@ -68,8 +68,8 @@ class Loads:
 
 
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch, directory: ModelDirectory) -> Loads:
-    counting_loads = Loads(directory)
+def loads(monkeypatch: pytest.MonkeyPatch, directory: ModelDirectory) -> CountingLoader:
+    counting_loads = CountingLoader(directory)
     monkeypatch.setattr(app_state_module, "load", counting_loads)
     return counting_loads
 
@@ -86,7 +86,7 @@ def touch(folder: Path) -> None:
     os.utime(folder / "config.json", ns=(10**18, 10**18))
 
 
-def within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
+def run_within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         try:
             async with asyncio.timeout(30):
@@ -104,7 +104,7 @@ async def text_of(loaded: LoadedModel, seed: int = 1, tokens: int = 20) -> list[
         return [token.id async for batch in stream for token in batch]
 
 
-def alone(seed: int = 1, tokens: int = 20) -> list[int]:
+def single_text(seed: int = 1, tokens: int = 20) -> list[int]:
     engine = CountingEngine(ByteTokenizer().vocabulary_size)
     request = build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
     return [drawn.id for drawn in generate(engine, request)]
@@ -134,7 +134,7 @@ def test_a_workspace_without_anything_offers_the_model_in_the_box(workspace: Wor
 
 
 def test_concurrent_requests_load_a_model_once_without_blocking_others(
-    workspace: Workspace, loads: Loads
+    workspace: Workspace, loads: CountingLoader
 ) -> None:
     put_model(workspace.root / "model")
     loads.may_go_on.clear()
@@ -150,13 +150,13 @@ def test_concurrent_requests_load_a_model_once_without_blocking_others(
         models_loaded = await asyncio.gather(*tasks)
         assert len(set(map(id, models_loaded))) == 1
         assert loads.count == 1
-        assert await text_of(models_loaded[0]) == alone()
+        assert await text_of(models_loaded[0]) == single_text()
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_a_replaced_model_is_reloaded_and_running_texts_continue(
-    workspace: Workspace, loads: Loads, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, loads: CountingLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
     monkeypatch.setattr(loaded_model_module, "_GRACE_S", 0.01)
@@ -175,20 +175,20 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
             touch(folder)
             after = await state.get_model()
             assert after is not before
-            assert await text_of(after, seed=2) == alone(seed=2)
+            assert await text_of(after, seed=2) == single_text(seed=2)
             async for batch in stream:
                 ids += [token.id for token in batch]
-        assert ids == alone(tokens=3000)
+        assert ids == single_text(tokens=3000)
         assert [name for name, _, _ in state.queue_lengths()] == ["diary"]
         while before.worker._thread.is_alive():
             await asyncio.sleep(0.01)
 
-    within(state, work)
+    run_within(state, work)
     assert loads.count == 2
 
 
 def test_of_many_models_the_one_used_last_stays(
-    workspace: Workspace, loads: Loads, tmp_path: Path
+    workspace: Workspace, loads: CountingLoader, tmp_path: Path
 ) -> None:
     models = {name: put_model(tmp_path / name) for name in "abc"}
     state = AppState(workspace, ServeSettings(loaded=2), models=models)
@@ -198,10 +198,10 @@ def test_of_many_models_the_one_used_last_stays(
             assert (await state.get_model(name)).name == name
         assert sorted(name for name, _, _ in state.queue_lengths()) == ["a", "c"]
 
-    within(state, work)
+    run_within(state, work)
 
 
-def test_unavailable_models_are_reported(workspace: Workspace, loads: Loads) -> None:
+def test_unavailable_models_are_reported(workspace: Workspace, loads: CountingLoader) -> None:
     state = AppState(workspace)
 
     async def work() -> None:
@@ -216,7 +216,7 @@ def test_unavailable_models_are_reported(workspace: Workspace, loads: Loads) -> 
         loads.fails = None
         assert (await state.get_model()).name == "shipped"
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_without_any_model_it_says_how_to_make_one(
@@ -230,7 +230,7 @@ def test_without_any_model_it_says_how_to_make_one(
             await state.get_model()
         assert refused.value.status == 404
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_the_real_model_generates_what_write_generates(workspace: Workspace) -> None:
@@ -255,11 +255,11 @@ def test_the_real_model_generates_what_write_generates(workspace: Workspace) -> 
         ]
         assert texts == expected
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_text_for_a_thread_ends_when_the_thread_has_enough(
-    workspace: Workspace, loads: Loads
+    workspace: Workspace, loads: CountingLoader
 ) -> None:
     state = AppState(workspace)
 
@@ -277,7 +277,7 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(
         assert await state.run_long(some)
         assert loaded.worker.is_idle
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_the_cache_size_follows_the_available_memory(
@@ -312,7 +312,7 @@ def test_work_runs_in_threads_and_returns_its_result(workspace: Workspace) -> No
         with pytest.raises(RuntimeError, match="iterator"):  # and not nothing for ever
             await asyncio.wait_for(state.run(lambda: next(iter(()))), 10)
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_excess_work_is_refused_and_cancelled_work_not_started(workspace: Workspace) -> None:
@@ -340,7 +340,7 @@ def test_excess_work_is_refused_and_cancelled_work_not_started(workspace: Worksp
         await asyncio.gather(*tasks, return_exceptions=True)
         assert results == [0, 1, 3, 4]
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_long_answers_do_not_delay_the_embedder(
@@ -368,7 +368,7 @@ def test_long_answers_do_not_delay_the_embedder(
             go_on.clear()
         await with_one.close()
 
-    within(without, work)
+    run_within(without, work)
     assert opened == ["minilm"]
 
 
@@ -382,18 +382,18 @@ def test_a_pause_ends_with_the_server(workspace: Workspace) -> None:
         await state.close()
         assert not await task
 
-    within(state, work)
+    run_within(state, work)
 
 
 # --- the archive -------------------------------------------------------------------------------
 
 
-def look(tmp_path: Path, place: Workspace, **posts: str) -> None:
+def look(tmp_path: Path, workspace: Workspace, **posts: str) -> None:
     source = tmp_path / "blog"
     source.mkdir(exist_ok=True)
     for name, text in posts.items():
         (source / f"{name}.md").write_text(f"# {name}\n\n{text}\n", encoding="utf-8")
-    ownwords.look(source, workspace=place.root)
+    ownwords.look(source, workspace=workspace.root)
 
 
 WORDS = "We put the {} on the long table under the window and went on with it until the evening. "
@@ -430,7 +430,7 @@ def test_each_thread_has_its_own_archive_and_searches_see_the_last_look(
         count = await state.run(lambda: sum(1 for _ in state.archive().headers()))
         assert count == 3
 
-    within(state, work)
+    run_within(state, work)
 
 
 def test_an_archive_of_another_version_is_not_changed(workspace: Workspace, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve.api import ask
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import error_response
-from played_endpoint import Played, drips, is_silent, playing
+from played_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 
 POSTS = {
     "Copper and rain": (
@@ -58,13 +58,15 @@ def workspace(tmp_path: Path) -> Workspace:
     return workspace
 
 
-def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:  # noqa: ANN401
+def run_with_client(
+    workspace: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]]
+) -> Any:  # noqa: ANN401
     async def error_of(request: Asked, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
         return error_response(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
-        state = AppState(place, openai_server.settings())
+        state = AppState(workspace, openai_server.settings())
         app = Starlette(routes=ask.routes(state), exception_handlers={OwnwordsError: error_of})
         transport = httpx.ASGITransport(app)
         try:
@@ -76,14 +78,16 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]
     return asyncio.run(run())
 
 
-def ask_question(place: Workspace, backend: str = "none", question: str = QUESTION) -> list[Any]:
+def ask_question(
+    workspace: Workspace, backend: str = "none", question: str = QUESTION
+) -> list[Any]:
     async def work(client: httpx.AsyncClient) -> list[Any]:
         body = {"question": question, "backend": backend}
         answer = await client.post("/api/ask", json=body)
         assert answer.status_code == 200, answer.text
         return events_of(answer.text)
 
-    events: list[Any] = calling(place, work)
+    events: list[Any] = run_with_client(workspace, work)
     return events
 
 
@@ -96,9 +100,13 @@ def events_of(text: str) -> list[Any]:
 
 
 @contextmanager
-def running(monkeypatch: pytest.MonkeyPatch, *replies: Any, **behaviour: Any) -> Iterator[Played]:  # noqa: ANN401
+def running(
+    monkeypatch: pytest.MonkeyPatch,
+    *replies: Any,  # noqa: ANN401
+    **behaviour: Any,  # noqa: ANN401
+) -> Iterator[FakeEndpoint]:
     """An endpoint on this machine that answers so, and is found."""
-    with playing(monkeypatch, replies=list(replies), **behaviour) as played:
+    with fake_endpoint(monkeypatch, replies=list(replies), **behaviour) as played:
         there = endpoints.with_models(endpoints.endpoint_at(played.url))
         with monkeypatch.context() as patch:
             patch.setattr(endpoints, "discover", lambda: [there])
@@ -171,12 +179,12 @@ def test_the_models_that_could_answer_are_listed(
     async def work(client: httpx.AsyncClient) -> Any:  # noqa: ANN401
         return (await client.get("/api/ask", params={"refresh": "yes"})).json()
 
-    nobody = calling(workspace, work)
+    nobody = run_with_client(workspace, work)
     assert nobody["endpoints"] == []
     assert nobody["own"][0] == {"name": "own:blog", "label": "blog"}
     small = {"id": "tiny", "meta": {"n_params": 5_000_000}}
     with running(monkeypatch, "x", models=[small, {"id": "large"}]) as played:
-        answer = calling(workspace, work)
+        answer = run_with_client(workspace, work)
     rows = [(row["name"], row["label"], row["is_fit"]) for row in answer["endpoints"]]
     assert rows == [
         (f"at:{played.url}#tiny", "tiny", False),
@@ -210,7 +218,7 @@ def test_invalid_questions_are_refused(
     async def work(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/api/ask", json=body)
 
-    answer = calling(workspace, work)
+    answer = run_with_client(workspace, work)
     assert answer.status_code == status, answer.text
     assert message in answer.json()["error"]["message"]
 
@@ -222,7 +230,7 @@ def test_without_an_archive_it_says_so(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/api/ask", json={"question": "x"})
 
-    answer = calling(empty, work)
+    answer = run_with_client(empty, work)
     assert answer.status_code == 404
     assert answer.json()["error"]["message"]
 
@@ -263,4 +271,4 @@ def test_a_disconnect_ends_the_answer(
             answers = [client.post("/api/ask", json={"question": QUESTION}) for _ in range(6)]
             assert {response.status_code for response in await asyncio.gather(*answers)} == {200}
 
-        calling(workspace, work)
+        run_with_client(workspace, work)

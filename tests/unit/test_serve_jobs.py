@@ -26,7 +26,7 @@ from ownwords.serve.jobs.requests import REQUESTS, JobInputs, MakeRequest, parse
 from ownwords.serve.jobs.results import job_result
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.watcher import Change, ChangeReader, Watcher
-from played_jobs import FLAGS, playing, until
+from played_jobs import FLAGS, fake_jobs, until
 
 ASKED = MakeRequest(4.0, "shipped")
 HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1"}
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Workspace:
 @pytest.fixture
 def begin(place: Workspace) -> Iterator[Begin]:
     """Makes jobs that behave in a certain manner; none outlives the test."""
-    with playing(place) as of:
+    with fake_jobs(place) as of:
         yield of
 
 

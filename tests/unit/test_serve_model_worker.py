@@ -22,7 +22,9 @@ LIVELY = SamplingParams(temperature=1.0)
 FOREVER = 1_000_000
 
 
-def asking(seed: int = 1, tokens: int = 30, ids: tuple[int, ...] = (3, 1, 4)) -> GenerationRequest:
+def request_of(
+    seed: int = 1, tokens: int = 30, ids: tuple[int, ...] = (3, 1, 4)
+) -> GenerationRequest:
     return GenerationRequest(ids=ids, max_tokens=tokens, sampling=LIVELY, seed=seed)
 
 
@@ -69,7 +71,7 @@ async def read(worker: ModelWorker, request: GenerationRequest) -> list[int]:
         return ids
 
 
-def alone(request: GenerationRequest) -> list[int]:
+def single_text(request: GenerationRequest) -> list[int]:
     return [drawn.id for drawn in generate(CountingEngine(), request)]
 
 
@@ -80,14 +82,14 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def test_a_seed_writes_the_same_text_in_any_company() -> None:
     engine = CountingEngine()
-    requests = [asking(seed, tokens=20 + seed, ids=(seed % 5, 7, 8)) for seed in range(12)]
+    requests = [request_of(seed, tokens=20 + seed, ids=(seed % 5, 7, 8)) for seed in range(12)]
 
     async def work() -> None:
         async with worker_of(engine, rows=4, queue=20) as worker:
             for request in requests[:3]:
-                assert await read(worker, request) == alone(request)
+                assert await read(worker, request) == single_text(request)
             texts = await asyncio.gather(*(read(worker, request) for request in requests))
-        assert texts == [alone(request) for request in requests]
+        assert texts == [single_text(request) for request in requests]
 
     run(work)
     assert engine.at_once == 4
@@ -97,7 +99,7 @@ def test_a_batch_holds_all_tokens_since_the_last() -> None:
     async def work() -> None:
         async with (
             worker_of(CountingEngine()) as worker,
-            worker.generate(asking(tokens=50)) as stream,
+            worker.generate(request_of(tokens=50)) as stream,
         ):
             first = await stream.take()
             await until(lambda: worker.running == 0)  # all 50 are generated
@@ -113,13 +115,13 @@ def test_a_batch_holds_all_tokens_since_the_last() -> None:
 def test_a_request_beyond_the_queue_is_refused_immediately() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine(), rows=2, queue=1) as worker:
-            forever = [worker.generate(asking(seed, FOREVER)) for seed in range(3)]
+            forever = [worker.generate(request_of(seed, FOREVER)) for seed in range(3)]
             for stream in forever:
                 await stream.__aenter__()
             await until(lambda: worker.running == 2)
             assert worker.waiting == 1
             with pytest.raises(TooManyRequestsError) as busy:
-                async with worker.generate(asking()):
+                async with worker.generate(request_of()):
                     pass
             assert busy.value.status == 429
             assert 1 <= (busy.value.retry_after_s or 0) <= 30
@@ -127,7 +129,7 @@ def test_a_request_beyond_the_queue_is_refused_immediately() -> None:
             await until(lambda: worker.waiting == 0)
             for stream in forever[1:]:
                 await stream.__aexit__(None, None, None)
-            assert await read(worker, asking()) == alone(asking())
+            assert await read(worker, request_of()) == single_text(request_of())
             assert worker.is_idle
 
     run(work)
@@ -139,13 +141,13 @@ def test_a_disconnected_reader_frees_its_row() -> None:
     async def work() -> None:
         async with worker_of(engine, rows=1) as worker:
             for seed in range(50):
-                async with worker.generate(asking(seed, FOREVER)) as stream:
+                async with worker.generate(request_of(seed, FOREVER)) as stream:
                     await stream.take()
-            async with worker.generate(asking(99, FOREVER)) as stream:
+            async with worker.generate(request_of(99, FOREVER)) as stream:
                 await stream.take()
-                task = asyncio.create_task(read(worker, asking(5)))
+                task = asyncio.create_task(read(worker, request_of(5)))
                 await until(lambda: worker.waiting == 1)
-            assert await task == alone(asking(5))
+            assert await task == single_text(request_of(5))
             assert worker.running == 0  # nothing is generated for nobody
 
     run(work)
@@ -157,10 +159,10 @@ def test_a_waiting_client_that_disconnects_leaves_the_queue() -> None:
     async def work() -> None:
         async with worker_of(engine, rows=1, queue=100) as worker:
             engine.may_go_on.clear()
-            async with worker.generate(asking(1, FOREVER)):
+            async with worker.generate(request_of(1, FOREVER)):
                 await until(lambda: worker.running == 1)
                 for _ in range(20):
-                    queued = [worker.generate(asking(seed)) for seed in range(50)]
+                    queued = [worker.generate(request_of(seed)) for seed in range(50)]
                     for stream in queued:
                         await stream.__aenter__()
                     assert worker.waiting == 50
@@ -168,14 +170,14 @@ def test_a_waiting_client_that_disconnects_leaves_the_queue() -> None:
                         await stream.__aexit__(None, None, None)
                     assert worker.waiting == 0
             engine.may_go_on.set()
-            assert await read(worker, asking(2)) == alone(asking(2))
+            assert await read(worker, request_of(2)) == single_text(request_of(2))
 
     run(work)
 
 
 def test_a_slow_reader_pauses_its_text_and_gets_all_of_it() -> None:
     engine = CountingEngine()
-    slow = asking(7, tokens=100)
+    slow = request_of(7, tokens=100)
 
     async def work() -> None:
         async with (
@@ -185,12 +187,14 @@ def test_a_slow_reader_pauses_its_text_and_gets_all_of_it() -> None:
             ids = []
             while True:
                 # Others go on meanwhile, and it does not grow beyond its buffer.
-                assert await read(worker, asking(8, tokens=30)) == alone(asking(8, tokens=30))
+                assert await read(worker, request_of(8, tokens=30)) == single_text(
+                    request_of(8, tokens=30)
+                )
                 if not (batch := await stream.take()):
                     break
                 assert len(batch) <= 10
                 ids += [token.id for token in batch]
-            assert ids == alone(slow)
+            assert ids == single_text(slow)
 
     run(work)
 
@@ -199,11 +203,11 @@ def test_a_stalled_reader_loses_its_row_to_a_waiting_one() -> None:
     async def work() -> None:
         async with (
             worker_of(CountingEngine(), rows=1, buffer_tokens=10, stalled_s=0) as worker,
-            worker.generate(asking(7, FOREVER)) as stalled,
+            worker.generate(request_of(7, FOREVER)) as stalled,
         ):
             await until(lambda: not worker._has_work())  # paused
             assert worker.running == 1  # it keeps its row as long as nobody else wants it
-            assert await read(worker, asking(8)) == alone(asking(8))
+            assert await read(worker, request_of(8)) == single_text(request_of(8))
             assert len(await stalled.take()) == 10
             with pytest.raises(ApiError, match="too slowly") as error:
                 await stalled.take()
@@ -217,13 +221,13 @@ def test_an_invalid_request_does_not_affect_others() -> None:
         async with worker_of(CountingEngine()) as worker:
 
             async def wrong() -> None:
-                async with worker.generate(asking(ids=(3, 1000))) as stream:
+                async with worker.generate(request_of(ids=(3, 1000))) as stream:
                     await stream.take()
 
-            good = asyncio.create_task(read(worker, asking(4)))
+            good = asyncio.create_task(read(worker, request_of(4)))
             with pytest.raises(OwnwordsError, match="id 1000 is not in the vocabulary"):
                 await wrong()
-            assert await good == alone(asking(4))
+            assert await good == single_text(request_of(4))
 
     run(work)
 
@@ -236,12 +240,14 @@ def test_an_engine_failure_ends_its_texts_and_the_engine_is_retried(
 
     async def work() -> None:
         async with worker_of(engine) as worker:
-            tasks = [asyncio.create_task(read(worker, asking(seed, FOREVER))) for seed in range(3)]
+            tasks = [
+                asyncio.create_task(read(worker, request_of(seed, FOREVER))) for seed in range(3)
+            ]
             await until(lambda: worker.running == 3)
             engine.fails = error
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(result, OwnwordsError)
-            assert await read(worker, asking(1)) == alone(asking(1))
+            assert await read(worker, request_of(1)) == single_text(request_of(1))
 
     run(work)
     assert ("a bug" in caplog.text) == isinstance(error, RuntimeError)
@@ -250,14 +256,16 @@ def test_an_engine_failure_ends_its_texts_and_the_engine_is_retried(
 def test_shutdown_is_announced_to_all_readers() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine(), rows=1) as worker:
-            tasks = [asyncio.create_task(read(worker, asking(seed, FOREVER))) for seed in range(3)]
+            tasks = [
+                asyncio.create_task(read(worker, request_of(seed, FOREVER))) for seed in range(3)
+            ]
             await until(lambda: worker.running == 1 and worker.waiting == 2)
             await worker.close()
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(result, ApiError)
                 assert result.status == 503
             with pytest.raises(ApiError):
-                await read(worker, asking())
+                await read(worker, request_of())
 
     run(work)
 
@@ -265,7 +273,7 @@ def test_shutdown_is_announced_to_all_readers() -> None:
 def test_a_text_of_zero_tokens_ends_immediately() -> None:
     async def work() -> None:
         async with worker_of(CountingEngine()) as worker:
-            assert await read(worker, asking(tokens=0)) == []
+            assert await read(worker, request_of(tokens=0)) == []
 
     run(work)
 
@@ -289,7 +297,7 @@ def test_the_lock_is_fair() -> None:
 
 
 def test_requests_are_not_changed_by_being_stream() -> None:
-    request = asking()
+    request = request_of()
     copy = replace(request)
 
     async def work() -> None:

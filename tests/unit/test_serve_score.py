@@ -72,7 +72,9 @@ def test_figures_equal_those_of_the_card(client: TestClient, workspace: Workspac
         r.is_ours for r in scorecard.bits
     )
     assert all(
-        one["value"] <= panel["top"] for panel in card["voice"]["panels"] for one in panel["gauges"]
+        gauge["value"] <= panel["top"]
+        for panel in card["voice"]["panels"]
+        for gauge in panel["gauges"]
     )
     assert len(card["samples"]["rows"]) == len(scorecard.samples)
 

@@ -15,22 +15,24 @@ from ownwords.serve.sources.source_list import (
 )
 
 
-def listed(workspace: Path, *folder: Path, command: str = "") -> SourceList:
+def source_list(workspace: Path, *folder: Path, command: str = "") -> SourceList:
     return SourceList(Workspace(workspace), folder, look_command=lambda: command)
 
 
 def test_without_a_source_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ApiError, match="no blog chosen yet"):
-        listed(tmp_path / "w").paths()
+        source_list(tmp_path / "w").paths()
 
 
 def test_the_server_s_own_paths_precede_those_of_the_last_look(tmp_path: Path) -> None:
     for name in ("a", "b c"):
         (tmp_path / name).mkdir()
     command = f"ownwords look '{tmp_path}/b c' --drafts --no-pages --workspace w"
-    assert listed(tmp_path / "w", command=command).paths() == [tmp_path / "b c"]
-    assert listed(tmp_path / "w", tmp_path / "a", command=command).paths() == [tmp_path / "a"]
-    assert listed(tmp_path / "w", command=command).filter == PostFilter(drafts=True, pages=False)
+    assert source_list(tmp_path / "w", command=command).paths() == [tmp_path / "b c"]
+    assert source_list(tmp_path / "w", tmp_path / "a", command=command).paths() == [tmp_path / "a"]
+    assert source_list(tmp_path / "w", command=command).filter == PostFilter(
+        drafts=True, pages=False
+    )
 
 
 def test_flags_are_the_differences_from_the_defaults() -> None:
@@ -46,14 +48,14 @@ def test_added_sources_persist_and_removal_deletes_only_uploads(
 ) -> None:
     workspace, own = tmp_path / "w", tmp_path / "mine.xml"
     own.write_text("<rss/>")
-    first = listed(workspace)
+    first = source_list(workspace)
     upload = first.uploads / "u1" / "db.sqlite"
     source = first.add(own, "path", "a feed")
     assert first.add(own, "path", "a feed") == source
     upload.parent.mkdir(parents=True)
     upload.write_bytes(b"x")
     dropped = first.add(upload, "upload", "a Publii site", "my blog")
-    reloaded = listed(workspace)  # as after a restart
+    reloaded = source_list(workspace)  # as after a restart
     assert [source.id for source in reloaded.sources()] == [source.id, dropped.id]
     assert (dropped.name, dropped.bytes) == ("my blog", 1)
     reloaded.remove(dropped.id)
@@ -66,19 +68,19 @@ def test_added_sources_persist_and_removal_deletes_only_uploads(
 
 def test_a_copied_workspace_uses_its_own_copy_of_an_upload(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
-    upload = listed(workspace).uploads / "u1" / "posts.zip"
-    listed(workspace).add(tmp_path / "none", "path", "")
+    upload = source_list(workspace).uploads / "u1" / "posts.zip"
+    source_list(workspace).add(tmp_path / "none", "path", "")
     upload.parent.mkdir(parents=True)
     upload.write_bytes(b"x")
-    listed(workspace).add(upload, "upload", "")
+    source_list(workspace).add(upload, "upload", "")
     shutil.copytree(workspace, tmp_path / "copy")
     shutil.rmtree(workspace)
-    copied = listed(tmp_path / "copy").sources()
+    copied = source_list(tmp_path / "copy").sources()
     assert copied[1].path == str(tmp_path / "copy" / "uploads" / "u1" / "posts.zip")
     assert copied[1].problem == ""
     assert copied[0].problem.endswith("No such file or directory")
     with pytest.raises(ApiError, match="does not exist"):
-        listed(tmp_path / "copy").paths()
+        source_list(tmp_path / "copy").paths()
 
 
 def test_a_copied_workspace_is_named_in_its_own_command(tmp_path: Path) -> None:
@@ -91,9 +93,9 @@ def test_a_copied_workspace_is_named_in_its_own_command(tmp_path: Path) -> None:
 
 def test_a_damaged_source_list_is_ignored(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
-    sources = listed(workspace, tmp_path)
+    sources = source_list(workspace, tmp_path)
     sources.set_filter({"drafts": True})
-    assert listed(workspace, tmp_path).filter.drafts
+    assert source_list(workspace, tmp_path).filter.drafts
     for content in (b"", b"[", b"[]", b'{"sources": 3}', b"\xff"):
         (workspace / "sources.json").write_bytes(content)
-        assert listed(workspace, tmp_path).paths() == [tmp_path]
+        assert source_list(workspace, tmp_path).paths() == [tmp_path]

@@ -20,7 +20,7 @@ BYTES = ByteTokenizer()
 ODD = BPETokenizer([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
 
 
-def follow(
+def decode_stream(
     tokenizer: Tokenizer,
     ids: Sequence[int],
     *,
@@ -53,7 +53,7 @@ stop_strings = st.lists(st.sampled_from(["ab", "c", "\n\n", "é", "🦊a", "bé"
 
 @given(noise, stop_strings)
 def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
-    pieces, _ = follow(ODD, ids, stops=stops)
+    pieces, _ = decode_stream(ODD, ids, stops=stops)
     decoding = IncrementalDetokenizer(ODD, [], stops)
     assert join_chunks(pieces).text == "".join(map(decoding.feed, ids)) + decoding.finish()
     assert all("\ufffd" not in piece.text for piece in pieces[:-1]) or "\ufffd" in ODD.decode(ids)
@@ -61,7 +61,7 @@ def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
 
 @given(noise)
 def test_every_token_is_reported_once_with_its_logprob(ids: list[int]) -> None:
-    pieces, _decoder = follow(ODD, ids, top=2)
+    pieces, _decoder = decode_stream(ODD, ids, top=2)
     tokens = join_chunks(pieces).tokens
     assert [token.sampled.data for token in tokens] == [ODD.decode_bytes([i]) for i in ids]
     assert [token.sampled.logprob for token in tokens] == [-float(n) for n in range(len(ids))]
@@ -73,7 +73,7 @@ def test_every_token_is_reported_once_with_its_logprob(ids: list[int]) -> None:
 @given(texts)
 def test_tokens_begin_where_their_text_does(parts: list[str]) -> None:
     text = "".join(parts)
-    tokens = join_chunks(follow(ODD, ODD.encode(text))[0]).tokens
+    tokens = join_chunks(decode_stream(ODD, ODD.encode(text))[0]).tokens
     for token in tokens:
         text_start = token.sampled.data.decode("utf-8", "ignore")
         # A token that begins within a character begins where that character does.
@@ -84,7 +84,7 @@ def test_tokens_begin_where_their_text_does(parts: list[str]) -> None:
 def test_tokens_have_their_text_and_those_of_a_stop_string_are_dropped(
     ids: list[int], stops: list[str]
 ) -> None:
-    pieces, decoder = follow(ODD, ids, stops=stops)
+    pieces, decoder = decode_stream(ODD, ids, stops=stops)
     length = 0
     for piece in pieces[:-1]:
         for token in piece.tokens:
@@ -97,7 +97,7 @@ def test_tokens_have_their_text_and_those_of_a_stop_string_are_dropped(
 
 @given(noise)
 def test_logprobs_are_reported_only_on_request(ids: list[int]) -> None:
-    pieces, _ = follow(ODD, ids, chances=False)
+    pieces, _ = decode_stream(ODD, ids, chances=False)
     assert join_chunks(pieces) == TextChunk(ODD.decode(ids))
 
 
@@ -107,7 +107,7 @@ def test_a_continuation_keeps_its_leading_space(kind: str) -> None:
     before, full_text = "in the", "in the thing the"
     ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
     assert ids[: len(prefix_ids)] == prefix_ids
-    pieces, _ = follow(tokenizer, ids[len(prefix_ids) :], after=prefix_ids)
+    pieces, _ = decode_stream(tokenizer, ids[len(prefix_ids) :], after=prefix_ids)
     assert before + join_chunks(pieces).text == full_text
     assert b"".join(token.sampled.data for token in join_chunks(pieces).tokens) == b" thing the"
 
@@ -125,7 +125,7 @@ def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
 
 
 def test_parts_of_characters_are_named_by_their_bytes() -> None:
-    piece = join_chunks(follow(BYTES, "é".encode(), top=1)[0])
+    piece = join_chunks(decode_stream(BYTES, "é".encode(), top=1)[0])
     chat = ChatFormatter("m", "fp", has_logprobs=True).response(
         [(piece, "stop")], CompletionUsage(1, 2)
     )
@@ -148,7 +148,7 @@ def test_an_infinite_logprob_is_a_finite_json_number() -> None:
 
 
 def test_offsets_include_the_echo() -> None:
-    piece = join_chunks(follow(BYTES, b"bc")[0])
+    piece = join_chunks(decode_stream(BYTES, b"bc")[0])
     shape = CompletionFormatter("m", "fp", True, ["Once a"]).response(
         [(piece, "length")], CompletionUsage(7, 2)
     )

@@ -39,14 +39,14 @@ def client(workspace: Workspace) -> Iterator[TestClient]:
         yield client
 
 
-def saved(client: TestClient, **fields: Any) -> Any:  # noqa: ANN401 - JSON
+def save_text(client: TestClient, **fields: Any) -> Any:  # noqa: ANN401 - JSON
     answer = client.post("/api/texts", json=fields)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
 def test_a_text_is_saved_changed_and_deleted(client: TestClient, workspace: Workspace) -> None:
-    text = saved(client, text="It rained “all day”. " * 9, model="blog", settings={"seed": 3})
+    text = save_text(client, text="It rained “all day”. " * 9, model="blog", settings={"seed": 3})
     assert text["title"] == " ".join(text["text"].split()[:9])
     url = f"/api/texts/{text['id']}"
     changed = client.put(url, json={"text": "It stopped.", "id": "0" * 16}).json()
@@ -62,9 +62,9 @@ def test_a_text_is_saved_changed_and_deleted(client: TestClient, workspace: Work
 
 
 def test_search_needs_every_word_and_lists_the_latest_change_first(client: TestClient) -> None:
-    rain = saved(client, text="Rain on the roof")
-    talk = saved(client, kind="conversation", messages=TALK)
-    snow = saved(client, text="Snow on the roof")
+    rain = save_text(client, text="Rain on the roof")
+    talk = save_text(client, kind="conversation", messages=TALK)
+    snow = save_text(client, text="Snow on the roof")
     client.put(f"/api/texts/{rain['id']}", json={"title": "Weather"})
 
     def ids(**query: str) -> list[str]:
@@ -80,14 +80,14 @@ def test_search_needs_every_word_and_lists_the_latest_change_first(client: TestC
 
 
 def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> None:
-    talk = saved(client, kind="conversation", title="A/gauge: “x”", messages=TALK)
+    talk = save_text(client, kind="conversation", title="A/gauge: “x”", messages=TALK)
     answer = client.get(f"/api/texts/{talk['id']}/markdown")
     assert "A-gauge-x.md" in answer.headers["content-disposition"]
     assert answer.text == (
         "# A/gauge: “x”\n\n## What is the gauge made of?\n\nCopper [1].\n\n"
         "> five inches of copper\n>\n> [1] Rain\n"
     )
-    saved(client, text="A text\n\nof two paragraphs")
+    save_text(client, text="A text\n\nof two paragraphs")
     assert "of two paragraphs" in client.get("/api/texts/markdown").text
 
 
@@ -95,7 +95,7 @@ def test_markdown_holds_questions_answers_and_quotations(client: TestClient) -> 
 def test_only_saved_texts_are_read_or_deleted(
     client: TestClient, workspace: Workspace, name: str
 ) -> None:
-    saved(client, text="x")
+    save_text(client, text="x")
     (workspace.root / "choices.json").write_text("{}")
     for method in ("GET", "DELETE"):
         assert client.request(method, f"/api/texts/{name}").status_code in (404, 405)
@@ -103,7 +103,7 @@ def test_only_saved_texts_are_read_or_deleted(
 
 
 def test_a_damaged_file_does_not_hide_others(client: TestClient, workspace: Workspace) -> None:
-    text = saved(client, text="whole")
+    text = save_text(client, text="whole")
     for name, content in (("0" * 16, "{"), ("1" * 16, "[]"), ("2" * 16, '{"kind": "x"}')):
         (workspace.root / "texts" / f"{name}.json").write_text(content)
     assert [row["id"] for row in client.get("/api/texts").json()["rows"]] == [text["id"]]
@@ -118,7 +118,7 @@ def test_invalid_texts_are_refused(client: TestClient, body: dict[str, Any]) -> 
 
 
 def test_the_machine_is_described(client: TestClient, workspace: Workspace) -> None:
-    saved(client, text="x" * 5000)
+    save_text(client, text="x" * 5000)
     result = client.get("/api/machine").json()
     assert result["version"] == __version__
     assert result["cores"] >= 1

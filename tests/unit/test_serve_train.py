@@ -25,7 +25,7 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import error_response
 from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.tail import EventTail
-from played_jobs import playing, until
+from played_jobs import fake_jobs, until
 from played_make import PLAN, metric
 
 Begin = Callable[[str], JobManager]
@@ -41,12 +41,12 @@ def workspace(tmp_path: Path) -> Workspace:
 @pytest.fixture
 def begin(workspace: Workspace) -> Iterator[Begin]:
     """Makes jobs that behave in a certain manner; none outlives the test."""
-    with playing(workspace) as of:
+    with fake_jobs(workspace) as of:
         yield of
 
 
-def has_begun(place: Workspace) -> bool:
-    return (place.root / "begun").exists()
+def has_begun(workspace: Workspace) -> bool:
+    return (workspace.root / "begun").exists()
 
 
 # --- what events tell ----------------------------------------------------------------------------
@@ -127,9 +127,9 @@ def test_the_files_of_a_run_are_served(workspace: Workspace) -> None:
 # --- what the page is told -----------------------------------------------------------------------
 
 
-class Served:
-    def __init__(self, place: Workspace, begin: Begin, manner: str = "ends") -> None:
-        self.workspace, self._begin, self._manner = place, begin, manner
+class TrainServer:
+    def __init__(self, workspace: Workspace, begin: Begin, manner: str = "ends") -> None:
+        self.workspace, self._begin, self._manner = workspace, begin, manner
 
     def client(self) -> TestClient:
         async def error_of(request: Request, error: Exception) -> Response:
@@ -147,7 +147,7 @@ class Served:
 
 
 def test_a_training_from_beginning_to_end(workspace: Workspace, begin: Begin) -> None:
-    served = Served(workspace, begin, "waits")
+    served = TrainServer(workspace, begin, "waits")
     client = served.client()
     first = client.get("/api/train").json()
     assert first["state"]["status"] == "none"
@@ -176,7 +176,7 @@ def test_a_training_from_beginning_to_end(workspace: Workspace, begin: Begin) ->
 
 
 def test_without_minutes_make_decides(workspace: Workspace, begin: Begin) -> None:
-    client = Served(workspace, begin).client()
+    client = TrainServer(workspace, begin).client()
     assert client.post("/api/train/start", json={"base": "none"}).status_code == 200
     until(lambda: client.get("/api/train").json()["state"]["status"] == "done")
     assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
@@ -190,7 +190,7 @@ def test_a_training_begun_in_a_terminal_is_shown(workspace: Workspace, begin: Be
     log(Event(time.time(), "train", "start", total=40, unit="steps"))
     log(metric(8, bits_per_byte=2.5, loss=1.7))
     log.close()
-    served = Served(workspace, begin)
+    served = TrainServer(workspace, begin)
     with (run / ".lock").open("a+") as lock_file:
         assert try_lock(lock_file.fileno())
         state = served.state()
@@ -225,7 +225,7 @@ def test_a_training_begun_in_a_terminal_is_shown(workspace: Workspace, begin: Be
 def test_impossible_requests_are_refused_in_a_sentence(
     workspace: Workspace, begin: Begin, body: object, message: str
 ) -> None:
-    answer = Served(workspace, begin).client().post("/api/train/start", json=body)
+    answer = TrainServer(workspace, begin).client().post("/api/train/start", json=body)
     assert answer.status_code in (400, 409)
     assert message in answer.json()["error"]["message"]
     assert not (workspace.runs / "jobs").exists()
@@ -233,7 +233,7 @@ def test_impossible_requests_are_refused_in_a_sentence(
 
 def test_no_name_of_a_run_reaches_the_disk(workspace: Workspace, begin: Begin) -> None:
     (workspace.root / "plan.toml").write_text(PLAN)
-    client = Served(workspace, begin).client()
+    client = TrainServer(workspace, begin).client()
     for name in ("..", "../w", "/etc", "look\x00", "x" * 5000):
         assert client.get("/api/train", params={"run": name}).json()["plan"] is None
 
@@ -280,7 +280,7 @@ def test_a_comparison_model_is_never_shown_as_the_trained_model(
         log(Event(time.time(), "train", "done", 40, 40, "steps"))
         log.close()
         os.utime(run / "metrics.jsonl", (time.time() - age, time.time() - age))
-    status = Served(workspace, begin).client().get("/api/train").json()
+    status = TrainServer(workspace, begin).client().get("/api/train").json()
     assert status["state"]["run"] == "finetune-a"
     assert [run["name"] for run in status["runs"]] == ["comparison-b", "finetune-a"]
     assert status["state"]["metrics"]["bits_per_byte"] == 1.5

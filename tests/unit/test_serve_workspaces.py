@@ -35,17 +35,17 @@ def client(folder: Path) -> Iterator[TestClient]:
         yield client
 
 
-def listed(client: TestClient) -> dict[str, dict[str, Any]]:
+def list_workspaces(client: TestClient) -> dict[str, dict[str, Any]]:
     rows = client.get("/api/workspaces").json()["workspaces"]
     return {row["name"]: row for row in rows}
 
 
-def opened(client: TestClient, **body: str) -> Any:  # noqa: ANN401 - a response
+def open_workspace(client: TestClient, **body: str) -> Any:  # noqa: ANN401 - a response
     return client.post("/api/workspaces/open", json=body)
 
 
 def test_neighbouring_workspaces_are_listed(client: TestClient) -> None:
-    rows = listed(client)
+    rows = list_workspaces(client)
     assert list(rows) == ["one", "two"]
     assert (rows["one"]["is_current"], rows["one"]["posts"]) == (True, 1)
     assert (rows["two"]["is_current"], rows["two"]["posts"]) == (False, None)
@@ -53,31 +53,31 @@ def test_neighbouring_workspaces_are_listed(client: TestClient) -> None:
 
 
 def test_another_workspace_can_be_opened_without_a_restart(client: TestClient) -> None:
-    two = listed(client)["two"]["path"]
-    path = listed(client)["one"]["path"]
+    two = list_workspaces(client)["two"]["path"]
+    path = list_workspaces(client)["one"]["path"]
     assert client.get("/api/corpus").status_code == 200
-    assert opened(client, path=two).json()["current"] == two
+    assert open_workspace(client, path=two).json()["current"] == two
     assert client.get("/api/corpus").status_code == 404
     assert client.get("/api/workspace").json()["path"] == two
     assert client.get("/metrics").status_code == 200
     assert client.get("/healthz").status_code == 200
-    assert listed(client)["two"]["is_current"]
-    assert opened(client, path=path).status_code == 200
+    assert list_workspaces(client)["two"]["is_current"]
+    assert open_workspace(client, path=path).status_code == 200
     assert client.get("/api/corpus").status_code == 200
-    assert all(row["opened"] for row in listed(client).values())
+    assert all(row["opened"] for row in list_workspaces(client).values())
 
 
 def test_a_new_one_begins_beside_the_open_one(client: TestClient, folder: Path) -> None:
-    answer = opened(client, name="My garden")
+    answer = open_workspace(client, name="My garden")
     assert answer.json()["current"] == str(folder / "My-garden.ownwords")
     assert client.get("/api/workspace").json()["path"] == str(folder / "My-garden.ownwords")
-    assert opened(client, name="My garden").status_code == 409
+    assert open_workspace(client, name="My garden").status_code == 409
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/", "..", "\u202e", " ", "a\x00b/../c"])
 def test_a_name_cannot_lead_to_another_folder(client: TestClient, folder: Path, name: str) -> None:
     before = set(folder.parent.iterdir())
-    answer = opened(client, name=name)
+    answer = open_workspace(client, name=name)
     assert answer.status_code in (200, 400)
     if answer.status_code == 200:
         assert Path(answer.json()["current"]).parent == folder
@@ -85,32 +85,32 @@ def test_a_name_cannot_lead_to_another_folder(client: TestClient, folder: Path, 
 
 
 def test_only_listed_workspaces_are_opened(client: TestClient, folder: Path) -> None:
-    assert opened(client, path=str(folder / "posts")).status_code == 404
-    assert opened(client, path=str(folder / "one.ownwords" / "..")).status_code == 404
-    assert opened(client).status_code == 400
-    assert opened(client, path="x", name="y").status_code == 400
+    assert open_workspace(client, path=str(folder / "posts")).status_code == 404
+    assert open_workspace(client, path=str(folder / "one.ownwords" / "..")).status_code == 404
+    assert open_workspace(client).status_code == 400
+    assert open_workspace(client, path="x", name="y").status_code == 400
 
 
 def test_one_is_forgotten_and_its_files_stay(client: TestClient, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "far.ownwords"
     with Workspace(elsewhere).opened():
         pass
-    path = listed(client)["one"]["path"]
-    assert "far" not in listed(client)
+    path = list_workspaces(client)["one"]["path"]
+    assert "far" not in list_workspaces(client)
     state = AppState(Workspace(elsewhere))
     with TestClient(
         create_app(state), base_url="http://127.0.0.1", headers=HEADERS
     ) as other_client:
-        opened(other_client, path=str(elsewhere))
-    assert listed(client)["far"]["path"] == str(elsewhere)
+        open_workspace(other_client, path=str(elsewhere))
+    assert list_workspaces(client)["far"]["path"] == str(elsewhere)
     answer = client.request("DELETE", "/api/workspaces", json={"path": str(elsewhere)})
     assert answer.status_code == 204
-    assert "far" not in listed(client)
+    assert "far" not in list_workspaces(client)
     assert elsewhere.is_dir()
-    assert opened(client, path=path).status_code == 200
+    assert open_workspace(client, path=path).status_code == 200
 
 
 def test_a_damaged_list_is_an_empty_one(client: TestClient, folder: Path) -> None:
-    opened(client, path=listed(client)["two"]["path"])
+    open_workspace(client, path=list_workspaces(client)["two"]["path"])
     (folder / "home" / "workspaces.json").write_text("{")
-    assert list(listed(client)) == ["two", "one"]
+    assert list(list_workspaces(client)) == ["two", "one"]

@@ -49,7 +49,9 @@ def with_archive(tmp_path: Path, workspace: Workspace) -> Workspace:
     return workspace
 
 
-def calling(place: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awaitable[Any]]) -> Any:  # noqa: ANN401
+def run_with_client(
+    workspace: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awaitable[Any]]
+) -> Any:  # noqa: ANN401
     """What the work comes to, with a client of the routes."""
 
     async def error_of(request: Asked, error: Exception) -> Response:
@@ -57,7 +59,7 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awai
         return error_response(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
-        state = AppState(place, played.settings(rows=2, queue=0))
+        state = AppState(workspace, played.settings(rows=2, queue=0))
         app = Starlette(routes=write.routes(state), exception_handlers={OwnwordsError: error_of})
         transport = httpx.ASGITransport(app)
         try:
@@ -79,14 +81,14 @@ def events_of(text: str) -> list[tuple[str, Any]]:
     return events
 
 
-def write_events(place: Workspace, **body: object) -> list[tuple[str, Any]]:
+def write_events(workspace: Workspace, **body: object) -> list[tuple[str, Any]]:
     async def work(client: httpx.AsyncClient, _: AppState) -> list[tuple[str, Any]]:
         answer = await client.post("/api/write", json=body)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/event-stream")
         return events_of(answer.text)
 
-    events: list[tuple[str, Any]] = calling(place, work)
+    events: list[tuple[str, Any]] = run_with_client(workspace, work)
     return events
 
 
@@ -119,7 +121,7 @@ def test_the_base_is_named_beside_the_own_model(workspace: Workspace) -> None:
     async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
         return (await client.get("/api/write")).json()
 
-    answer = calling(workspace, work)
+    answer = run_with_client(workspace, work)
     roles = {model["name"]: model["role"] for model in answer["models"]}
     assert next(iter(roles.items())) == ("blog", "tuned")
     assert set(roles.values()) <= {"tuned", "base", "other"}
@@ -146,7 +148,7 @@ def test_invalid_requests_are_refused(
     async def work(client: httpx.AsyncClient, _: AppState) -> httpx.Response:
         return await client.post("/api/write", json=body)
 
-    answer = calling(workspace, work)
+    answer = run_with_client(workspace, work)
     assert answer.status_code == status
     assert message in answer.json()["error"]["message"]
 
@@ -196,7 +198,7 @@ def test_a_disconnect_frees_a_row_and_excess_requests_are_refused(workspace: Wor
         retried = await client.post("/api/write", json={**body, "tokens": 5})
         assert retried.status_code == 200
 
-    calling(workspace, work)
+    run_with_client(workspace, work)
 
 
 def test_the_guard_reports_where_it_blocked_a_copy() -> None:
@@ -222,12 +224,12 @@ def test_the_guard_reports_where_it_blocked_a_copy() -> None:
         assert blocked_texts("quite another text", pieces) == []
 
 
-def origins(place: Workspace, text: str) -> Any:  # noqa: ANN401
+def origins(workspace: Workspace, text: str) -> Any:  # noqa: ANN401
     async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
         answer = await client.post("/api/write/origins", json={"text": text})
         return answer.status_code, answer.json()
 
-    return calling(place, work)
+    return run_with_client(workspace, work)
 
 
 def test_a_verbatim_passage_is_found_with_its_post(

@@ -41,7 +41,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def altered(path: Path) -> bytes:
+def flip_bit(path: Path) -> bytes:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     return bytes(data)
@@ -64,7 +64,7 @@ def test_a_file_just_written_is_not_stamped(tmp_path: Path, read: list[str]) -> 
 @pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "bytes.bin", "names.json"])
 def test_a_changed_file_is_read_and_reported(folder: Path, name: str) -> None:
     path = folder / name
-    path.write_bytes(altered(path))
+    path.write_bytes(flip_bit(path))
     for _ in range(2):
         with pytest.raises(WorkspaceError, match="damaged"):
             open_shards(folder)
@@ -74,7 +74,7 @@ def test_a_changed_file_is_read_and_reported(folder: Path, name: str) -> None:
 def test_setting_the_time_back_hides_no_change(folder: Path) -> None:
     path = folder / "tokens.bin"
     before = path.stat()
-    path.write_bytes(altered(path))
+    path.write_bytes(flip_bit(path))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     with pytest.raises(WorkspaceError, match="damaged"):
@@ -84,7 +84,7 @@ def test_setting_the_time_back_hides_no_change(folder: Path) -> None:
 def test_another_file_of_the_same_size_and_time_is_read(folder: Path) -> None:
     path, replacement = folder / "tokens.bin", folder.parent / "other"
     before = path.stat()
-    replacement.write_bytes(altered(path))
+    replacement.write_bytes(flip_bit(path))
     os.utime(replacement, ns=(before.st_atime_ns, before.st_mtime_ns))
     replacement.replace(path)
     with pytest.raises(WorkspaceError, match="damaged"):
@@ -101,7 +101,7 @@ def test_silent_corruption_is_found_within_a_week(
     folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
 ) -> None:
     path, stamp = folder / "tokens.bin", folder / shard_cache.STAMP
-    path.write_bytes(altered(path))
+    path.write_bytes(flip_bit(path))
     record = json.loads(stamp.read_text())
     record["looks"]["tokens.bin"] = shard_cache._look(path)
     stamp.write_text(json.dumps(record))

@@ -38,30 +38,30 @@ def keys(tokens: Path) -> list[str]:
     return shards
 
 
-def there(tokens: Path) -> set[str]:
+def shard_names(tokens: Path) -> set[str]:
     return {path.name for path in tokens.iterdir()}
 
 
 def test_the_last_used_stay(tokens: Path, runs: Path, keys: list[str]) -> None:
     shard_cache.prune(tokens, runs)
-    assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
+    assert shard_names(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
 def test_opening_is_using(tokens: Path, runs: Path, keys: list[str]) -> None:
     assert open_shards(tokens / keys[0]).documents == 1
     assert build_shards([TrainingText("a", "hat hat ")], ByteTokenizer(), tokens).key == keys[1]
     shard_cache.prune(tokens, runs)
-    assert there(tokens) == {keys[0], keys[1], *keys[-shard_cache.MAX_SHARDS + 2 :]}
+    assert shard_names(tokens) == {keys[0], keys[1], *keys[-shard_cache.MAX_SHARDS + 2 :]}
 
 
 def test_shards_named_by_a_run_are_kept(tokens: Path, runs: Path, keys: list[str]) -> None:
     shard_cache.name_shards(runs / "pretrain-1", keys[:2])
     shard_cache.prune(tokens, runs)
-    assert there(tokens) == {*keys[:2], *keys[-shard_cache.MAX_SHARDS :]}
+    assert shard_names(tokens) == {*keys[:2], *keys[-shard_cache.MAX_SHARDS :]}
     (runs / "pretrain-1" / "tokens.json").unlink()
     (runs / "pretrain-1").rmdir()
     shard_cache.prune(tokens, runs)
-    assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
+    assert shard_names(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
 @pytest.mark.parametrize("record", ["", "[1]", "{}", '{"keys": "all"}', '{"keys": '])
@@ -70,7 +70,7 @@ def test_with_an_unreadable_run_nothing_is_pruned(
 ) -> None:
     (runs / "pretrain-1" / "tokens.json").write_text(record)
     shard_cache.prune(tokens, runs)
-    assert there(tokens) == set(keys)
+    assert shard_names(tokens) == set(keys)
 
 
 def test_other_folders_are_not_pruned(tokens: Path, runs: Path, keys: list[str]) -> None:
@@ -79,7 +79,7 @@ def test_other_folders_are_not_pruned(tokens: Path, runs: Path, keys: list[str])
     (tokens / "notes.txt").write_text("mine")
     (tokens / f".{keys[0]}.x.writing").mkdir()
     shard_cache.prune(tokens, runs)
-    assert there(tokens) >= {"tokenizer-1", "notes.txt", f".{keys[0]}.x.writing", keys[-1]}
+    assert shard_names(tokens) >= {"tokenizer-1", "notes.txt", f".{keys[0]}.x.writing", keys[-1]}
 
 
 def test_a_kill_while_pruning_leaves_complete_shards_only(
@@ -93,10 +93,10 @@ def test_a_kill_while_pruning_leaves_complete_shards_only(
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             shard_cache.prune(tokens, runs)
-    remaining = there(tokens) - set(keys)
+    remaining = shard_names(tokens) - set(keys)
     assert [name.endswith(".deleted") for name in remaining] == [True]
     shard_cache.prune(tokens, runs)
-    assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
+    assert shard_names(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
 def test_undeletable_shards_stay_complete(

@@ -34,7 +34,7 @@ TEXTS = [
 ]
 
 
-class Counting(ByteTokenizer):
+class CountingTokenizer(ByteTokenizer):
     """Bytes that count the texts they encode."""
 
     encoded = 0
@@ -47,7 +47,7 @@ class Counting(ByteTokenizer):
         return super().encode_batch(texts, threads=threads)
 
 
-class Large(ByteTokenizer):
+class LargeTokenizer(ByteTokenizer):
     """A tokenizer whose vocabulary is as large as asked for; a byte b is the id b * `times`."""
 
     def __init__(self, size: int, times: int = 1) -> None:
@@ -144,10 +144,10 @@ def test_any_texts_in_any_groups(
 
 
 def test_the_same_texts_are_cached(tmp_path: Path) -> None:
-    tokenizer = Counting()
+    tokenizer = CountingTokenizer()
     first = build_shards(TEXTS, tokenizer, tmp_path)
     assert tokenizer.encoded == len(TEXTS)
-    second = Counting()
+    second = CountingTokenizer()
     reused = build_shards(list(TEXTS), second, tmp_path)
     assert second.encoded == 0
     assert same(reused, first)
@@ -162,7 +162,7 @@ def test_the_key_covers_whatever_decides_the_tokens(tmp_path: Path) -> None:
         (TEXTS, ByteTokenizer(special=("<s>", "<e>"), start="<s>", end="<e>")),
         (TEXTS, ByteTokenizer(end=None)),
         (TEXTS, ByteTokenizer(start=None)),
-        (TEXTS, Large(300)),
+        (TEXTS, LargeTokenizer(300)),
         (TEXTS[:-1], tokenizer),
         (TEXTS[::-1], tokenizer),
         ([TrainingText("a", "The hat, the cap and the brim!"), *TEXTS[1:]], tokenizer),
@@ -198,14 +198,16 @@ def test_ids_are_as_wide_as_the_vocabulary_needs(
     tmp_path: Path, vocabulary: int, dtype: type
 ) -> None:
     times = vocabulary // 256
-    shards = build_shards([TrainingText("a", "\x7f~az")], Large(vocabulary, times), tmp_path)
+    shards = build_shards(
+        [TrainingText("a", "\x7f~az")], LargeTokenizer(vocabulary, times), tmp_path
+    )
     assert shards.ids.dtype == dtype
     assert shards.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
 
 
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"made the id 97000.*300 tokens"):
-        build_shards([TrainingText("x", "a")], Large(300, 1000), tmp_path)
+        build_shards([TrainingText("x", "a")], LargeTokenizer(300, 1000), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -258,7 +260,7 @@ def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
         with pytest.raises(WorkspaceError, match=path.name):
             open_shards(shards.folder)
         events: list[Event] = []
-        tokenizer = Counting()
+        tokenizer = CountingTokenizer()
         mended = build_shards(TEXTS, tokenizer, tmp_path, progress=Progress(events.append))
         assert mended.ids.tolist() == expected
         assert tokenizer.encoded == len(TEXTS)

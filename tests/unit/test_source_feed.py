@@ -20,7 +20,7 @@ PLAIN = (
 )
 
 
-def saved(folder: Path, text: str, name: str = "feed") -> Path:
+def save_feed(folder: Path, text: str, name: str = "feed") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
@@ -44,7 +44,7 @@ def test_content_is_preferred_to_the_summary_and_markup_kept(tmp_path: Path) -> 
 
 
 def test_atom_with_xhtml_and_plain_text(tmp_path: Path) -> None:
-    path = saved(tmp_path, ATOM.format(XHTML + PLAIN))
+    path = save_feed(tmp_path, ATOM.format(XHTML + PLAIN))
     assert feed.detect(path) == "an RSS or Atom feed"
     full_text, plain = documents(path)
     assert full_text.title == "Fish & hats"
@@ -69,25 +69,27 @@ def test_excerpts_and_a_short_feed_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["and so&#8230;", "and so [...]", "<p>and</p><a>Read more</a>"])
 def test_excerpts_are_recognised(tmp_path: Path, end: str) -> None:
     item = f"<item><title>A</title><description><![CDATA[{end}]]></description></item>"
-    path = saved(tmp_path, f'<rss version="2.0"><channel><title>T</title>{item}</channel></rss>')
+    path = save_feed(
+        tmp_path, f'<rss version="2.0"><channel><title>T</title>{item}</channel></rss>'
+    )
     assert "1 of 1 entries look like excerpts" in notes(path)
 
 
 def test_a_comments_feed_is_counted_as_other_peoples_words(tmp_path: Path) -> None:
-    path = saved(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
+    path = save_feed(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
     assert documents(path) == []
     assert SkippedItem("comment", "other people's words", 5) in list(feed.read(path))
 
 
 def test_duplicate_entries_and_entries_without_text_are_reported(tmp_path: Path) -> None:
     empty = "<entry><id>tag:3</id><title>Empty</title></entry>"
-    items = list(feed.read(saved(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
+    items = list(feed.read(save_feed(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
     reasons = [item.reason for item in items if isinstance(item, SkippedItem)]
     assert reasons == ["its entry stands in the feed twice", "the feed holds only its title"]
 
 
 def test_a_truncated_feed_gives_its_complete_entries(tmp_path: Path) -> None:
-    path = saved(tmp_path, export.RSS[: export.RSS.index("<title>Only a")])
+    path = save_feed(tmp_path, export.RSS[: export.RSS.index("<title>Only a")])
     assert [post.title for post in documents(path)][:2] == ["Fish & hats", "Coats"]
     assert "is damaged" in notes(path)
 
@@ -102,21 +104,21 @@ def test_a_truncated_feed_gives_its_complete_entries(tmp_path: Path) -> None:
 def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
     head, _, remainder = export.RSS.partition("\n")
     with pytest.raises(SourceError, match="declares XML entities"):
-        list(feed.read(saved(tmp_path, f"{head}\n{declared}\n{remainder}")))
+        list(feed.read(save_feed(tmp_path, f"{head}\n{declared}\n{remainder}")))
 
 
 def test_file_contents_are_never_opened_as_a_path_or_address(tmp_path: Path) -> None:
-    secret = saved(tmp_path, export.RSS, "secret.xml")
+    secret = save_feed(tmp_path, export.RSS, "secret.xml")
     for text in (str(secret), "https://hats.example.org/feed"):
         with pytest.raises(SourceError, match="is not a feed"):
-            list(feed.read(saved(tmp_path, text)))
+            list(feed.read(save_feed(tmp_path, text)))
 
 
 @pytest.mark.parametrize(
     "text", ["", "not xml", "<html><body><feed>x", "<opml></opml>", "# <rss>", "<?xml?><note/>"]
 )
 def test_other_files_are_not_detected_as_a_feed(tmp_path: Path, text: str) -> None:
-    assert feed.detect(saved(tmp_path, text)) is None
+    assert feed.detect(save_feed(tmp_path, text)) is None
 
 
 def test_a_folder_is_not_a_feed(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_any_bytes_give_items_or_a_source_error(
 def test_footers_of_feed_generators_are_removed_and_names_unescaped(
     tmp_path: Path,
 ) -> None:
-    path = saved(
+    path = save_feed(
         tmp_path,
         '<rss version="2.0" xmlns:content="http://purl.org/rss/1.0/modules/content/"><channel>'
         "<title>Hats &amp;amp; Heads</title><item><title>A</title><link>https://a.org/a</link>"

@@ -22,7 +22,7 @@ def notes(path: Path) -> str:
     return " ".join(item.text for item in gutenberg.read(path) if isinstance(item, SourceNote))
 
 
-def saved(folder: Path, text: str) -> Path:
+def save_book(folder: Path, text: str) -> Path:
     path = folder / "book.txt"
     path.write_text(text, encoding="utf-8")
     return path
@@ -66,13 +66,13 @@ def test_the_reader_is_told_about_copyright_and_doubtful_markers(tmp_path: Path)
 )
 def test_the_markers_of_all_years(tmp_path: Path, start: str, end: str) -> None:
     text = f"The Project Gutenberg EBook of X\nLICENCE\n{start}\n\n{export.PROSE}\n{end}\nLICENCE\n"
-    path = saved(tmp_path, text)
+    path = save_book(tmp_path, text)
     assert gutenberg.detect(path)
     assert [part.body for part in documents(path)] == [JOINED]
 
 
 def test_markers_that_would_leave_too_little_are_not_believed(tmp_path: Path) -> None:
-    path = saved(tmp_path, f"Kept before.\n\n{START}Short.{END}" + export.PROSE * 3)
+    path = save_book(tmp_path, f"Kept before.\n\n{START}Short.{END}" + export.PROSE * 3)
     assert "Kept before." in documents(path)[0].body
     assert "under half" in notes(path)
 
@@ -89,14 +89,14 @@ def test_a_long_book_is_cut_before_chapters(tmp_path: Path) -> None:
     chapter = "\n\n".join([export.PROSE] * 100)
     chapters = [f"CHAPTER {n}\n\n{chapter}" for n in range(1, 21)]
     header = "Title: A Long Book\n\n"
-    parts = documents(saved(tmp_path, header + START + "\n\n".join(chapters) + END))
+    parts = documents(save_book(tmp_path, header + START + "\n\n".join(chapters) + END))
     assert [part.title for part in parts] == [f"A Long Book, part {n}" for n in range(1, 6)]
     assert all(part.body.startswith("CHAPTER") for part in parts)
     assert sum(part.body.count("CHAPTER") for part in parts) == 20
 
 
 def test_a_book_without_chapters_is_split_too(tmp_path: Path) -> None:
-    path = saved(tmp_path, START + "\n\n".join([export.PROSE] * 2000) + END)
+    path = save_book(tmp_path, START + "\n\n".join([export.PROSE] * 2000) + END)
     sizes = [len(part.body) for part in documents(path)]
     assert len(sizes) > 2
     assert max(sizes) < 140_000
@@ -104,18 +104,18 @@ def test_a_book_without_chapters_is_split_too(tmp_path: Path) -> None:
 
 def test_italics_lose_their_marks_and_names_with_underscores_keep_them(tmp_path: Path) -> None:
     sentence = "He said _very\nmuch_ of snake_case_names._"
-    path = saved(tmp_path, f"{START}{export.PROSE}\n{sentence}{END}")
+    path = save_book(tmp_path, f"{START}{export.PROSE}\n{sentence}{END}")
     assert documents(path)[0].body.endswith("\n\nHe said very\nmuch of snake_case_names._")
 
 
 @pytest.mark.parametrize("text", ["A plain note.", "I like Project Gutenberg very much.", "", "\0"])
 def test_other_texts_are_not_detected_as_gutenberg(tmp_path: Path, text: str) -> None:
-    assert gutenberg.detect(saved(tmp_path, text)) is None
+    assert gutenberg.detect(save_book(tmp_path, text)) is None
     assert gutenberg.detect(tmp_path) is None
 
 
 def test_a_line_of_asterisks_is_fast(tmp_path: Path) -> None:
-    path = saved(tmp_path, START + "*" * 2_000_000 + "\n" + "_" * 200_000 + "x" + END)
+    path = save_book(tmp_path, START + "*" * 2_000_000 + "\n" + "_" * 200_000 + "x" + END)
     assert len(documents(path)) == 1
 
 
@@ -135,7 +135,9 @@ def test_the_oldest_name_the_book_in_their_first_line_and_marks_of_pictures_go(
     tmp_path: Path,
 ) -> None:
     first = "*****The Project Gutenberg Etext of On Hats, by Ann Author*****\n\n"
-    path = saved(tmp_path, f"{first}{START}{export.PROSE}\n\n[Illustration: A hat]\n\nMore.{END}")
+    path = save_book(
+        tmp_path, f"{first}{START}{export.PROSE}\n\n[Illustration: A hat]\n\nMore.{END}"
+    )
     (book,) = documents(path)
     assert book.title == "On Hats"
     assert book.body == f"{JOINED}\n\nMore."

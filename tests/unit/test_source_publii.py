@@ -46,12 +46,12 @@ def test_everything_is_handed_over_with_its_status(site: Path) -> None:
     posts = {item.ref: item for item in items if isinstance(item, RawDocument)}
     published = {ref: post for ref, post in posts.items() if post.status == "published"}
     assert {ref: post.title for ref, post in published.items()} == export.PUBLISHED
-    dates = {ref: each.date.date().isoformat() for ref, each in published.items() if each.date}
+    dates = {ref: post.date.date().isoformat() for ref, post in published.items() if post.date}
     assert dates == export.DATES
-    assert Counter(each.status for each in posts.values() if each.status != "published") == (
+    assert Counter(post.status for post in posts.values() if post.status != "published") == (
         export.LEFT_OUT
     )
-    assert not [each for each in items if isinstance(each, SourceNote | SkippedItem)]
+    assert not [item for item in items if isinstance(item, SourceNote | SkippedItem)]
     assert export.NON_ASCII in posts["post/1"].body
 
 
@@ -221,7 +221,7 @@ def test_a_site_without_settings_is_read_with_a_notice(site: Path) -> None:
         assert 'src="/media/posts/1/hat.jpg"' in documents_of(site)["post/1"].body
 
 
-def packed(site: Path, path: Path, prefix: str) -> Path:
+def pack(site: Path, path: Path, prefix: str) -> Path:
     with tarfile.open(path, "w") as archive:
         archive.add(site, prefix)
     return path
@@ -229,7 +229,7 @@ def packed(site: Path, path: Path, prefix: str) -> Path:
 
 @pytest.mark.parametrize("prefix", [".", "hats", "backups/hats"])
 def test_backups(site: Path, tmp_path: Path, prefix: str) -> None:
-    backup = packed(site, tmp_path / "backup.tar", prefix)
+    backup = pack(site, tmp_path / "backup.tar", prefix)
     assert publii.detect(backup)
     assert documents_of(backup) == documents_of(site)
 
@@ -244,7 +244,7 @@ def test_a_zip_of_a_site(site: Path, tmp_path: Path) -> None:
 
 
 def test_broken_and_foreign_backups(site: Path, tmp_path: Path) -> None:
-    backup = packed(site, tmp_path / "backup.tar", "hats")
+    backup = pack(site, tmp_path / "backup.tar", "hats")
     data = backup.read_bytes()
     for length in (0, 100, 600, len(data) // 2):
         backup.write_bytes(data[:length])
@@ -288,17 +288,17 @@ def test_the_columnist() -> None:
     items = list(publii.read(SHARED))
     posts = [item for item in items if isinstance(item, RawDocument)]
     assert len(posts) == len(truth) == 46
-    for each in posts:
-        expected = truth[each.ref.partition("/")[2]]
-        assert each.title == expected["title"]
+    for post in posts:
+        expected = truth[post.ref.partition("/")[2]]
+        assert post.title == expected["title"]
         flags = set(expected["status"].split(","))
-        assert (each.status == "trashed") == ("trashed" in flags)
-        assert (each.status in ("published", "hidden")) == (
+        assert (post.status == "trashed") == ("trashed" in flags)
+        assert (post.status in ("published", "hidden")) == (
             "published" in flags and "trashed" not in flags
         )
-        assert (each.kind == "page") == ("is-page" in flags)
+        assert (post.kind == "page") == ("is-page" in flags)
         editor = expected["editor"].split()[0]
-        assert each.markup == {"blockeditor": "blocks", "markdown": "markdown"}.get(editor, "html")
+        assert post.markup == {"blockeditor": "blocks", "markdown": "markdown"}.get(editor, "html")
 
 
 @pytest.mark.parametrize("name", ["backup.tar.gz", "backup.tgz"])

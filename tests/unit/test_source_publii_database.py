@@ -37,7 +37,7 @@ def database(site: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def lower_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publii_database, "PATIENCE_S", 0.1)
 
 
@@ -47,7 +47,7 @@ def change(database: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def packed(site: Path, path: Path, prefix: str) -> Path:
+def pack(site: Path, path: Path, prefix: str) -> Path:
     with tarfile.open(path, "w") as archive:
         archive.add(site, prefix)
     return path
@@ -177,7 +177,7 @@ def test_a_hot_journal(database: Path, tmp_path: Path) -> None:
     site = tmp_path / "hats"
     shutil.copy(torn / "db.sqlite", database)
     shutil.copy(torn / "db.sqlite-journal", database.parent)
-    backup = packed(site, tmp_path / "backup.tar", "hats")
+    backup = pack(site, tmp_path / "backup.tar", "hats")
     assert len(documents_of(backup)) == 11
 
 

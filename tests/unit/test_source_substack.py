@@ -16,7 +16,7 @@ def documents_of(path: Path) -> dict[str, RawDocument]:
     return documents(substack.read(path))
 
 
-def skipped(path: Path) -> list[SkippedItem]:
+def list_skipped(path: Path) -> list[SkippedItem]:
     return [item for item in substack.read(path) if isinstance(item, SkippedItem)]
 
 
@@ -48,7 +48,7 @@ def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
 def test_the_lists_of_readers_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     substack.detect(path)
-    skipped_items = skipped(path)
+    skipped_items = list_skipped(path)
     assert opened_members
     assert not [name for name in opened_members if name.endswith(".csv") and name != "posts.csv"]
     assert any("never read" in item.reason and item.count == 3 for item in skipped_items)
@@ -64,7 +64,7 @@ def test_unreadable_subscriber_lists_are_ignored(tmp_path: Path) -> None:
 
 def test_a_post_without_text_and_a_text_without_row_are_reported(tmp_path: Path) -> None:
     members: dict[str, str | bytes] = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
-    skipped_items = skipped(pack(tmp_path / "export.zip", members))
+    skipped_items = list_skipped(pack(tmp_path / "export.zip", members))
     assert [item.title for item in skipped_items if "missing" in item.reason] == ["Lost"]
     assert any(item.what == "post" and "does not name it" in item.reason for item in skipped_items)
 
@@ -83,7 +83,7 @@ def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None
     data = path.read_bytes()
     path.write_bytes(data.replace(b"coats.</p>", b"COATS.</p>", 1))
     assert documents_of(path).keys() >= {"post/101", "post/103"}
-    assert "cannot be unpacked" in " ".join(item.reason for item in skipped(path))
+    assert "cannot be unpacked" in " ".join(item.reason for item in list_skipped(path))
 
 
 @pytest.mark.parametrize(

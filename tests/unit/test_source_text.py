@@ -17,7 +17,9 @@ def documents(path: Path) -> list[RawDocument]:
     return [item for item in text.read(path) if isinstance(item, RawDocument)]
 
 
-def titled(folder: Path, data: str | bytes, name: str = "note.txt") -> list[tuple[str, str]]:
+def titles_and_bodies(
+    folder: Path, data: str | bytes, name: str = "note.txt"
+) -> list[tuple[str, str]]:
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return [(document.title, document.body) for document in documents(path)]
@@ -42,7 +44,7 @@ def titled(folder: Path, data: str | bytes, name: str = "note.txt") -> list[tupl
     ],
 )
 def test_documents_of_a_file(tmp_path: Path, data: str, expected: list[tuple[str, str]]) -> None:
-    assert titled(tmp_path, data) == expected
+    assert titles_and_bodies(tmp_path, data) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_documents_of_a_file(tmp_path: Path, data: str, expected: list[tuple[str
     ],
 )
 def test_encodings(tmp_path: Path, data: bytes) -> None:
-    assert titled(tmp_path, data) == [("note", "Zażółć")]
+    assert titles_and_bodies(tmp_path, data) == [("note", "Zażółć")]
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,9 +83,9 @@ def test_a_damaged_utf8_file_stays_utf8_and_late_other_encodings_are_detected(
     polish = "zażółć gęślą jaźń " * 20_000
     damaged = polish.encode()[:200_000] + b"\xff" + polish.encode()[200_000:]
     assert "zażółć" in untrusted_files.decode_text(damaged)
-    assert "zażółć" in titled(tmp_path, damaged)[0][1]
+    assert "zażółć" in titles_and_bodies(tmp_path, damaged)[0][1]
     late = b"plain " * 50_000 + "größer für".encode("cp1252") * 50
-    assert titled(tmp_path, late)[0][1].endswith("größer für")
+    assert titles_and_bodies(tmp_path, late)[0][1].endswith("größer für")
 
 
 def test_a_large_file_is_split_at_blank_lines(tmp_path: Path) -> None:

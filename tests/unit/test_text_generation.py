@@ -64,7 +64,7 @@ Plan = Callable[..., list[GenerationRequest]]
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan_tokens(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Have these ids drawn, whatever the model says, and see what was asked for."""
 
     def plan(*ids: int) -> list[GenerationRequest]:
@@ -93,25 +93,25 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_pieces_are_whole_characters_and_together_the_text(planned: Plan) -> None:
+def test_pieces_are_whole_characters_and_together_the_text(plan_tokens: Plan) -> None:
     text = "für 日本 🦊!"
-    planned(*ByteTokenizer().encode(text))
+    plan_tokens(*ByteTokenizer().encode(text))
     assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(text)
 
 
-def test_invalid_bytes_are_still_shown(planned: Plan) -> None:
-    planned(*b"\xf0\x9f", *b"a\xc3")
+def test_invalid_bytes_are_still_shown(plan_tokens: Plan) -> None:
+    plan_tokens(*b"\xf0\x9f", *b"a\xc3")
     assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "\ufffda\ufffd"
 
 
 @pytest.mark.parametrize("stop", ["start", "end"])
-def test_it_stops_where_the_document_does(stop: str, planned: Plan) -> None:
-    planned(104, 105, getattr(ByteTokenizer(), stop), 33)
+def test_it_stops_where_the_document_does(stop: str, plan_tokens: Plan) -> None:
+    plan_tokens(104, 105, getattr(ByteTokenizer(), stop), 33)
     assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "hi"
 
 
-def test_it_stops_before_a_stop_string(planned: Plan) -> None:
-    planned(*b"one\ntwo\n\nthree")
+def test_it_stops_before_a_stop_string(plan_tokens: Plan) -> None:
+    plan_tokens(*b"one\ntwo\n\nthree")
     pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\n", "thr"])
     assert "".join(pieces) == "one\ntwo"
 
@@ -137,8 +137,8 @@ def outcome(*, tokens: int, stops: Sequence[str] = ()) -> TextOutcome:
             return end.value  # type: ignore[no-any-return]
 
 
-def test_the_finish_reason_is_reported(planned: Plan) -> None:
-    planned(*b"ab")
+def test_the_finish_reason_is_reported(plan_tokens: Plan) -> None:
+    plan_tokens(*b"ab")
     assert outcome(tokens=2) == TextOutcome(2, "length")
     assert outcome(tokens=3) == TextOutcome(2, "stop")
     assert outcome(tokens=2, stops=["b"]) == TextOutcome(2, "stop")
@@ -160,12 +160,12 @@ def test_a_continuation_keeps_its_leading_space() -> None:
     assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == full_text
 
 
-def test_token_ids_can_be_continued_and_extra_stop_ids_end_the_text(planned: Plan) -> None:
+def test_token_ids_can_be_continued_and_extra_stop_ids_end_the_text(plan_tokens: Plan) -> None:
     tokenizer = ByteTokenizer()
     request = build_request(tokenizer, b"ab", max_tokens=4, extra_stop_ids=[33], logprobs=2)
     assert (bytes(request.ids), request.logprobs) == (b"ab", 2)
     assert request.stop_ids == {tokenizer.start, tokenizer.end, 33}
-    planned(*b"hi!ho")
+    plan_tokens(*b"hi!ho")
     assert "".join(stream_request(ENGINE, tokenizer, request)) == "hi"
 
 
@@ -177,9 +177,9 @@ def test_the_stop_ids_of_a_model_file_are_used(settings: dict[str, object], ids:
     assert eos_token_ids(settings) == ids
 
 
-def test_the_request_has_the_given_parameters(planned: Plan) -> None:
+def test_the_request_has_the_given_parameters(plan_tokens: Plan) -> None:
     tokenizer = ByteTokenizer()
-    first_request = planned(98)
+    first_request = plan_tokens(98)
     "".join(write(ENGINE, tokenizer, "ab", max_tokens=4, seed=9, sampling=WILD))
     (request,) = first_request
     assert list(request.ids) == [tokenizer.start, *b"ab"]

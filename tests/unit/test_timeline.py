@@ -6,7 +6,7 @@ from ownwords.core.progress import Event
 from ownwords.core.timeline import Timeline
 
 
-class Played:
+class TimelineDriver:
     """A timeline whose clock the test sets."""
 
     def __init__(self, spent_s: float = 0.0) -> None:
@@ -31,7 +31,7 @@ class Played:
 
 
 def test_the_parts_that_follow_count_from_the_beginning() -> None:
-    job = Played()
+    job = TimelineDriver()
     job.expect(read=10.0, train=60.0, score=30.0)
     job.begin("read")
     assert job.remaining_s == 100.0
@@ -43,7 +43,7 @@ def test_the_parts_that_follow_count_from_the_beginning() -> None:
 
 
 def test_after_its_last_step_a_training_still_has_its_saving_time() -> None:
-    job = Played()
+    job = TimelineDriver()
     job.expect(train=60.0, score=30.0)
     job.begin("train")
     job.advance(50.0, remaining_s=0.0, stage="train")
@@ -51,7 +51,7 @@ def test_after_its_last_step_a_training_still_has_its_saving_time() -> None:
 
 
 def test_a_counted_stage_takes_as_long_as_its_work() -> None:
-    job = Played()
+    job = TimelineDriver()
     job.expect(score=30.0)
     job.begin("score")
     job.advance(10.0, remaining_s=200.0, stage="Scoring")
@@ -61,7 +61,7 @@ def test_a_counted_stage_takes_as_long_as_its_work() -> None:
 
 
 def test_an_overdue_stage_never_reports_zero_remaining() -> None:
-    job = Played()
+    job = TimelineDriver()
     job.expect(read=None, write=4.0)
     job.begin("read")
     job.advance(100.0)
@@ -69,7 +69,7 @@ def test_an_overdue_stage_never_reports_zero_remaining() -> None:
 
 
 def test_parts_that_were_skipped_do_not_count() -> None:
-    job = Played()
+    job = TimelineDriver()
     job.expect(read=1.0, train=60.0, write=4.0)
     job.begin("read")
     job.begin("write")
@@ -77,7 +77,7 @@ def test_parts_that_were_skipped_do_not_count() -> None:
 
 
 def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
-    job = Played(spent_s=50.0)
+    job = TimelineDriver(spent_s=50.0)
     job.expect(train=60.0, score=10.0)
     job.begin("train")
     job.advance(10.0, remaining_s=20.0, stage="train")
@@ -87,7 +87,7 @@ def test_the_share_is_monotonic_and_includes_earlier_time() -> None:
 
 
 def test_a_long_job_reports_less_often() -> None:
-    job = Played()
+    job = TimelineDriver()
     job.expect(train=1e6)
     job.begin("train")
     for _ in range(20_000):

@@ -129,7 +129,7 @@ def test_the_fingerprint_is_of_the_mapping_not_of_the_file() -> None:
     assert len(prints) == len(DOCUMENTS)
 
 
-def changed(kind: str, path: str, value: object) -> dict[str, bytes]:
+def changed_files(kind: str, path: str, value: object) -> dict[str, bytes]:
     document = deepcopy(DOCUMENTS[kind])
     *steps, last = path.split(".")
     node: dict[str, object] = document
@@ -175,7 +175,7 @@ def test_an_unknown_part_is_refused_by_name(
     kind: str, path: str, value: object, message: str
 ) -> None:
     with pytest.raises(TokenizerError, match=message):
-        from_files(changed(kind, path, value))
+        from_files(changed_files(kind, path, value))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def some_run(steps: int = 100) -> RunHistory:
     return history
 
 
-def printed(
+def draw_view(
     history: RunHistory, width: int, height: int = 40, encoding: str = "utf-8"
 ) -> list[str]:
     raw = io.BytesIO()
@@ -63,7 +63,7 @@ def test_the_picture_fits_any_terminal_and_encoding(width: int, encoding: str) -
     history = some_run()
     sample = "sample: " + "Ein Satz. \x1b[31m" * 40
     history.add(Event(0, "train", "note", message=sample))
-    lines = printed(history, width, encoding=encoding)
+    lines = draw_view(history, width, encoding=encoding)
     assert max(map(len, lines)) <= width
     assert "\x1b" not in "".join(lines)
     text = "\n".join(lines)
@@ -77,16 +77,16 @@ def test_the_picture_fits_any_terminal_and_encoding(width: int, encoding: str) -
 
 
 def test_a_low_terminal_shows_the_figures_first() -> None:
-    assert len(printed(some_run(), 80, height=12)) <= 12
-    assert "tokens/s" in "\n".join(printed(some_run(), 80, height=12))
+    assert len(draw_view(some_run(), 80, height=12)) <= 12
+    assert "tokens/s" in "\n".join(draw_view(some_run(), 80, height=12))
 
 
 def test_non_finite_values_cause_no_error() -> None:
     history = some_run(5)
     history.add(metric(6, loss=math.nan, bits_per_byte=math.inf, gradient_norm=math.nan))
     assert math.isfinite(history.smooth)
-    assert printed(history, 80)
-    assert printed(RunHistory(), 80)
+    assert draw_view(history, 80)
+    assert draw_view(RunHistory(), 80)
 
 
 values = st.floats(allow_nan=True, allow_infinity=True, width=32)

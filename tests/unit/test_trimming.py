@@ -28,12 +28,12 @@ from ownwords.tokenizers import trimming as token_trimming
 def test_texts_of_kept_tokens_are_split_as_before_and_round_trip(
     kind: str, seed: int, own: list[str], extra: str, wild: str
 ) -> None:
-    document = large_vocabulary.trained(kind, seed)
-    full = large_vocabulary.opened(document)
+    document = large_vocabulary.random_tokenizer_json(kind, seed)
+    full = large_vocabulary.load_tokenizer(document)
     small_document, old_ids = token_trimming.trim(
         document, {number for text in own for number in full.encode(text)}
     )
-    small = large_vocabulary.opened(small_document)
+    small = large_vocabulary.load_tokenizer(small_document)
     kept_ids = set(old_ids)
     assert small.vocabulary_size == len(old_ids)
     for text in [*own, extra]:
@@ -47,7 +47,7 @@ def test_texts_of_kept_tokens_are_split_as_before_and_round_trip(
 
 
 def test_reserved_tokens_go_and_the_start_keeps_its_name() -> None:
-    document = large_vocabulary.trained("sentencepiece")
+    document = large_vocabulary.random_tokenizer_json("sentencepiece")
     after = 1 + max(document["model"]["vocab"].values())
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     for n in range(3):
@@ -129,7 +129,7 @@ def test_a_damaged_base_leaves_no_files(tmp_path: Path) -> None:
 
 
 def test_other_languages_and_scripts_keep_their_tokens() -> None:
-    document = large_vocabulary.trained("sentencepiece")
+    document = large_vocabulary.random_tokenizer_json("sentencepiece")
     vocabulary = document["model"]["vocab"]
     after = 1 + max(vocabulary.values())
     words = [
@@ -151,7 +151,7 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
     ]
     for n, word in enumerate(words):
         vocabulary[word] = after + n
-    full = large_vocabulary.opened(document)
+    full = large_vocabulary.load_tokenizer(document)
     polish = ["żółw i wał, żółwie, król, rów. Owal wala się po szosie i woła."] * 3
     kept_ids = trimming.kept_ids(full, polish)
     assert {vocabulary["żółw"], vocabulary["wal"]} <= kept_ids

@@ -16,7 +16,7 @@ from ownwords.training.interrupt import TrainingInterrupted
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import TrainedModel, TrainRequest
 from ownwords.training.run import Run
-from played_training import Played
+from played_training import FakeTraining
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 BARE = ["tune", BLOG, "--base", "none"]
@@ -24,16 +24,16 @@ TUNE = [*BARE, "--minutes", "0.3", "--each", "0.017"]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Played:
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeTraining:
     for name in [name for name in os.environ if name.startswith("OWNWORDS_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    return Played(monkeypatch)
+    return FakeTraining(monkeypatch)
 
 
 def test_the_verdict_comes_first_and_the_settings_can_be_kept(
-    play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    play: FakeTraining, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(TUNE) == 0
     output = capsys.readouterr()
@@ -63,7 +63,7 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
 
 
 def test_json_has_all_of_it(
-    play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    play: FakeTraining, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main([*TUNE, "--trials", "5", "--json", "--quiet", "--yes"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -80,7 +80,7 @@ def test_json_has_all_of_it(
 
 
 def test_an_interrupt_says_how_to_resume(
-    play: Played, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    play: FakeTraining, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = play.train
 
@@ -115,14 +115,14 @@ def test_an_interrupt_says_how_to_resume(
     ],
 )
 def test_impossible_requests_are_one_sentence(
-    arguments: list[str], message: str, play: Played, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, play: FakeTraining, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, *([] if arguments == ["tune"] else ["--quiet"])]) == 2
     assert message in capsys.readouterr().err.splitlines()[0]
 
 
 def test_an_invalid_journal_is_reported(
-    play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    play: FakeTraining, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "letter.txt").write_text("Dear Sir,\nyours\n")
     assert main([*TUNE, "--quiet", "--storage", "letter.txt"]) == 2

@@ -31,7 +31,7 @@ def terms(folder: Path, **changes: object) -> SearchBudget:
     return replace(budget, **changes)  # type: ignore[arg-type]
 
 
-def searched_on(
+def run_search(
     toy: Toy, folder: Path, book: Study | None = None, **changes: object
 ) -> SearchResult:
     book = book or Study(InMemoryStorage(), "toy", AXES)
@@ -43,7 +43,7 @@ def searched_on(
 
 def test_the_plan_is_tried_first_then_quasi_random_points(tmp_path: Path) -> None:
     toy = Toy()
-    result = searched_on(toy, tmp_path)
+    result = run_search(toy, tmp_path)
     assert toy.trials_run[0] == (PLAN, 1)
     kinds = [trial.kind for trial in choices(result.trials)]
     assert kinds[:10] == ["plan"] + ["spread"] * 8 + ["search"]
@@ -61,7 +61,7 @@ def test_a_search_finds_an_improvement_with_its_interval(tmp_path: Path) -> None
     distances, noises, covered = [], [], 0
     for noise_seed in range(10):
         toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
-        result = searched_on(toy, tmp_path, budget_s=400)
+        result = run_search(toy, tmp_path, budget_s=400)
         verdict = result.verdict
         assert verdict.kind == "better"
         assert verdict.low is not None and verdict.high is not None and verdict.noise is not None
@@ -80,7 +80,7 @@ def test_later_trials_are_better_than_points_spread_evenly(tmp_path: Path) -> No
     gains = []
     for noise_seed in range(5):
         toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
-        result = searched_on(toy, tmp_path, budget_s=330)
+        result = run_search(toy, tmp_path, budget_s=330)
         true = {kind: [] for kind in ("spread", "search")}  # type: dict[str, list[float]]
         for trial in choices(result.trials)[1:]:
             true[trial.kind].append(toy.true(trial.settings))
@@ -90,7 +90,7 @@ def test_later_trials_are_better_than_points_spread_evenly(tmp_path: Path) -> No
 
 
 def test_the_best_two_and_the_plan_are_repeated_with_three_new_seeds(tmp_path: Path) -> None:
-    result = searched_on(Toy(best=ELSEWHERE), tmp_path)
+    result = run_search(Toy(best=ELSEWHERE), tmp_path)
     best = [
         trial.number for trial in scored_trials(result.trials) if trial.kind in ("spread", "search")
     ][:2]
@@ -108,7 +108,7 @@ def test_the_best_two_and_the_plan_are_repeated_with_three_new_seeds(tmp_path: P
 
 
 def test_a_plan_that_is_best_is_reported(tmp_path: Path) -> None:
-    result = searched_on(Toy(), tmp_path)
+    result = run_search(Toy(), tmp_path)
     assert result.verdict.kind == "plan"
     assert result.verdict.winner == 1
     assert result.verdict.sentences()[0].startswith("The plan was already best")
@@ -119,7 +119,7 @@ def test_noise_is_hardly_ever_mistaken_for_a_gain(tmp_path: Path) -> None:
     gains = 0
     for noise_seed in range(200):
         toy = Toy(steep=0.0, noise_seed=noise_seed)
-        result = searched_on(toy, tmp_path, max_trials=9)
+        result = run_search(toy, tmp_path, max_trials=9)
         assert len(result.trials) == 9 + 9
         gains += result.verdict.kind == "better"
     assert gains <= 20  # 5% are the promise of the interval
@@ -131,7 +131,7 @@ def test_noise_is_hardly_ever_mistaken_for_a_gain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [3.0, 7.0, 12.0])
 def test_the_number_of_trials_follows_from_their_length(seconds: float, tmp_path: Path) -> None:
     toy = Toy(seconds=seconds)
-    result = searched_on(toy, tmp_path)
+    result = run_search(toy, tmp_path)
     assert toy.clock.now - 100 <= 300
     assert toy.clock.now - 100 > 300 - seconds
     assert len(result.trials) == math.floor(300 / seconds)
@@ -143,7 +143,7 @@ def test_the_number_of_trials_follows_from_their_length(seconds: float, tmp_path
 )
 def test_with_little_time_fewer_are_repeated(budget: float, expected: int, tmp_path: Path) -> None:
     toy = Toy(steep=0.0)
-    result = searched_on(toy, tmp_path, budget_s=budget)
+    result = run_search(toy, tmp_path, budget_s=budget)
     assert len(repetitions(result.trials)) == expected
     assert len(result.trials) == budget // 10
     if not expected:
@@ -152,14 +152,14 @@ def test_with_little_time_fewer_are_repeated(budget: float, expected: int, tmp_p
 
 
 def test_a_number_of_trials_can_be_asked_for(tmp_path: Path) -> None:
-    result = searched_on(Toy(), tmp_path, max_trials=5, budget_s=1000)
+    result = run_search(Toy(), tmp_path, max_trials=5, budget_s=1000)
     assert len(choices(result.trials)) == 5
     assert len(repetitions(result.trials)) == 9
 
 
 def test_too_little_time_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too few for two trials of 2 minutes"):
-        searched_on(Toy(), tmp_path, budget_s=180, each_s=120)
+        run_search(Toy(), tmp_path, budget_s=180, each_s=120)
 
 
 def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
 
     for noise_seed in range(5):
         toy = Uneven(noise_seed=noise_seed, steep=0.0)
-        result = searched_on(toy, tmp_path)
+        result = run_search(toy, tmp_path)
         assert 280 < toy.clock.now - 100 <= 300
         assert len(repetitions(result.trials)) == 9
 
@@ -180,7 +180,7 @@ def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
 
 def test_failed_trials_are_reported_and_the_search_continues(tmp_path: Path) -> None:
     toy = Toy(best={**PLAN, "rate": 0.4}, fails=["size"])
-    result = searched_on(toy, tmp_path, budget_s=400)
+    result = run_search(toy, tmp_path, budget_s=400)
     failed = [trial for trial in result.trials if trial.state == "failed"]
     assert failed
     assert {trial.error for trial in failed} == {"size is too much"}
@@ -194,7 +194,7 @@ def test_the_search_avoids_failing_regions(tmp_path: Path) -> None:
     """Half of the ranges cannot be trained: of later trials hardly any is in there."""
     shares = []
     for noise_seed in range(5):
-        result = searched_on(
+        result = run_search(
             Toy(best=ELSEWHERE, fails=["size"], noise_seed=noise_seed),
             tmp_path,
             max_trials=24,
@@ -211,7 +211,7 @@ def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
         def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             raise TrialFailedError("out of memory")
 
-    result = searched_on(Broken(), tmp_path)
+    result = run_search(Broken(), tmp_path)
     assert len(result.trials) == 8
     assert result.verdict.kind == "nothing"
 
@@ -223,7 +223,7 @@ def test_if_the_plan_fails_the_best_other_trial_is_used(tmp_path: Path) -> None:
                 raise TrialFailedError("out of memory")
             return super().__call__(settings, seconds, seed)
 
-    result = searched_on(NoPlan(), tmp_path)
+    result = run_search(NoPlan(), tmp_path)
     assert result.verdict.kind == "instead"
     assert result.verdict.winner in {trial.repeats for trial in repetitions(result.trials)} - {1}
 
@@ -234,17 +234,17 @@ def test_other_errors_than_a_failed_trial_end_the_search(tmp_path: Path) -> None
             raise ConfigError("the disk is full")
 
     with pytest.raises(ConfigError):
-        searched_on(NoDisk(), tmp_path)
+        run_search(NoDisk(), tmp_path)
 
 
 # --- interrupted ----------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
+class ProcessKilledError(BaseException):
     pass
 
 
-class Mortal(Toy):
+class DyingToy(Toy):
     """Ends the process, as it were, in the middle of its nth trial."""
 
     dies_at: tuple[int, ...] = ()
@@ -254,7 +254,7 @@ class Mortal(Toy):
         self.trials_begun += 1
         if self.trials_begun in self.dies_at:
             self.trials_run.append((dict(settings), seed))
-            raise Killed
+            raise ProcessKilledError
         return super().__call__(settings, seconds, seed)
 
 
@@ -264,15 +264,15 @@ def test_a_killed_search_resumes(kind: str, tmp_path: Path) -> None:
     record: Path | str = tmp_path / "trials #1 {x}.db"
     if kind == "journal":
         record = str(tmp_path / "trials.journal")
-    calm = searched_on(Toy(best=ELSEWHERE), tmp_path / "calm")
-    toy = Mortal(best=ELSEWHERE)
+    calm = run_search(Toy(best=ELSEWHERE), tmp_path / "calm")
+    toy = DyingToy(best=ELSEWHERE)
     toy.dies_at = (1, 5, 14, 25)
     result = None
     for _ in range(5):
         book = Study(open_storage(record), "toy", AXES)
         try:
-            result = searched_on(toy, tmp_path / "locks", book)
-        except Killed:
+            result = run_search(toy, tmp_path / "locks", book)
+        except ProcessKilledError:
             toy.clock.now += 1000  # however long it lay there
     assert result is not None
     assert [trial.number for trial in result.trials] == [*range(1, len(calm.trials) + 1)]
@@ -289,7 +289,7 @@ def test_a_killed_search_resumes(kind: str, tmp_path: Path) -> None:
         assert toy.trials_run[death - 1] == toy.trials_run[death]
     # Once more the same command: nothing is left to do.
     count = len(toy.trials_run)
-    assert searched_on(toy, tmp_path / "locks", Study(open_storage(record), "toy", AXES)) == result
+    assert run_search(toy, tmp_path / "locks", Study(open_storage(record), "toy", AXES)) == result
     assert len(toy.trials_run) == count
 
 
@@ -299,14 +299,14 @@ def test_a_trial_that_always_kills_its_process_is_abandoned(tmp_path: Path) -> N
     class Deadly(Toy):
         def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             if settings["size"] > 2:
-                raise Killed
+                raise ProcessKilledError
             return super().__call__(settings, seconds, seed)
 
     toy, deaths = Deadly(), 0
     while True:
         try:
-            result = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
-        except Killed:
+            result = run_search(toy, tmp_path, Study(stored, "toy", AXES))
+        except ProcessKilledError:
             deaths += 1
         else:
             break
@@ -317,22 +317,22 @@ def test_a_trial_that_always_kills_its_process_is_abandoned(tmp_path: Path) -> N
 
 def test_a_lost_trial_of_another_machine_is_abandoned(tmp_path: Path) -> None:
     stored = InMemoryStorage()
-    toy = Mortal()
+    toy = DyingToy()
     toy.dies_at = (3,)
-    with pytest.raises(Killed):
-        searched_on(toy, tmp_path / "a", Study(stored, "toy", AXES), worker="a")
+    with pytest.raises(ProcessKilledError):
+        run_search(toy, tmp_path / "a", Study(stored, "toy", AXES), worker="a")
     # Recently begun, it may still be at it; then the time runs out and it is not waited for.
     second_toy = Toy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "time.sleep", lambda _: setattr(second_toy.clock, "now", second_toy.clock.now + 20)
         )
-        result = searched_on(
+        result = run_search(
             second_toy, tmp_path / "b", Study(stored, "toy", AXES), worker="b", max_trials=4
         )
         assert result.trials[2].state == "running"
         patch.setattr("ownwords.tune.search._LOST_S", -1e9)
-        result = searched_on(
+        result = run_search(
             second_toy, tmp_path / "b", Study(stored, "toy", AXES), worker="b", max_trials=4
         )
     assert result.trials[2].state == "failed"
@@ -351,7 +351,7 @@ def test_two_processes_agree_on_the_repetitions(tmp_path: Path) -> None:
             for of in (1, *finalists):
                 book.enqueue_repetition(of, seed, settings[of], finalists, 2)
     toy = Toy()
-    result = searched_on(toy, tmp_path, book)
+    result = run_search(toy, tmp_path, book)
     repeats = repetitions(result.trials)
     assert {(trial.repeats, trial.seed) for trial in repeats} == {
         (n, s) for n in (1, 2, 3) for s in (2, 3)
@@ -364,11 +364,11 @@ def test_two_processes_agree_on_the_repetitions(tmp_path: Path) -> None:
 
 def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> None:
     """The budget is for the whole search, however often it is begun."""
-    stored, toy = InMemoryStorage(), Mortal(steep=0.0)
+    stored, toy = InMemoryStorage(), DyingToy(steep=0.0)
     toy.dies_at = (6,)
-    with pytest.raises(Killed):
-        searched_on(toy, tmp_path, Study(stored, "toy", AXES))
-    result = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
+    with pytest.raises(ProcessKilledError):
+        run_search(toy, tmp_path, Study(stored, "toy", AXES))
+    result = run_search(toy, tmp_path, Study(stored, "toy", AXES))
     assert sum(trial.seconds for trial in result.trials) == 300
 
 
@@ -386,7 +386,7 @@ def test_an_axis_goes_there_and_back() -> None:
 
 
 def test_records_are_complete(tmp_path: Path) -> None:
-    result = searched_on(Toy(), tmp_path, max_trials=2)
+    result = run_search(Toy(), tmp_path, max_trials=2)
     trial: TrialRecord = result.trials[1]
     assert (trial.number, trial.state, trial.kind, trial.seed, trial.attempts) == (
         2,

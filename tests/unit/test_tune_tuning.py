@@ -25,7 +25,7 @@ from ownwords.training.recipes import TrainRequest
 from ownwords.training.shards import TrainingText
 from ownwords.tune.trial import choices, repetitions
 from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
-from played_training import Played, score_of
+from played_training import FakeTraining, score_of
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 ORDER = TuneRequest(minutes=0.3, each_s=1.0)
@@ -57,20 +57,20 @@ def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Played:
+def play(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     # A record in memory, found again by its name: files are for the tests of processes.
     storages: dict[str, InMemoryStorage] = {}
     monkeypatch.setattr(
         "ownwords.tune.tuning.open_storage",
         lambda path: storages.setdefault(str(path), InMemoryStorage()),
     )
-    return Played(monkeypatch)
+    return FakeTraining(monkeypatch)
 
 
-def tuned(
+def run_tuning(
     folder: Path,
     texts: Corpus,
-    play: Played,
+    play: FakeTraining,
     order: TuneRequest = ORDER,
     fixed: Mapping[str, object] = {},
     base: Path | None = None,
@@ -93,9 +93,9 @@ def tuned(
 
 
 def test_trial_1_is_exactly_the_plans_own_choice(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
-    result = tuned(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
+    result = run_tuning(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
     assert play.works[0].fixed == {"train.batch_size": 4, "train.seed": 9}
     assert play.works[0].seconds == ORDER.trial_s == 1.0
     assert result.search.trials[0].kind == "plan"
@@ -108,20 +108,20 @@ def test_trial_1_is_exactly_the_plans_own_choice(
 
 
 def test_steps_that_a_trial_sets_must_fit_its_time_and_the_users_own_need_not(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
-    tuned(tmp_path / "one", texts, play)
+    run_tuning(tmp_path / "one", texts, play)
     assert play.works
     assert all(work.ends_in_time for work in play.works)
     play.works.clear()
-    tuned(tmp_path / "two", texts, play, fixed={"train.steps": 50})
+    run_tuning(tmp_path / "two", texts, play, fixed={"train.steps": 50})
     assert play.works
     assert not any(work.ends_in_time for work in play.works)
 
 
-def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: Played) -> None:
+def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: FakeTraining) -> None:
     """`texts` fails the test if one is; here is asserted that the others are."""
-    tuned(tmp_path, texts, play)
+    run_tuning(tmp_path, texts, play)
     assert {text.id for text in play.texts} == set(texts.train.words)
     assert {text.id for text in play.held_out} == set(texts.validation.words)
     with pytest.raises(AssertionError, match="a test post is read"):
@@ -129,9 +129,9 @@ def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: Played) 
 
 
 def test_the_winner_becomes_the_workspace_s_model_and_other_files_are_deleted(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
-    result = tuned(tmp_path, texts, play)
+    result = run_tuning(tmp_path, texts, play)
     verdict = result.verdict
     assert verdict.kind == "better"
     assert result.model == tmp_path / "model"
@@ -154,15 +154,15 @@ def test_the_winner_becomes_the_workspace_s_model_and_other_files_are_deleted(
 def test_where_the_plan_was_best_its_own_model_is_kept(
     tmp_path: Path, texts: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = Played(monkeypatch, best=0.02)
-    result = tuned(tmp_path, texts, play)
+    play = FakeTraining(monkeypatch, best=0.02)
+    result = run_tuning(tmp_path, texts, play)
     assert result.verdict.kind == "plan"
     assert result.toml == ""
     assert score_of(tmp_path / "model") == pytest.approx(2.0, abs=0.001)
 
 
-def test_the_winner_can_be_kept_apart(tmp_path: Path, texts: Corpus, play: Played) -> None:
-    result = tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.0, keep=True))
+def test_the_winner_can_be_kept_apart(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
+    result = run_tuning(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.0, keep=True))
     assert not (tmp_path / "model").exists()
     assert result.model is not None and result.model.parent.parent == tmp_path / "tune"
     assert score_of(result.model) < 2.1
@@ -170,49 +170,51 @@ def test_the_winner_can_be_kept_apart(tmp_path: Path, texts: Corpus, play: Playe
 
 
 def test_a_better_model_of_the_same_texts_stays(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     model = tmp_path / "model"
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
     (model / PROVENANCE).write_text(json.dumps({"corpus": texts.key, "score": 1.0}))
-    result = tuned(tmp_path, texts, play)
+    result = run_tuning(tmp_path, texts, play)
     assert score_of(model) == 1.0
     assert "is better (1.000 bits per byte" in result.note
     assert result.model is not None and result.model != model
     # Of other texts it says nothing about these.
     (model / PROVENANCE).write_text(json.dumps({"corpus": "others", "score": 1.0}))
     request = TuneRequest(minutes=0.3, each_s=1.1)
-    assert tuned(tmp_path, texts, play, request).model == model
+    assert run_tuning(tmp_path, texts, play, request).model == model
     assert score_of(model) > 1.9
 
 
-def test_other_files_are_not_replaced(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_other_files_are_not_replaced(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
     (tmp_path / "model").mkdir(parents=True)
     (tmp_path / "model" / "thesis.txt").write_text("mine")
     with pytest.raises(OwnwordsError, match="not a model's, and is not replaced"):
-        tuned(tmp_path, texts, play)
+        run_tuning(tmp_path, texts, play)
     assert (tmp_path / "model" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_base_is_tuned_along_its_own_axes(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_a_base_is_tuned_along_its_own_axes(
+    tmp_path: Path, texts: Corpus, play: FakeTraining
+) -> None:
     base = tmp_path / "base"
     base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
-    result = tuned(tmp_path / "w", texts, play, base=base)
+    result = run_tuning(tmp_path / "w", texts, play, base=base)
     assert set(play.bases) == {base}
     assert [axis.name for axis in result.space.axes] == ["rate", "dropout", "readings"]
 
 
 def test_the_search_starts_from_the_revised_plan(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     """Planned anew in its first seconds, trial 1 has other steps than it was to have."""
     base = tmp_path / "base"
     base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
     play.planned_anew = 4000  # in place of 100
-    result = tuned(tmp_path / "w", texts, play, base=base)
+    result = run_tuning(tmp_path / "w", texts, play, base=base)
     assert result.search.trials[0].figures["steps"] == 4000
     steps = [work.fixed["train.steps"] for work in play.works if "train.steps" in work.fixed]
     assert steps
@@ -220,10 +222,10 @@ def test_the_search_starts_from_the_revised_plan(
 
 
 def test_an_impossible_training_is_a_failed_trial(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     play.refuses = "train.dropout"
-    result = tuned(tmp_path, texts, play)
+    result = run_tuning(tmp_path, texts, play)
     failed = [trial for trial in result.search.trials if trial.state == "failed"]
     assert failed
     assert failed[0].error == "too large for this machine"
@@ -232,23 +234,23 @@ def test_an_impossible_training_is_a_failed_trial(
 
 
 def test_if_every_trial_fails_the_reason_is_reported(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     play.refuses = "train.seed"
     with pytest.raises(OwnwordsError, match="none of 8 trials could be trained: too large"):
-        tuned(tmp_path, texts, play)
+        run_tuning(tmp_path, texts, play)
 
 
 def test_without_held_out_posts_tuning_is_refused(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     none = Corpus(texts.train, CorpusSplit(texts.train.archive, {}), texts.test, 1.0, "k")
     with pytest.raises(CorpusError, match="no post is held out"):
-        tuned(tmp_path, none, play)
+        run_tuning(tmp_path, none, play)
 
 
 def test_with_every_setting_fixed_tuning_is_refused(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     fixed = {
         "optim.learning_rate": 0.1,
@@ -257,14 +259,14 @@ def test_with_every_setting_fixed_tuning_is_refused(
         "model.parameters": 100_000,
     }
     with pytest.raises(ConfigError, match="your settings leave nothing to search"):
-        tuned(tmp_path, texts, play, fixed=fixed)
+        run_tuning(tmp_path, texts, play, fixed=fixed)
 
 
 # --- what is written ------------------------------------------------------------------------------
 
 
 def test_the_table_and_the_page_are_updated_after_each_trial(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
     rows: list[int] = []
 
@@ -274,7 +276,7 @@ def test_the_table_and_the_page_are_updated_after_each_trial(
                 rows.append(len(list(csv.DictReader(file))))
             assert "The search is running" in (tmp_path / "trials.html").read_text()
 
-    result = tuned(tmp_path, texts, play, progress=Progress(watch))
+    result = run_tuning(tmp_path, texts, play, progress=Progress(watch))
     count = len(choices(result.search.trials))
     assert rows[:count] == [*range(1, count + 1)]
     assert len(rows) == len(result.search.trials)
@@ -286,28 +288,30 @@ def test_the_table_and_the_page_are_updated_after_each_trial(
 
 
 def test_the_same_command_reports_the_same_result(
-    tmp_path: Path, texts: Corpus, play: Played
+    tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
-    result = tuned(tmp_path, texts, play)
+    result = run_tuning(tmp_path, texts, play)
     count = len(play.works)
-    second = tuned(tmp_path, texts, play)
+    second = run_tuning(tmp_path, texts, play)
     assert len(play.works) == count
     assert second.verdict == result.verdict
     assert second.model == result.model
     assert second.note == ""
     # Other minutes are another search.
     assert (
-        tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.1)).search.trials[0].number
+        run_tuning(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.1))
+        .search.trials[0]
+        .number
         == 1
     )
     assert len(play.works) > count
 
 
-def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
     order = TuneRequest(minutes=5.0, trials=20)
     assert order.trial_s == 10.0
     play.seconds = 10.0
-    result = tuned(tmp_path, texts, play, order)
+    result = run_tuning(tmp_path, texts, play, order)
     assert len(choices(result.search.trials)) == 20
     assert len(repetitions(result.search.trials)) == 9
     assert play.now - 1000 <= 300
@@ -325,20 +329,22 @@ def test_a_base_with_other_weights_gets_its_own_search(tmp_path: Path) -> None:
     assert names[0] == names[2] != names[1]
 
 
-def test_another_machine_speed_is_reported(tmp_path: Path, texts: Corpus, play: Played) -> None:
+def test_another_machine_speed_is_reported(
+    tmp_path: Path, texts: Corpus, play: FakeTraining
+) -> None:
     order = TuneRequest(minutes=0.3, each_s=1.0, storage=str(tmp_path / "trials.journal"))
-    tuned(tmp_path / "a", texts, play, order)
+    run_tuning(tmp_path / "a", texts, play, order)
     notes: list[str] = []
     progress = Progress(lambda event: notes.append(event.message))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("played_training.EXPECTED", slower())
-        result = tuned(tmp_path / "b", texts, play, order, progress=progress)
+        patch.setattr("played_training.EXPECTED", slower_forecast())
+        result = run_tuning(tmp_path / "b", texts, play, order, progress=progress)
     assert any("trains on 30,000 tokens per trial" in note for note in notes)
     assert result.model is None
     assert result.note.endswith(f"{tmp_path / 'a'}.")
 
 
-def slower() -> object:
+def slower_forecast() -> object:
     from dataclasses import replace
 
     from played_training import EXPECTED
@@ -368,9 +374,9 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
     mat = "The cat number {} sat on the mat and sang. "
     some = Corpus(
-        train=Texts({f"t{i}": mat.format(i) * 8 for i in range(12)}),
-        validation=Texts({f"v{i}": mat.format(i) * 4 for i in (40, 41)}),
-        test=Texts({}),
+        train=FakeSplit({f"t{i}": mat.format(i) * 8 for i in range(12)}),
+        validation=FakeSplit({f"v{i}": mat.format(i) * 4 for i in (40, 41)}),
+        test=FakeSplit({}),
         own_share=1.0,
         key="key",
     )
@@ -409,7 +415,7 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
 
-class Texts(CorpusSplit):
+class FakeSplit(CorpusSplit):
     """Texts that stand in no archive."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ from unit import sample_card
 from unit.sample_card import beside, classification, estimate, fluency, memorised, unjudged, voice
 
 
-def judged(**changes: object) -> Scorecard:
+def judge_card(**changes: object) -> Scorecard:
     return with_conclusions(replace(unjudged(), **changes))  # type: ignore[arg-type]
 
 
@@ -73,7 +73,7 @@ def test_good_figures_write_like_you_and_say_why() -> None:
     ids=["by heart", "a long passage", "many runs"],
 )
 def test_a_copying_model_is_called_so_whatever_its_other_figures(change: dict[str, object]) -> None:
-    card = judged(memorised=replace(memorised(), **change))  # type: ignore[arg-type]
+    card = judge_card(memorised=replace(memorised(), **change))  # type: ignore[arg-type]
     assert card.verdict.kind == COPIES
     assert card.verdict.sentence == "It copies you."
     assert "copy guard" in card.verdict.because[0]
@@ -81,23 +81,25 @@ def test_a_copying_model_is_called_so_whatever_its_other_figures(change: dict[st
 
 def test_the_source_of_the_longest_copy_is_named() -> None:
     run = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
-    reasons = judged(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
+    reasons = judge_card(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
     assert "80 words in a row that are in “On Idling”, 4 May 2009" in reasons
 
 
 def test_the_author_s_own_repetitions_are_not_copying() -> None:
     run = CopiedPassage("a creed " * 25, 50, "On Creeds")
     repeats = replace(memorised(), unguarded=run, real=replace(run, words=45))
-    assert about(judged(memorised=repeats), "copying").kind == OWN_WORDS
+    assert about(judge_card(memorised=repeats), "copying").kind == OWN_WORDS
     runs = (NewRuns(8, 0.9, 0.88, 0.9),)
-    assert about(judged(memorised=replace(memorised(), novelty=runs)), "copying").kind == OWN_WORDS
+    assert (
+        about(judge_card(memorised=replace(memorised(), novelty=runs)), "copying").kind == OWN_WORDS
+    )
 
 
 def test_memorisation_must_exceed_that_of_held_out_posts() -> None:
     formula = replace(
         memorised(), training=estimate(0.3, 0.05, 256), held_out=estimate(0.4, 0.1, 40)
     )
-    assert about(judged(memorised=formula), "copying").kind == OWN_WORDS
+    assert about(judge_card(memorised=formula), "copying").kind == OWN_WORDS
 
 
 @pytest.mark.parametrize(
@@ -112,14 +114,14 @@ def test_memorisation_must_exceed_that_of_held_out_posts() -> None:
     ids=["non-words", "loops", "broken", "silence", "names"],
 )
 def test_gibberish(language: object) -> None:
-    card = judged(fluency=language)
+    card = judge_card(fluency=language)
     assert card.verdict.kind == GIBBERISH
     assert card.verdict.because[0] == about(card, "fluency").sentence
 
 
 def test_an_author_s_coined_words_are_not_held_against_the_model() -> None:
     coins = fluency(non_words=beside(0.22, 0.21, 0.005))
-    assert judged(fluency=coins).verdict.kind == WRITES_LIKE_YOU
+    assert judge_card(fluency=coins).verdict.kind == WRITES_LIKE_YOU
 
 
 @pytest.mark.parametrize(
@@ -133,23 +135,23 @@ def test_an_author_s_coined_words_are_not_held_against_the_model() -> None:
     ],
 )
 def test_your_words_without_your_sentences(changes: dict[str, object]) -> None:
-    assert judged(**changes).verdict.kind == WORDS_ONLY
+    assert judge_card(**changes).verdict.kind == WORDS_ONLY
 
 
 def test_a_barely_tuned_base_writes_in_its_own_voice() -> None:
-    card = base_row(judged(voice=voice(0.1)), 0.0)
+    card = base_row(judge_card(voice=voice(0.1)), 0.0)
     assert card.verdict.kind == ANOTHER_VOICE
 
 
 def test_stumbling_is_distinguished_from_gibberish() -> None:
-    card = judged(fluency=fluency(non_words=beside(0.045, 0.01, 0.005)))
+    card = judge_card(fluency=fluency(non_words=beside(0.045, 0.01, 0.005)))
     assert about(card, "fluency").kind == STUMBLES
 
 
 def test_one_held_out_post_is_enough_to_see_gibberish_and_too_little_for_praise() -> None:
     def alone(ours: float) -> Scorecard:
         single = replace(beside(ours, 0.002), excess=None, held_out=estimate(0.002, None, 1))
-        return judged(fluency=fluency(non_words=single))
+        return judge_card(fluency=fluency(non_words=single))
 
     assert alone(0.12).verdict.kind == GIBBERISH
     assert about(alone(0.002), "fluency").kind == TOO_FEW
@@ -166,7 +168,7 @@ def test_one_held_out_post_is_enough_to_see_gibberish_and_too_little_for_praise(
     ],
 )
 def test_an_uncertain_figure_decides_nothing(changes: dict[str, object]) -> None:
-    card = judged(**changes)
+    card = judge_card(**changes)
     assert card.verdict.kind == TOO_FEW
     assert "too little text" in card.verdict.sentence
 
@@ -177,7 +179,7 @@ def test_no_gain_over_the_base_on_few_posts_is_inconclusive() -> None:
 
 def test_a_classifier_that_misses_the_author_is_ignored() -> None:
     deaf = replace(classification(0.9), held_out_auc=estimate(0.6))
-    card = judged(voice=replace(voice(), letters=deaf))
+    card = judge_card(voice=replace(voice(), letters=deaf))
     assert about(card, "voice").kind == TOO_FEW
     assert "even your own" in about(card, "voice").sentence
 
@@ -187,26 +189,26 @@ def test_without_other_authors_the_distance_decides() -> None:
     assert alone.delta is not None
     near = replace(alone.delta, samples=sample_card.distances(0.83))
     alone = replace(alone, delta=near)
-    assert about(judged(voice=alone), "voice").kind == YOURS
+    assert about(judge_card(voice=alone), "voice").kind == YOURS
     far = replace(alone, delta=replace(near, samples=sample_card.distances(1.3)))
-    assert about(judged(voice=far), "voice").kind == NOT_YOURS
+    assert about(judge_card(voice=far), "voice").kind == NOT_YOURS
 
 
 def test_a_text_farther_away_than_other_authors_is_not_your_voice() -> None:
     near = voice(0.9)
     assert near.delta is not None
     far = replace(near, delta=replace(near.delta, samples=sample_card.distances(1.5)))
-    card = judged(voice=far)
+    card = judge_card(voice=far)
     assert about(card, "voice").kind == NOT_YOURS
     assert "farther from yours (1.50) than other authors' is (1.12)" in card.verdict.because[1]
     assert card.verdict.kind == WORDS_ONLY
     unsure = replace(near.delta, samples=sample_card.distances(1.5, spread=0.4))
-    assert about(judged(voice=replace(near, delta=unsure)), "voice").kind == YOURS
+    assert about(judge_card(voice=replace(near, delta=unsure)), "voice").kind == YOURS
 
 
 def test_from_nothing_it_must_beat_letter_frequencies() -> None:
     rows = tuple(row for row in sample_card.bits() if row.name != BASE)
-    card = judged(bits=rows)
+    card = judge_card(bits=rows)
     assert about(card, "foresight").kind == BETTER
     assert "an n-gram model" in about(card, "foresight").sentence
 
@@ -224,8 +226,8 @@ def test_the_verdict_depends_only_on_certain_figures(
     ours: float, real: float, spread: float, measure: str
 ) -> None:
     """Where a wider interval is decisive, a narrower one of the same middle says the same."""
-    wide = judged(fluency=fluency(**{measure: beside(ours, real, spread)}))  # type: ignore[arg-type]
-    narrow = judged(fluency=fluency(**{measure: beside(ours, real, spread / 3)}))  # type: ignore[arg-type]
+    wide = judge_card(fluency=fluency(**{measure: beside(ours, real, spread)}))  # type: ignore[arg-type]
+    narrow = judge_card(fluency=fluency(**{measure: beside(ours, real, spread / 3)}))  # type: ignore[arg-type]
     order = [CLEAN, STUMBLES, GIBBERISH]
     unsure, sure = about(wide, "fluency").kind, about(narrow, "fluency").kind
     if unsure == CLEAN:

@@ -19,7 +19,7 @@ FAMILIES = list(models.CONFIGS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def stored(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def read_stored(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     """Name, type, shape and bytes of each tensor, read without the code under test."""
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
@@ -32,10 +32,10 @@ def stored(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     }
 
 
-def all_stored(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def read_all_stored(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     tensors_stored: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
     for path in folder.glob("*.safetensors"):
-        tensors_stored |= stored(path)
+        tensors_stored |= read_stored(path)
     return tensors_stored
 
 
@@ -52,7 +52,7 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
     kinds = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
     return {
         name: torch.frombuffer(bytearray(data), dtype=kinds[dtype]).view(shape)
-        for name, (dtype, shape, data) in stored(path).items()
+        for name, (dtype, shape, data) in read_stored(path).items()
     }
 
 
@@ -73,7 +73,7 @@ def test_weights_round_trip_bit_for_bit(
     assert {p.name: p.read_bytes() for p in first.iterdir()} == {
         p.name: p.read_bytes() for p in second.iterdir()
     }
-    stored_tensors = all_stored(first)
+    stored_tensors = read_all_stored(first)
     assert ("lm_head.weight" in stored_tensors) is not tied
     assert set(stored_tensors) == {theirs for _, theirs, _ in hf_names(model.config)}
     parameters = dict(model.named_parameters())
