@@ -208,7 +208,7 @@ def _write(directory: Path) -> list[str]:
 def kills(count: int, generator: random.Random, folder: Path, *, load: bool) -> Series:
     """SIGKILL at random moments of a whole `make`, until it ends by itself."""
     series = Series()
-    script = [sys.executable, str(HERE / "making_kills.py"), str(folder)]
+    script = [sys.executable, str(HERE / "making_kills.py"), "box", str(folder)]
     with ExitStack() as stack:
         if load:
             for _ in range(2 * (os.cpu_count() or 1)):

@@ -2,17 +2,20 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import foreign_tokenizers
 from ownwords.models import bundle
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.decoder import build
 from ownwords.tokenizers import tokenizer, tokenizer_json
 from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 
 ALPHABET = "aeinrst "
+SHAPE = LlamaConfig(vocabulary=1, context=128, width=32, layers=2, heads=2, hidden=64)
 
 
 def random_tokenizer_json(kind: str, seed: int = 1, merges: int = 300) -> dict[str, Any]:
@@ -58,25 +61,28 @@ def random_tokenizer_json(kind: str, seed: int = 1, merges: int = 300) -> dict[s
 
 
 def load_tokenizer(document: dict[str, Any]) -> HFTokenizer:
-    loaded = tokenizer.from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
+    files = {tokenizer_json.TOKENIZER: tokenizer_json.write(document)}
+    if document["model"]["byte_fallback"]:
+        files[tokenizer_json.CONFIG] = tokenizer_json.write(
+            {"bos_token": "<s>", "eos_token": "</s>"}
+        )
+    loaded = tokenizer.from_files(files)
     assert isinstance(loaded, HFTokenizer)
     return loaded
 
 
-def write(folder: Path, kind: str = "sentencepiece", tied: bool = True, spare: int = 7) -> Path:
+def write(
+    folder: Path,
+    kind: str = "sentencepiece",
+    tied: bool = True,
+    spare: int = 7,
+    config: ModelConfig = SHAPE,
+) -> Path:
     """A model with one of these tokenizers, and some rows more than tokens."""
     document = random_tokenizer_json(kind, merges=1200)
     own = load_tokenizer(document)
-    config = LlamaConfig(
-        vocabulary=own.vocabulary_size + spare,
-        context=128,
-        width=32,
-        layers=2,
-        heads=2,
-        hidden=64,
-        tied=tied,
-    )
-    model = build(config)
+    vocabulary = own.vocabulary_size + spare
+    model = build(replace(config, vocabulary=vocabulary, tied=tied))
     model.init_weights(1)
     bundle.save(folder, model, own, generation={"eos_token_id": 2})
     (folder / "LICENSE").write_text("All rights to those who share.")

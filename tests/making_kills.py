@@ -1,7 +1,7 @@
 """A making that is killed at many moments, in a process of its own: children are forked from it.
 
-Started by tests/faults/test_make.py with a folder, where it kills children of its own, and by
-tests/hostile.py with a folder and a workspace, which kills it. Prints JSON.
+Started by tests/faults/test_make.py with the kind of base and a folder, where it kills children of
+its own, and by tests/hostile.py, which kills it, with a workspace besides. Prints JSON.
 """
 
 import json
@@ -15,19 +15,22 @@ from typing import Any
 
 import torch
 
+import large_vocabulary
 import makings
+from families import TINY
 from ownwords.archive import look as looking
 from ownwords.archive.analysis import ArchiveAnalysis
+from ownwords.base import trimming
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation.card import files
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.make import pipeline, scoring
+from ownwords.make import pipeline, scoring, stages
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult
 from ownwords.make.stage_cache import StageCache
-from ownwords.models import atomic_dir, bundle
+from ownwords.models import atomic_dir, bundle, lora, peft
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training import throughput
+from ownwords.training import throughput, weight_mixing
 
 
 def kill_self(*_: object, **__: object) -> None:
@@ -96,16 +99,40 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
 }
 
 
+# Of a base with a large vocabulary, which is trimmed first and tuned through a LoRA.
+LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
+    "while it trims": lambda *_: kill_on_call(trimming, "_files"),
+    "when the weights are trimmed": lambda *_: kill_on_call(trimming, "_write_weights", after=True),
+    "while the trimmed base is put in its place": lambda *_: kill_on_call(
+        atomic_dir, "_put", lambda _, folder: bool(folder.parent.name == trimming.TRIMMED)
+    ),
+    "when it is trimmed": lambda *_: kill_on_call(stages.MakeStages, "train"),
+    "in training": lambda progress, _: progress.subscribers.append(in_training),
+    "while the share is chosen": lambda *_: kill_on_call(weight_mixing, "scaling"),
+    "before the adapter is saved": lambda *_: kill_on_call(peft, "save"),
+    "when the adapter is saved": lambda *_: kill_on_call(peft, "save", after=True),
+    "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
+    "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
+    "before the model is saved": lambda *_: kill_on_call(bundle, "save"),
+    "when the model is saved": lambda *_: kill_on_call(bundle, "save", after=True),
+    "before that is noted": lambda *_: kill_on_call(StageCache, "put", is_of("train")),
+}
+MOMENTS_OF_KIND = {"box": MOMENTS, "gemma": LORA_MOMENTS}
+
+
 class KillingCallbacks(MakeCallbacks):
     """Whoever looks on as it happens."""
 
 
-def make_run(folder: Path, workspace: str, moment: str = "") -> MakeResult:
+def make_run(kind: str, folder: Path, workspace: str, moment: str = "") -> MakeResult:
     """Make, and die at that moment."""
     progress, callbacks = Progress(), KillingCallbacks()
     if moment:
-        MOMENTS[moment](progress, callbacks)
-    request = makings.order(folder, workspace=folder / workspace)
+        MOMENTS_OF_KIND[kind][moment](progress, callbacks)
+    more: dict[str, object] = {}
+    if kind == "gemma":
+        more = {"base": folder / "gemma", "fixed": {**makings.SMALL, "lora.rank": 4}}
+    request = makings.order(folder, workspace=folder / workspace, **more)
     return pipeline.make(request, progress=progress, callbacks=callbacks)
 
 
@@ -137,28 +164,35 @@ def run_forked(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def make_inputs(folder: Path) -> None:
+def make_inputs(kind: str, folder: Path) -> None:
     """The blog and the base, unless they are there already."""
     if not (folder / "blog").exists():
         makings.blog(folder / "blog")
-        makings.base(folder / "base")
+        if kind == "gemma":
+            large_vocabulary.write(folder / "gemma", config=TINY["gemma3"])
+        else:
+            makings.base(folder / "base")
 
 
-def main(folder: Path) -> dict[str, Any]:
-    make_inputs(folder)
-    calm = summary(make_run(folder, "calm"))
-    statuses = {name: run_forked(partial(make_run, folder, "killed", name)) for name in MOMENTS}
-    return {"calm": calm, "statuses": statuses, "end": summary(make_run(folder, "killed"))}
+def main(kind: str, folder: Path) -> dict[str, Any]:
+    make_inputs(kind, folder)
+    calm = summary(make_run(kind, folder, "calm"))
+    statuses = {
+        name: run_forked(partial(make_run, kind, folder, "killed", name))
+        for name in MOMENTS_OF_KIND[kind]
+    }
+    return {"calm": calm, "statuses": statuses, "end": summary(make_run(kind, folder, "killed"))}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     scoring.REFERENCE = Path("no such folder")  # voice and fluency have tests of their own
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
-    root = Path(sys.argv[1])
-    if len(sys.argv) > 2:
-        make_inputs(root)
-        result = summary(make_run(root, sys.argv[2]))
+    trimming.SMALL = 100  # so that a tiny vocabulary is trimmed, too
+    kind, root = sys.argv[1], Path(sys.argv[2])
+    if len(sys.argv) > 3:
+        make_inputs(kind, root)
+        result = summary(make_run(kind, root, sys.argv[3]))
     else:
-        result = main(root)
+        result = main(kind, root)
     sys.stdout.write(json.dumps(result) + "\n")

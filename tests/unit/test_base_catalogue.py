@@ -116,6 +116,7 @@ def test_a_base_is_found_by_name_and_by_path(
     [
         ("smal", "did you mean small?"),
         ("openai-community/gpt2", "ownwords base add openai-community/gpt2"),
+        ("gemma3-270m", "ownwords base add gemma3-270m"),
         ("../nowhere", "ownwords base"),
         ("what is this", "ownwords base"),
     ],

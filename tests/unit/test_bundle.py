@@ -105,6 +105,10 @@ def test_a_tokenizer_too_large_for_the_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m" / "tokenizer.json").write_bytes(Letters(80).files()["tokenizer.json"])
     with pytest.raises(ModelError, match="has 97 tokens"):
         bundle.load(tmp_path / "m").check_tokenizer(Letters())
+    # Some rows to spare are usual, half of them are another tokenizer's.
+    (tmp_path / "m" / "tokenizer.json").write_bytes(Letters(44).files()["tokenizer.json"])
+    with pytest.raises(ModelError, match="has 44 tokens, but the model 90"):
+        bundle.load(tmp_path / "m")
 
 
 def test_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:

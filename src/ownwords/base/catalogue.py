@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
+from ownwords.base.known_bases import find_known
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, data_folder
@@ -118,8 +119,8 @@ def find(name: str, home: Path | None = None) -> Path:
         )
     names = [SHIPPED, *(each.name for each in entries(home))]
     near = get_close_matches(name, dict.fromkeys(names), n=1)
-    if _HUB_NAME.fullmatch(name) and not given.parent.is_dir():
-        hint = f"add the model from the hub first: ownwords base add {name}"
+    if find_known(name) or (_HUB_NAME.fullmatch(name) and not given.parent.is_dir()):
+        hint = f"add it first: ownwords base add {name}"
     elif near:
         hint = f"did you mean {near[0]}?"
     else:

@@ -198,10 +198,14 @@ def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
 
 
 def check_size(size: int, config: ModelConfig, what: str) -> None:
-    """Raise ModelError if the tokenizer has more tokens than the model; fewer are allowed."""
-    if size > config.vocabulary:
+    """Raise ModelError if the tokenizer has more tokens than the model, or fewer than half.
+
+    Many models have some rows to spare.
+    """
+    if not size <= config.vocabulary <= 2 * size:
+        only = "only " if size > config.vocabulary else ""
         raise ModelError(
-            f"{what} has {size:,} tokens, but the model only {config.vocabulary:,} (vocab_size in"
+            f"{what} has {size:,} tokens, but the model {only}{config.vocabulary:,} (vocab_size in"
             f" {CONFIG})",
             hint="a model works only with its own tokenizer",
         )

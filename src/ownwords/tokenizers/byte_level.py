@@ -97,7 +97,10 @@ class ByteLevelTokenizer(TokenTable):
     ) -> Self | None:
         """The tokenizer whose `document()` equals this tokenizer.json, or None."""
         match document:
-            case {"model": {"vocab": dict(vocabulary)}, "added_tokens": list(added)}:
+            case {
+                "model": {"vocab": dict(vocabulary), "byte_fallback": False},
+                "added_tokens": list(added),
+            }:
                 pass
             case _:
                 return None

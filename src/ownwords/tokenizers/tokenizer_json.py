@@ -1,6 +1,7 @@
 """Reads (within size limits), writes and fingerprints tokenizer.json and tokenizer_config.json."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ def _alphabet() -> dict[int, str]:
 LETTER_OF = _alphabet()
 BYTE_OF = {letter: byte for byte, letter in LETTER_OF.items()}
 _AS_LETTERS = {byte: ord(letter) for byte, letter in LETTER_OF.items()}
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def bytes_to_unicode(data: bytes) -> str:
@@ -59,7 +61,7 @@ def read(name: str, data: bytes) -> Json:
         raise TokenizerError(f"{name} holds more values than any tokenizer needs")
     try:
         document = json.loads(data, parse_constant=_refuse)
-        if b"\\u" in data:  # the parser accepts lone surrogates, which cannot be encoded later
+        if _SURROGATE.search(data):  # the parser accepts lone ones, which cannot be encoded later
             json.dumps(document, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
