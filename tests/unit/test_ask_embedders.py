@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from ownwords.ask.sentence_model import SentenceModel
 from ownwords.ask.windows import windows
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from sentence_folders import LONGEST, folder_in, put, weights_of
+from sentence_folders import LONGEST, TOKENS, folder_in, put, weights_of
 
 Vectors = npt.NDArray[np.float32]
 
@@ -144,7 +145,10 @@ DAMAGED: list[tuple[Damage, str]] = [
     (change_json("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
     (change_json("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
     (change_json("config.json", vocab_size=9), "the model only 9"),
-    (change_json("tokenizer.json", model={"type": "BPE", "vocab": {"a": 0}}), "of kind 'BPE'"),
+    (
+        change_json("tokenizer.json", model={"type": "BPE", "vocab": dict(zip(TOKENS, count()))}),
+        "of kind 'BPE'",
+    ),
     (change_json("tokenizer.json", normalizer={"type": "Nonsense"}), "tokenizers. library"),
 ]
 

@@ -76,7 +76,7 @@ def test_headings_descend_by_one_and_sections_have_names(card: Scorecard) -> Non
 
 def test_the_verdict_comes_first_and_a_bad_one_is_visible() -> None:
     tree = read(sample_card.good())
-    assert words(tree, "h1") == "It writes like you."
+    assert words(tree, "h1") == "It writes in your manner."
     assert "bad" not in (tree.css_first("h1").attributes.get("class") or "")  # type: ignore[union-attr]
     for sentence in sample_card.good().verdict.because:
         assert sentence in words(tree, "header")

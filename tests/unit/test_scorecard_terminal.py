@@ -48,7 +48,7 @@ def test_bars_stay_on_the_line_of_their_figures(width: int) -> None:
 def test_the_truths_are_there() -> None:
     page_text = re.sub(r"\s+", " ", print_page(sample_card.good(), 80))
     for text in (
-        "It writes like you.",
+        "It writes in your manner.",
         "1.48 bits per byte on unseen posts, 1.59 for its base",
         "Measured on 6 held-out posts (33 kB)",
         "A man who wears …",

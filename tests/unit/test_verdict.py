@@ -14,6 +14,8 @@ from ownwords.evaluation.verdict import (
     CLEAN,
     COPIES,
     GIBBERISH,
+    LIKELIER,
+    MANNER,
     NOT_YOURS,
     OWN_WORDS,
     STUMBLES,
@@ -171,6 +173,35 @@ def test_an_uncertain_figure_decides_nothing(changes: dict[str, object]) -> None
     card = judge_card(**changes)
     assert card.verdict.kind == TOO_FEW
     assert "too little text" in card.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"voice": voice(0.55, spread=0.3)}, WRITES_LIKE_YOU),
+        ({"voice": voice(0.4, spread=0.3)}, WORDS_ONLY),
+        ({"fluency": fluency(non_words=beside(0.025, 0.01, 0.02))}, WRITES_LIKE_YOU),
+        ({"fluency": fluency(non_words=beside(0.035, 0.01, 0.02))}, WORDS_ONLY),
+        ({"bits": ()}, TOO_FEW),  # what was not measured has no likelier side
+        ({"voice": None}, TOO_FEW),
+    ],
+)
+def test_with_many_posts_the_likelier_verdict_is_given_as_such(
+    changes: dict[str, object], kind: str
+) -> None:
+    few, many = (replace(sample_card.good().about, training_posts=n) for n in (37, 90))
+    assert judged(about=few, **changes).verdict.kind == TOO_FEW
+    card = judged(about=many, **changes)
+    assert card.verdict.kind == kind
+    assert card.verdict.sentence.startswith("Probably: it ") == (kind != TOO_FEW)
+    assert (LIKELIER in card.verdict.because) == (kind != TOO_FEW)
+    assert [one.kind for one in card.verdicts[1:]].count(TOO_FEW) == 1  # of its topic nothing more
+
+
+def test_the_verdict_says_that_it_judges_the_manner() -> None:
+    card = sample_card.good()
+    assert card.verdict.sentence == "It writes in your manner."
+    assert card.verdict.because[-1] == MANNER and "sense" in MANNER
 
 
 def test_no_gain_over_the_base_on_few_posts_is_inconclusive() -> None:

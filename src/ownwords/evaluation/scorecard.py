@@ -34,6 +34,11 @@ class ModelFacts:
     version: str
     made_on: str  # ISO day
 
+    @property
+    def posts(self) -> int:
+        """The number of posts in all."""
+        return self.training_posts + self.validation_posts + self.test_posts
+
 
 @dataclass(frozen=True, slots=True)
 class BitsRow:

@@ -1,17 +1,17 @@
 """Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
 A figure whose interval includes its threshold is inconclusive. If the conclusion depends on it, the
-conclusion is that there is too little text to tell.
+conclusion is that there is too little text to tell; with many posts it is the likelier one, and
+says so. All of it is about manner: nothing here measures sense (docs/log.md).
 """
 
 from dataclasses import replace
 from typing import Literal
 
 from ownwords.archive.report.formatting import count
-from ownwords.evaluation.bootstrap import PairedEstimate
+from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.scorecard import NGRAM, Conclusion, Memorised, Scorecard
-from ownwords.evaluation.scores import Interval
 from ownwords.evaluation.voice import Voice
 from ownwords.evaluation.wording import (
     compared_with,
@@ -35,13 +35,18 @@ CLEAN, STUMBLES = "as clean as yours", "stumbles"
 OWN_WORDS = "its own words"
 
 SENTENCES = {
-    WRITES_LIKE_YOU: "It writes like you.",
+    WRITES_LIKE_YOU: "It writes in your manner.",
     WORDS_ONLY: "It has learned your words, but not your sentences.",
     GIBBERISH: "It writes gibberish.",
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
     TOO_FEW: "There is too little text to tell whether it writes like you.",
 }
+MANNER = "This judges how it writes, not whether it makes sense: for that, read what it wrote."
+LIKELIER = "The figures leave a little room for another answer; this one is the likeliest."
+
+# With so many posts the likelier conclusion is given where none is sure.
+MANY_POSTS = 100
 
 # Share of training passages continued word for word: less than 0.01 for models of many books
 # (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
@@ -72,19 +77,36 @@ _Side = Literal["above", "below", "unsure"]
 
 def with_conclusions(card: Scorecard) -> Scorecard:
     """Return the scorecard with its conclusions: overall first, then by topic."""
-    topics = (
-        _foresight(card),
-        _voice(card.voice),
-        _fluency(card.fluency),
-        _copying(card.memorised),
-    )
-    return replace(card, verdicts=(_overall(card, *topics), *topics))
+    topics = _topics(card)
+    overall = _overall(card, *topics)
+    if overall.kind == TOO_FEW and card.about.posts >= MANY_POSTS:
+        overall = _likelier(card) or overall
+    return replace(card, verdicts=(overall, *topics))
 
 
 def is_decided(voice: Voice, fluency: Fluency) -> bool:
     """Whether more samples would hardly change what these figures say of the model."""
     kinds = {_voice(voice).kind, _fluency(fluency).kind}
     return bool(kinds & {GIBBERISH, STUMBLES, NOT_YOURS}) or TOO_FEW not in kinds
+
+
+def _topics(card: Scorecard, *, likelier: bool = False) -> tuple[Conclusion, ...]:
+    """The conclusions by topic; with `likelier`, by the estimates where the intervals are wide."""
+    return (
+        _foresight(card, likelier=likelier),
+        _voice(card.voice, likelier=likelier),
+        _fluency(card.fluency, likelier=likelier),
+        _copying(card.memorised),
+    )
+
+
+def _likelier(card: Scorecard) -> Conclusion | None:
+    """The overall conclusion from the estimates alone; None if one of them is missing."""
+    found = _overall(card, *_topics(card, likelier=True))
+    if found.kind == TOO_FEW:
+        return None
+    sentence = f"Probably: {found.sentence[0].lower()}{found.sentence[1:]}"
+    return replace(found, sentence=sentence, because=(*found.because, LIKELIER))
 
 
 def _overall(
@@ -111,10 +133,13 @@ def _overall(
 
 
 def _conclude(kind: str, *because: Conclusion) -> Conclusion:
-    return Conclusion("all", kind, SENTENCES[kind], tuple(topic.sentence for topic in because))
+    reasons = [topic.sentence for topic in because]
+    if kind == WRITES_LIKE_YOU:
+        reasons.append(MANNER)
+    return Conclusion("all", kind, SENTENCES[kind], tuple(reasons))
 
 
-def _foresight(card: Scorecard) -> Conclusion:
+def _foresight(card: Scorecard, *, likelier: bool = False) -> Conclusion:
     """Compare with the base, or without one with an n-gram model."""
     rival = card.untouched or card.row(NGRAM)
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
@@ -123,22 +148,22 @@ def _foresight(card: Scorecard) -> Conclusion:
         sentence = f"{reason} nobody can say how well it predicts new ones."
         return Conclusion("foresight", TOO_FEW, sentence)
     than = "the model it started from" if rival is card.untouched else "an n-gram model"
-    if rival.gain_low <= 0 <= rival.gain_high:
+    if rival.gain_low <= 0 <= rival.gain_high and not likelier:
         sentence = f"There are too few posts to tell whether it predicts you better than {than}."
         return Conclusion("foresight", TOO_FEW, sentence)
     sentence = f"It predicts your unseen posts {compared_with(rival)} than {than}."
-    return Conclusion("foresight", BETTER if rival.gain_low > 0 else NO_BETTER, sentence)
+    return Conclusion("foresight", BETTER if (rival.gain or 0) > 0 else NO_BETTER, sentence)
 
 
-def _voice(voice: Voice | None) -> Conclusion:
+def _voice(voice: Voice | None, *, likelier: bool = False) -> Conclusion:
     """Is the model classified as the author about as often as the author is?"""
     if voice is None:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
     letters = voice.letters
     if letters is None:
-        return _voice_by_distance(voice)
+        return _voice_by_distance(voice, likelier=likelier)
     if letters.held_out_auc.value < LEAST_AUC:
-        by_distance = _voice_by_distance(voice)
+        by_distance = _voice_by_distance(voice, likelier=likelier)
         sentence = (
             "The classifier cannot tell even your own held-out posts from other authors' (it ranks"
             f" {rate(letters.held_out_auc.value)} of pairs correctly)."
@@ -153,7 +178,7 @@ def _voice(voice: Voice | None) -> Conclusion:
         return Conclusion("voice", NOT_YOURS, f"{sentence} {farther}")
     halfway = (letters.held_out_taken.value + letters.others_taken.value) / 2
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": TOO_FEW}
-    kind = kinds[_side(letters.samples_taken.interval, halfway)]
+    kind = kinds[_side(letters.samples_taken, halfway, likelier=likelier)]
     if kind == YOURS and (together := read_together(voice)):
         sentence += f" {together}"
     return Conclusion("voice", kind, sentence)
@@ -167,7 +192,7 @@ def _farther_than_others(voice: Voice) -> str:
     delta = voice.delta
     if delta is None or delta.others is None:
         return ""
-    if _side(delta.samples.median.interval, delta.others.high) != "above":
+    if _side(delta.samples.median, delta.others.high) != "above":
         return ""
     return (
         f"But its use of common words is farther from yours ({delta.samples.median.value:.2f}) than"
@@ -176,7 +201,7 @@ def _farther_than_others(voice: Voice) -> str:
     )
 
 
-def _voice_by_distance(voice: Voice) -> Conclusion:
+def _voice_by_distance(voice: Voice, *, likelier: bool) -> Conclusion:
     """Without other authors: is it as close to the training posts as held-out posts are?"""
     if voice.delta is None:
         return Conclusion("voice", TOO_FEW, voice.reason or "Its voice was not measured.")
@@ -187,10 +212,11 @@ def _voice_by_distance(voice: Voice) -> Conclusion:
     )
     # A smaller distance than the author's own is not a fault.
     kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": TOO_FEW}
-    return Conclusion("voice", kinds[_side(ours.median.interval, real.high)], sentence)
+    side = _side(ours.median, real.high, likelier=likelier)
+    return Conclusion("voice", kinds[side], sentence)
 
 
-def _fluency(fluency: Fluency | None) -> Conclusion:
+def _fluency(fluency: Fluency | None, *, likelier: bool = False) -> Conclusion:
     """Are the words real, the sentences whole, and does the text move on?"""
     if fluency is None:
         return Conclusion("fluency", TOO_FEW, "Its fluency was not measured.")
@@ -211,7 +237,7 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
     sentence = _fluency_sentence(fluency)
     if any(_beyond(pair, much) == "above" for pair, _, much in limits):
         return Conclusion("fluency", GIBBERISH, sentence)
-    sides = [_beyond(pair, little) for pair, little, _ in limits]
+    sides = [_beyond(pair, little, likelier=likelier) for pair, little, _ in limits]
     if "above" in sides:
         return Conclusion("fluency", STUMBLES, sentence)
     return Conclusion("fluency", TOO_FEW if "unsure" in sides else CLEAN, sentence)
@@ -277,19 +303,24 @@ def _copying(memorised: Memorised | None) -> Conclusion:
     return Conclusion("copying", OWN_WORDS, f"{sentence}.")
 
 
-def _beyond(pair: PairedEstimate, limit: float) -> _Side:
+def _beyond(pair: PairedEstimate, limit: float, *, likelier: bool = False) -> _Side:
     """Return the side of the limit on which the samples' excess over held-out posts lies."""
     if pair.excess is None and pair.samples.interval and pair.held_out.of:
         # A single held-out post can show that samples are worse, but not that they are as good.
         is_above = pair.samples.interval.low > pair.held_out.value + limit
         return "above" if is_above else "unsure"
-    return _side(pair.excess, limit)
+    excess = pair.samples.value - pair.held_out.value
+    return _side(Estimate(excess, pair.held_out.of, pair.excess), limit, likelier=likelier)
 
 
-def _side(interval: Interval | None, limit: float) -> _Side:
-    """Return the side of the limit on which the whole interval lies, or "unsure"."""
+def _side(estimate: Estimate, limit: float, *, likelier: bool = False) -> _Side:
+    """Return the side of the limit on which the whole interval lies, or "unsure".
+
+    With `likelier`, the side of the estimate, if there is an interval at all.
+    """
+    interval = estimate.interval
     if interval is None:
         return "unsure"
-    if interval.low > limit:
+    if interval.low > limit or (likelier and estimate.value > limit):
         return "above"
-    return "below" if interval.high < limit else "unsure"
+    return "below" if interval.high < limit or likelier else "unsure"
