@@ -69,7 +69,7 @@ def main(folder: Path, home: Path, moment: str) -> None:
         make_package(folder)
     sys.path.insert(0, str(folder))
     data = b"".join((folder / MODULE / part).read_bytes() for part in "ab")
-    package = GGUFPackage("tiny", MODULE, hashlib.sha256(data).hexdigest(), "terms.html")
+    package = GGUFPackage("tiny", "tiny==1", MODULE, hashlib.sha256(data).hexdigest(), "terms.html")
     tiny = replace(KNOWN_BASES[0], name="tiny", repository="org/tiny", package=package)
     known_bases.KNOWN_BASES = (tiny, *KNOWN_BASES[1:])
     if moment:

@@ -190,8 +190,8 @@ def test_with_many_posts_the_likelier_verdict_is_given_as_such(
     changes: dict[str, object], kind: str
 ) -> None:
     few, many = (replace(sample_card.good().about, training_posts=n) for n in (37, 90))
-    assert judged(about=few, **changes).verdict.kind == TOO_FEW
-    card = judged(about=many, **changes)
+    assert judge_card(about=few, **changes).verdict.kind == TOO_FEW
+    card = judge_card(about=many, **changes)
     assert card.verdict.kind == kind
     assert card.verdict.sentence.startswith("Probably: it ") == (kind != TOO_FEW)
     assert (LIKELIER in card.verdict.because) == (kind != TOO_FEW)
