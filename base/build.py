@@ -1,4 +1,4 @@
-"""Train the base model: the one that knows English before it reads a word of yours.
+"""Train the base model, which knows English before it reads the author's posts.
 
     python base/build.py prepare --books books-1.txt.xz books-2.txt.xz --modern modern-1.txt.xz \\
         --held-out modern-held-out.txt.xz
@@ -37,7 +37,7 @@ SHIPPED = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one of the steps."""
+    """Run one of the steps."""
     args = parser().parse_args(arguments)
     if hasattr(os, "nice"):
         os.nice(max(0, args.nice - os.nice(0)))
@@ -115,7 +115,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def finish(args: argparse.Namespace) -> int:
-    """Let the rate fall from the newest checkpoint on; the model is in the folder then."""
+    """Decay the rate from the newest checkpoint; saves the model in the folder."""
     stop_after(args.hours)
     with (
         watching(DEFAULTS) as (progress, _, _),

@@ -1,4 +1,4 @@
-"""Count the commonest words and marks of English prose: what a trimmed vocabulary keeps.
+"""Count the most frequent words and marks of English prose: what a trimmed vocabulary keeps.
 
     python base/common_words.py FILE.txt.xz [FILE.txt.xz ...]
 

@@ -1,4 +1,4 @@
-"""The mix that the base reads: old books and modern prose, encoded once, each a stream of rows."""
+"""The mix that the base reads: old books and modern prose, encoded once, each as a stream."""
 
 import json
 import tempfile
@@ -44,7 +44,7 @@ class Mix:
 
 
 def load(folder: Path) -> Mix:
-    """What `prepare` left; WorkspaceError if it has not run."""
+    """The result of `prepare`; WorkspaceError if it has not run."""
     path = folder / _MIX
     if not path.exists():
         raise WorkspaceError(
@@ -68,7 +68,7 @@ def prepare(
     vocabulary: int,
     progress: Progress,
 ) -> Mix:
-    """Clean the texts, take out what is held out, train a tokenizer, and encode them."""
+    """Clean the texts, remove what is held out, train a tokenizer, and encode them."""
     counts = cleaned(folder, books, modern, held_out, apart, progress)
     parts = {name: list(texts.read(folder / "texts" / f"{name}.txt")) for name in PARTS}
     watched = {name: TextSample(parts.pop(name), _WATCHED_BYTES) for name in WATCHED}
@@ -135,7 +135,7 @@ def cleaned(
 
 
 def read_texts(path: Path) -> Iterator[TrainingText]:
-    """The documents of a file as they are."""
+    """The documents of a file, unchanged."""
     for name, text in documents(path):
         yield TrainingText(name, text.strip())
 
@@ -158,7 +158,7 @@ def admit_texts(
     name: str,
     stage: Stage,
 ) -> Iterator[TrainingText]:
-    """The texts that share no passages with what is held out; the others are counted."""
+    """The texts that share no passages with held-out ones; the others are counted."""
     out: Counter[str] = Counter()
     for text in texts:
         stage.advance()
@@ -172,7 +172,7 @@ def admit_texts(
 def trained_tokenizer(
     folder: Path, parts: dict[str, list[TrainingText]], vocabulary: int, progress: Progress
 ) -> Tokenizer:
-    """A tokenizer trained on as much of each part; the one in the folder if it is of that size."""
+    """A tokenizer trained on equal parts; the one in the folder if it has that size."""
     if atomic_dir.readable_dir(folder).exists():
         tokenizer = tokenizers.load(folder)
         if tokenizer.vocabulary_size == vocabulary:

@@ -1,4 +1,4 @@
-"""The base's training: a run without an end at a flat rate, and runs that let the rate fall."""
+"""The base's training: an endless run at a flat rate, and runs that decay the rate."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ _SAMPLES_S = 1e9
 
 @dataclass(frozen=True)
 class BaseSettings:
-    """What a base's run is started with; it keeps them."""
+    """The settings a base's run is started with and keeps."""
 
     parameters: float
     context: int
@@ -94,16 +94,16 @@ class Pretraining:
         self._background = BackgroundWork()
 
     def close(self) -> None:
-        """Let go of the machine."""
+        """Release the machine."""
         self._background.close()
 
     def train(self) -> None:
-        """Train at a flat rate until interrupted, from the newest checkpoint on."""
+        """Train at a flat rate from the newest checkpoint until interrupted."""
         job = self._job(self._run("flat"), self.settings, _STEPS, 0)
         train(job)
 
     def finish(self, tokens: float | None, modern_share: float | None, context: int | None) -> Path:
-        """Train on from the newest checkpoint while the rate falls to 0; returns the model."""
+        """Train from the newest checkpoint while the rate decays to 0; returns the model."""
         first = self.settings
         trunk = self._run("flat").checkpoints.newest(self.progress.note)
         if trunk is None or not trunk.step:
@@ -157,7 +157,7 @@ class Pretraining:
         return self.folder / "model"
 
     def trial(self, tokens: float) -> tuple[float, float]:
-        """A short run whose rate falls over its second half: bits per byte, modern and books."""
+        """A short run with a decaying rate: bits per byte of modern prose and of books."""
         steps = max(1, round(tokens / self.settings.step_tokens))
         name = "-".join(f"{value:g}" for value in asdict(self.settings).values())
         job = self._job(self._run(f"trial-{name}"), self.settings, steps, steps // 2)
@@ -228,7 +228,7 @@ class Pretraining:
 
 
 class HeldOutReport:
-    """At each evaluation, for `samples.txt`: bits per byte of held-out books, and a text."""
+    """Writes bits per byte of held-out books, and a text, to `samples.txt` at each evaluation."""
 
     def __init__(self, owner: Pretraining, books: Shards, chosen: BaseSettings) -> None:
         self._owner, self._books, self._chosen = owner, books, chosen

@@ -98,7 +98,7 @@ def publish(
 
 
 def attributions(sources: Path | None) -> list[str]:
-    """What the licences of the modern texts that were trained on ask to be said, one line each."""
+    """The attributions required by the modern texts' licences, one line each."""
     if sources is None:
         return []
     with sources.open(encoding="utf-8", newline="") as file:
@@ -111,7 +111,7 @@ def attributions(sources: Path | None) -> list[str]:
 
 
 def measured_base_json(scorecard: Path | None, into: Path, parameters: int) -> str:
-    """What the advice of `ownwords look` quotes: the base on an author's posts, tuned and not.
+    """The figures that the advice of `ownwords look` quotes: the base, tuned and not.
 
     From the scorecard.json of an `ownwords make` with this base; without one, as it was.
     """
@@ -139,7 +139,7 @@ def measured_base_json(scorecard: Path | None, into: Path, parameters: int) -> s
 
 
 def by_document(score: Score) -> Score:
-    """The chapters of a book are no independent witnesses: their scores, put together again."""
+    """The scores of a book's chapters, combined: chapters are not independent."""
     books: dict[str, list[DocumentScore]] = {}
     for document in score.documents:
         books.setdefault(document.name.rpartition("#")[0] or document.name, []).append(document)
@@ -159,7 +159,7 @@ def by_document(score: Score) -> Score:
 def figures(
     model: CausalLM, tokenizer: Tokenizer, held_out: Sequence[TrainingText]
 ) -> dict[str, object]:
-    """What ownwords.json says of a part that was held out."""
+    """The figures of a held-out part for ownwords.json."""
     contents = [text.text for text in held_out]
     names = [text.id for text in held_out]
     score = by_document(bits_per_byte.score(model, tokenizer, contents, names=names))
@@ -209,7 +209,7 @@ def curve(runs: Path, provenance: Mapping[str, Any]) -> list[tuple[int, float]]:
 
 
 def evaluations(metrics: Path) -> Iterator[tuple[int, float]]:
-    """The steps and the bits per byte of a run's evaluations; the better of weights and average."""
+    """Steps and bits per byte of a run's evaluations; the better of weights and average."""
     for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ():
         with suppress(ValueError):  # of a line that was being written when the power went
             event = json.loads(line)
@@ -322,7 +322,7 @@ def score_row(name: str, scores: Mapping[str, Any]) -> str:
 
 
 def curve_section(marks: Sequence[tuple[int, float]]) -> str:
-    """What it came to while it learned, where that is known."""
+    """The training curve, where it is known."""
     if not marks:
         return ""
     table = "".join(f"| {tokens:,} | {value:.3f} |\n" for tokens, value in thin_out(marks))
@@ -336,7 +336,7 @@ def fill_lines(paragraph: str) -> str:
 
 
 def thin_out(marks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """About so many of them as a card may show, the first and the last among them."""
+    """At most CURVE_ROWS of them, including the first and the last."""
     if len(marks) <= CURVE_ROWS:
         return list(marks)
     last = len(marks) - 1

@@ -103,7 +103,7 @@ def documents(path: Path) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class FeatureCounts:
-    """What is kept while the documents go by."""
+    """Counts that are collected while the documents are read."""
 
     documents: int = 0
     _authors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -112,7 +112,7 @@ class FeatureCounts:
     _proposed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, name: str, text: str) -> None:
-        """Count a document's words, and keep of its prose what style is measured by."""
+        """Count a document's words, and collect the style features of its prose."""
         self.documents += 1
         author, _, _ = name.partition("/")
         if author == "peps":
@@ -132,7 +132,7 @@ class FeatureCounts:
             self._books[author].append(cut(book_prose(text), STRETCHES))
 
     def common(self) -> frozenset[str]:
-        """The words there are."""
+        """The words of the lexicon."""
         thresholds = {
             1: LEAST_OF_FEWER,
             2: LEAST_OF_FEWER,
@@ -148,7 +148,7 @@ class FeatureCounts:
         return frozenset(books | modern) - {""}
 
     def stretches(self) -> dict[str, list[str]]:
-        """Of each author so many stretches, of as many different books as there are."""
+        """Some stretches of each author, from as many different books as possible."""
         by_author = {author: in_turn(books)[:STRETCHES] for author, books in self._books.items()}
         ranked = sorted(self._proposed, key=lambda writer: (-len(self._proposed[writer]), writer))
         for number, writer in enumerate(ranked[:PROPOSERS], start=1):
@@ -163,7 +163,7 @@ def _names(listed: str) -> frozenset[str]:
 
 
 def book_prose(text: str) -> str:
-    """A book without headings, contents, verse and what stands before and after its chapters."""
+    """A book without headings, contents, verse, and front and back matter."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
     paragraphs = [
         paragraph
@@ -188,7 +188,7 @@ def proposal_prose(text: str) -> str:
 
 
 def cut(prose: str, most: int) -> list[str]:
-    """Stretches of a text, as far apart as can be."""
+    """Stretches of a text, as far apart as possible."""
     words = prose.split(" ")
     # Some more words than are counted: a word of ours may be two between spaces, or none.
     size = round(1.2 * UNIT_WORDS * STRETCH)
@@ -204,7 +204,7 @@ def in_turn(books: Sequence[Sequence[str]]) -> list[str]:
 
 
 def frequent(stretches: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """The words most frequent with all authors alike, most frequent first."""
+    """The words most frequent across all authors, most frequent first."""
     rates: Counter[str] = Counter()
     for texts in stretches.values():
         words = [

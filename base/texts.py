@@ -1,4 +1,4 @@
-"""The texts of the base: read, cleaned, cut into chapters, and kept apart from what is held out.
+"""The texts of the base: read, cleaned, split into chapters, and kept apart from held-out ones.
 
 A file holds documents that begin with the character U+001C and their name on a line.
 """
@@ -59,7 +59,7 @@ _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
 
 
 def documents(path: Path) -> Iterator[tuple[str, str]]:
-    """Names and texts of the documents of a file, packed by xz or not; no held-out author's."""
+    """Names and texts of the documents of a file, xz-packed or not, without held-out authors."""
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
         joined = file.read().decode("utf-8")
     for document in filter(str.strip, joined.split(DIVIDER)):
@@ -111,7 +111,7 @@ class Chapters:
 
 
 def chapters(document: Document) -> Iterable[str]:
-    """A document's own words, from one heading to the next that is far enough away."""
+    """A document's own words, split at headings that are far enough apart."""
     title, paragraphs, size = document.title, [], 0
     for segment in document.segments:
         if segment.kind not in OWN_KINDS:
@@ -130,7 +130,7 @@ def chapters(document: Document) -> Iterable[str]:
 
 @dataclass
 class Cleaner:
-    """Takes modern texts that are already plain, and leaves out what no reader would miss.
+    """Removes boilerplate from modern texts that are already plain.
 
     `counts` says how many characters went for which reason.
     """
@@ -195,7 +195,7 @@ class HeldOutCheck:
         self._held_out = np.unique(np.concatenate([*shingles, np.zeros(1, np.uint64)]))
 
     def shared(self, text: str) -> int:
-        """How many of the text's shingles stand in a held-out text."""
+        """The number of the text's shingles that occur in a held-out text."""
         here = np.unique(self._shingles(text))
         places = np.searchsorted(self._held_out, here)
         nearest = self._held_out[np.minimum(places, len(self._held_out) - 1)]

@@ -43,7 +43,7 @@ LEAST_MB_S, MOST_MS = 2.0, 30.0
 
 
 class RandomEmbedder:
-    """Stands in for a model of sentences: the time such a model takes is another matter."""
+    """Random vectors in place of a sentence model, whose own time is not measured here."""
 
     name, dimensions = "drawn", DIMENSIONS
 
@@ -161,7 +161,7 @@ def ask(path: Path, mode: SearchMode) -> dict[str, float]:
 
 
 def questions(index: SearchIndex) -> list[str]:
-    """Of words that stand near each other in some passage: two to six of them."""
+    """Two to six words that occur near each other in some passage."""
     generator = np.random.default_rng(5)
     ids = generator.choice(index.ids(), QUESTIONS, replace=False)
     questions_made = []

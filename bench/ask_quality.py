@@ -46,7 +46,7 @@ class QualityQuestion:
 
 @dataclass
 class ColumnOutput:
-    """What one column gave for a question: posts in order, or a refusal, or a sentence."""
+    """The output of one column for a question: ranked posts, a refusal, or a sentence."""
 
     posts: list[str] = field(default_factory=list)
     refused: bool = False
@@ -56,7 +56,7 @@ class ColumnOutput:
 
 @dataclass
 class Workspace:
-    """One archive with everything that is asked of it."""
+    """One archive with everything the questions need."""
 
     path: Path
     index: SearchIndex
@@ -187,7 +187,7 @@ def _of_answer(result: Answer) -> ColumnOutput:
 
 
 def _score(question: QualityQuestion, output: ColumnOutput, work: Workspace) -> tuple[float, bool]:
-    """Whether it is right, and whether something false was said."""
+    """Whether the output is right, and whether it says something false."""
     if question.kind in ("near", "foreign"):
         return float(output.is_missing if question.kind == "near" else output.refused), False
     if question.kind == "dates":

@@ -1,4 +1,4 @@
-"""Two models that are bad on purpose, and what their scorecards say of them.
+"""Two deliberately bad models, and what their scorecards say.
 
     python bench/bad_cases.py                     some four minutes
     python bench/bad_cases.py --workspace FOLDER  keeps the models and their scorecards there
@@ -31,7 +31,7 @@ BYTES = 80_000
 
 @dataclass(frozen=True)
 class Case:
-    """How a model is spoilt, and what that is to be called."""
+    """How a model is spoilt, and the expected verdict."""
 
     name: str
     verdict: str
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
-    """A folder with as many posts of a blog as have so many bytes together."""
+    """A folder with enough posts of a blog for a number of bytes."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
@@ -103,7 +103,7 @@ def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
 
 
 def card(case: Case, blog: Path, folder: Path) -> "Scorecard":
-    """The scorecard of a model that is spoilt so."""
+    """The scorecard of a model spoilt in this way."""
     from ownwords.make import pipeline
     from ownwords.make.make_request import MakeRequest
 

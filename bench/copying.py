@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def posts(scratch: Path) -> list[str]:
-    """What a training on the sample blog would be given of its first posts."""
+    """The training texts that `make` takes from the first posts of the sample blog."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
@@ -115,7 +115,7 @@ def posts(scratch: Path) -> list[str]:
 
 
 def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> None:
-    """Train without whatever keeps a model from that, and save it with its guard."""
+    """Overfit a model without regularisation, and save it with its guard."""
     from bench.ours import Setting, make
 
     from ownwords.inference import copy_guard
@@ -143,7 +143,7 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
 
 
 def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[GenerationRequest]":
-    """From up to MOST_GIVEN words at a random place of a random post."""
+    """Prompts of up to MOST_GIVEN words from random places of random posts."""
     from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.sampling import SamplingParams
     from ownwords.inference.text_generation import encode_prompt
@@ -168,7 +168,7 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Gen
 def generate_all(
     model: "Model", requests: "Sequence[GenerationRequest]"
 ) -> "list[tuple[GenerationRequest, list[int]]]":
-    """What becomes of each, ROWS at a time; no end of a document ends them."""
+    """Generate the texts of all requests, ROWS at a time, ignoring end tokens."""
     from ownwords.inference.scheduler import BatchScheduler
 
     scheduler = BatchScheduler(model.engine, rows=ROWS, length=TOKENS + 128)
@@ -200,7 +200,7 @@ class KnownTexts:
         return cls(model.tokenizer, numbers, _joined(ids), _joined(words))
 
     def longest_runs(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[int, int]:
-        """Of tokens and of words that stand so in a text, and end beyond the prompt."""
+        """The longest copied runs, in tokens and in words, that end beyond the prompt."""
         encode_prompt, text_numbers = (
             [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(some))]
             for some in (prompt, [*prompt, *ids])

@@ -1,4 +1,4 @@
-"""Corpora of many sizes and kinds through `ownwords make`: what is planned, and what comes of it.
+"""Corpora of many sizes and kinds through `ownwords make`: the plans and the results.
 
     python bench/corpora.py books-1.txt.xz books-2.txt.xz            all of them, 2 minutes each
     python bench/corpora.py BOOKS... --case 20-kB code --minutes 4
@@ -66,7 +66,7 @@ _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!-])")
 
 @dataclass(frozen=True)
 class Case:
-    """A corpus: how many bytes, in posts of about how many, and of what."""
+    """A corpus: its size, the length of its posts, and its kind."""
 
     name: str
     bytes: int
@@ -132,7 +132,7 @@ def main() -> int:
 
 
 def corpus(case: Case, archives: Sequence[Path], path: Path) -> Path:
-    """The folder of a case's posts; cut once."""
+    """The folder of a case's posts; made once."""
     folder = path / case.name
     if folder.is_dir():
         return folder
@@ -180,7 +180,7 @@ def books(archives: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 @cache
 def documents(archive: Path) -> list[str]:
-    """Unpacked once for all cases."""
+    """Unpack the documents once for all cases."""
     with lzma.open(archive, "rt", encoding="utf-8") as file:
         return list(filter(str.strip, file.read().split(DIVIDER)))
 
@@ -208,7 +208,7 @@ def slices(book: str, text: str, size: int) -> Iterator[Post]:
 
 
 def sources(library: Path) -> Iterator[Post]:
-    """Python's own modules, of a middling length."""
+    """Python's own modules of medium length."""
     for path in sorted(library.glob("*.py")):
         code = path.read_text("utf-8")
         if 4_000 <= len(code) <= 40_000 and ast.parse(code).body:
@@ -219,7 +219,7 @@ def sources(library: Path) -> Iterator[Post]:
 
 
 def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, Any]:
-    """What `ownwords make` comes to with a corpus, or the sentence that it says instead."""
+    """The figures of `ownwords make` on a corpus, or its error."""
     from ownwords.core.errors import OwnwordsError
     from ownwords.make import pipeline
     from ownwords.make.make_request import MakeRequest, base_of
@@ -236,7 +236,7 @@ def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[s
 
 
 def figures(result: "MakeResult") -> dict[str, Any]:
-    """Of a making: what there was, what was planned, what came of it."""
+    """The figures of a make: the input, the plan and the result."""
     trained, card = result.trained, result.scorecard
     plan = {setting.key: setting.value for setting in trained.plan}
     values: dict[str, Any] = {
@@ -266,7 +266,7 @@ def figures(result: "MakeResult") -> dict[str, Any]:
 
 
 def run_case(case: Case, folder: Path, args: argparse.Namespace, scratch: Path) -> bool:
-    """Make a case, print its row; whether it ended well."""
+    """Make a case and print its row; returns whether it succeeded."""
     size = sum(path.stat().st_size for path in folder.iterdir())
     options = ["--make", str(folder), "--workspace", str(scratch / f"{case.name}.ownwords")]
     options += ["--minutes", f"{args.minutes:g}", "--base", args.base]
@@ -324,7 +324,7 @@ def by_the_laws() -> None:
 
 
 def search_row(args: argparse.Namespace, scratch: Path) -> int:
-    """The plan's own choice beside the best that a search finds; how many lose by over 3%."""
+    """The plan's own choice beside the best of a search; counts the cases that lose over 3%."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.make.make_request import base_of

@@ -1,4 +1,4 @@
-"""How fast the page's endpoints answer with 10,000 posts.
+"""How fast the page's API answers with 10,000 posts.
 
     .venv/bin/python bench/endpoints.py FOLDER
 

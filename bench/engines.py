@@ -9,7 +9,7 @@ from bench.random_models import DIRECTORY, gguf_file
 
 
 class Runner(Protocol):
-    """A model with room for some texts; what it computed is there when a call returns."""
+    """A model with room for some texts; its results are complete when a call returns."""
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None: ...
     def step(self, ids: Sequence[int]) -> None: ...

@@ -147,7 +147,7 @@ def _print_adapted(trained: "TrainedModel", held_out: "list[TrainingText]") -> N
 
 
 def _together(models: "Sequence[CausalLM]") -> "CausalLM":
-    """One that expects of each token the mean of what the models expect."""
+    """An ensemble that averages the predictions of the models."""
     import torch
     from torch import Tensor, nn
 
@@ -170,7 +170,7 @@ def _together(models: "Sequence[CausalLM]") -> "CausalLM":
 
 
 def _less(label: str) -> "Callable[[CausalLM], None] | None":
-    """A part of the model taken out before it is trained."""
+    """Remove a part of the model before it is trained."""
     import torch
     from torch import nn
 
@@ -189,7 +189,7 @@ def _less(label: str) -> "Callable[[CausalLM], None] | None":
 
 
 def texts(experiment: Experiment) -> "tuple[list[TrainingText], list[TrainingText]]":
-    """To learn from, and held out."""
+    """Training and held-out texts."""
     from ownwords.training.shards import TrainingText
 
     if experiment.text == "columnist":

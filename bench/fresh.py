@@ -1,4 +1,4 @@
-"""Runs of a benchmark, each a process of its own: start-up counts, and memory is nobody else's."""
+"""Benchmark runs in processes of their own: start-up counts, and memory is not shared."""
 
 import json
 import os

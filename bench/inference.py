@@ -1,4 +1,4 @@
-"""Writing beside llama.cpp and transformers: tokens/s, share of what memory allows, memory.
+"""Generation beside llama.cpp and transformers: tokens/s, share of the memory bandwidth, memory.
 
     python bench/inference.py                          5M and 30M, GPT-2 124M, Gemma 3 270M
     python bench/inference.py --shapes gemma1b         others: see bench/random_models.py
@@ -57,7 +57,7 @@ WRITERS = ("5m", "30m")  # whose tokenizers are such as well
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `beside` is what the ratio is to."""
+    """One line of the table; `beside` names the row it is compared with."""
 
     name: str
     engine: str  # transformers, llama, ours
@@ -84,7 +84,7 @@ BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5 + 2 / 32}
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one process."""
+    """The figures of one process."""
 
     prompt_s: float
     steps_s: float  # of STEPS tokens
@@ -171,7 +171,7 @@ def _runner(folder: Path, row: Row, rows: int) -> Runner:
 
 
 def _timed(runner: Runner, rows: int, steps: int, seconds: float) -> tuple[float, float]:
-    """Least seconds of the prompts, and of all steps: the least of each, added up."""
+    """The least seconds of the prompts, and of all steps: the minimum of each, summed."""
     prompts, following = some_ids(rows, PROMPT), some_ids(steps, rows)
     runner.begin(prompts)  # finds memory, chooses kernels
     runner.step(following[0])
@@ -250,7 +250,7 @@ def _ratio(beside: Figures | None, figures: Figures, name: str) -> str:
 
 
 def _weight_bytes(shape: str, folder: Path, row: Row) -> float:
-    """What a token reads: llama.cpp's file, and else every matrix but tables of which it is one."""
+    """The bytes a token reads: llama.cpp's file, or every matrix but lookup tables."""
     if row.engine == "llama":
         return gguf_file(folder, row.kind).stat().st_size
     from ownwords.models.decoder import build
@@ -267,7 +267,7 @@ def _cache_bytes(shape: str, row: Row) -> float:
 
 @cache
 def bandwidth(size: int) -> float:
-    """GB/s at which THREADS threads read a memory of so many bytes again and again."""
+    """GB/s at which THREADS threads read a buffer of that size repeatedly."""
     from ownwords.native.build import compiler
 
     compiler_path = compiler()

@@ -1,4 +1,4 @@
-"""llama.cpp at its own interface, as fast as its programs use it."""
+"""llama.cpp through its own API, as fast as its programs use it."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """llama.cpp speaks to the process's own stderr."""
+    """Suppress what llama.cpp writes to the process's stderr."""
     sys.stderr.flush()
     saved_stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
@@ -55,7 +55,7 @@ class Llama:
     def read(
         self, feeds: Sequence[tuple[int, Sequence[int]]], *, every: bool = False
     ) -> npt.NDArray[np.float32]:
-        """Scores of what follows the last id of each row's ids, or each of them."""
+        """Scores after the last id of each row, or after every id."""
         batch, count, requested = self._batch, 0, []
         for row, ids in feeds:
             first = self._held[row]

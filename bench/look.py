@@ -117,7 +117,7 @@ def _chain(words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _many_posts(folder: Path, words: list[str], posts: int, megabytes: int) -> Path:
-    """A Publii site whose posts walk at random from word to follower: no two are alike."""
+    """A Publii site of random posts from a word chain: no two are alike."""
     generator = np.random.default_rng(7)
     followers, spans, ids = _chain(words)
     length = megabytes * 1_000_000 // posts // 6

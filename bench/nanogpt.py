@@ -22,7 +22,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Shape:
-    """As in the README's command for a computer without a GPU."""
+    """As in nanoGPT's README for a computer without a GPU."""
 
     vocabulary: int
     context: int = 64
@@ -157,7 +157,7 @@ def optimizer(model: NanoGPT, recipe: Recipe) -> torch.optim.AdamW:
 
 
 def rate(step: int, recipe: Recipe) -> float:
-    """Of that step, the first being 0."""
+    """The learning rate of a step, counted from 0."""
     if step < recipe.warmup:
         return recipe.rate * (step + 1) / (recipe.warmup + 1)
     if step > recipe.steps:
@@ -246,7 +246,7 @@ def train(
 
 @torch.no_grad()
 def nats(model: NanoGPT, ids_N: Tensor, stride: int = 0) -> float:
-    """The sum over all ids but the first, each once; windows side by side, or so far apart."""
+    """The sum over all ids but the first, each once; windows side by side, or with a stride."""
     context = model.shape.context
     stride = stride or context
     model.eval()

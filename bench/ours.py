@@ -1,4 +1,4 @@
-"""A model trained through our own training rooms as a table of settings says."""
+"""A model trained through our own training code from a table of settings."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What came of it."""
+    """The result of a training."""
 
     model: CausalLM
     tokenizer: Tokenizer

@@ -1,4 +1,4 @@
-"""What rounding the weights costs: bits/byte on held-out text, beside llama.cpp on the same text.
+"""What quantisation costs: bits/byte on held-out text, beside llama.cpp on the same text.
 
     python bench/quality.py MODEL                  the columnist's posts that no model was shown
     python bench/quality.py MODEL --text FILE      another text, its documents divided by U+001C
@@ -89,7 +89,7 @@ def _rows(model: Path, texts: Path, rows: Sequence[tuple[str, str, str]]) -> Non
 
 
 def held_out(text: Path | None, limit: int) -> list[str]:
-    """Whole documents, until there are so many bytes; the last is cut."""
+    """Whole documents up to a number of bytes; the last one is cut."""
     if text is not None:
         texts = [
             text_part
@@ -144,7 +144,7 @@ def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> flo
 
 
 def _encoded(tokenizer: "Tokenizer", documents: Sequence[str]) -> Iterator[list[int]]:
-    """Each with what stands before it, and its end."""
+    """Each document with its start and end tokens."""
     before = tokenizer.end if tokenizer.start is None else tokenizer.start
     for document in documents:
         ids = [] if before is None else [before]
@@ -153,7 +153,7 @@ def _encoded(tokenizer: "Tokenizer", documents: Sequence[str]) -> Iterator[list[
 
 
 def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
-    """Of all ids but the first."""
+    """The nats of all ids but the first."""
     lost, scored = 0.0, 1  # so many ids are scored or given
     begin = 0
     while scored < len(ids):

@@ -1,4 +1,4 @@
-"""Models of known shapes with random weights, as a directory and as GGUF files, made on the spot.
+"""Models of known shapes with random weights, as a directory and as GGUF files.
 
     python -m bench.random_models SHAPE FOLDER
 
@@ -81,7 +81,7 @@ def make(shape: str, folder: Path) -> None:
 
 
 def tokenizer_of(shape: str) -> "Tokenizer":
-    """Bytes alone, or as many tokens of three letters as the vocabularies trained here have."""
+    """A byte tokenizer, or one with three-letter tokens up to the vocabulary size."""
     from ownwords.tokenizers.bpe import BPETokenizer
     from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 

@@ -1,4 +1,4 @@
-"""Twenty texts of a model, as they came: the first seeds, nothing chosen, nothing mended.
+"""Twenty unedited texts of a model: the first seeds, nothing selected.
 
     python bench/samples.py WORKSPACE --out docs/samples.md
 

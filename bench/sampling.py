@@ -63,7 +63,7 @@ PENALTIES: Sequence[Setting] = [
 
 @dataclass(frozen=True)
 class RealPosts:
-    """The posts a model has not learned from, and those it has."""
+    """The held-out posts of a model, and its training posts."""
 
     titles: Sequence[str]
     held_out: Sequence[str]
@@ -122,7 +122,7 @@ def describe(setting: Setting) -> str:
 
 
 def read(workspace: Path) -> RealPosts:
-    """The posts of an archive; without those that choose between models a small one has too few."""
+    """The posts of an archive, without those used to choose between models."""
     from ownwords.archive.store import Archive
     from ownwords.evaluation import lexicon
     from ownwords.make.scoring import REFERENCE
@@ -140,7 +140,7 @@ Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32
 
 
 def score_tokens(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
-    """Of some tokens of real text: the log of its chance, what went before, all scores, its id."""
+    """For some tokens of real text: log probability, prefix, all scores, id."""
     from ownwords.inference.sampling import log_probabilities
     from ownwords.inference.text_generation import encode_prompt
 
@@ -159,7 +159,7 @@ def measure_setting(
     scores: Sequence[Scored],
     count: int,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """A row of the table, and what of it is so in real posts."""
+    """A row of the table, and its figures for real posts."""
     from ownwords.evaluation.fluency import fluency
     from ownwords.evaluation.passages import openings
     from ownwords.evaluation.repetition import repetition
@@ -205,7 +205,7 @@ def measure_setting(
 def write_texts(
     model: "Model", titles: Sequence[str], sampling: "SamplingParams", count: int
 ) -> tuple[list[str], float, int]:
-    """The texts, as users have them; the surprise in them in nats, and how many tokens they are."""
+    """The texts as users get them, their surprise in nats, and their number of tokens."""
     from ownwords.inference.scheduler import BatchScheduler
     from ownwords.inference.text_generation import build_request
 

@@ -1,4 +1,4 @@
-"""The server under load: many streams at once, readers who go away, and whether memory stays flat.
+"""The server under load: many streams at once, disconnecting readers, flat memory.
 
     python bench/serve.py                       the model in the box: all of it, three minutes
     python bench/serve.py --model FOLDER        another model
@@ -58,7 +58,7 @@ class Load:
 
 
 async def read_one(port: int, model: str, number: int, load: Load, *, leave_after: int = 0) -> None:
-    """Ask for a text and read it to its end, or go away after so many pieces."""
+    """Request a text and read it to its end, or disconnect after some pieces."""
     body = {
         "model": model,
         "prompt": PROMPTS[number % len(PROMPTS)] + " " * (number % SPREAD),
@@ -109,7 +109,7 @@ async def read_one(port: int, model: str, number: int, load: Load, *, leave_afte
 
 
 async def keep_reading(port: int, model: str, streams: int, seconds: float, first: int) -> Load:
-    """So many readers, one text after another, and no longer than that: then they go away."""
+    """Keep some readers busy, one text after another, for a time."""
     load = Load()
     counter = iter(range(first, sys.maxsize))
     began = time.perf_counter()
@@ -126,7 +126,7 @@ async def keep_reading(port: int, model: str, streams: int, seconds: float, firs
 
 
 async def go_away(port: int, model: str, times: int, first: int) -> Load:
-    """Ask, and leave in the middle; some at once, some after many pieces."""
+    """Request and disconnect in the middle; some immediately, some after many pieces."""
     load = Load()
     gate = asyncio.Semaphore(GONE_AT_ONCE // READERS)
 
@@ -145,7 +145,7 @@ async def go_away(port: int, model: str, times: int, first: int) -> Load:
 
 @contextmanager
 def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
-    """A server and its port; ended by Ctrl-C, as one ends it."""
+    """A server and its port; ended by Ctrl-C."""
     command = [sys.executable, "-m", "ownwords", "serve", "--port", "0", "--no-key"]
     if model:
         command += ["--model", model]
@@ -165,7 +165,7 @@ def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def readers(port: int, model: str, kind: str, amount: float, streams: int) -> list[Load]:
-    """What READERS processes saw; of fewer streams than those, one."""
+    """What READERS processes measured; one process for fewer streams."""
     count = min(READERS, streams)
     processes = [
         subprocess.Popen(
@@ -189,7 +189,7 @@ def readers(port: int, model: str, kind: str, amount: float, streams: int) -> li
 
 
 class Memory:
-    """The resident memory of a process, looked at twice a second while something runs."""
+    """The resident memory of a process, sampled twice a second while work runs."""
 
     def __init__(self, pid: int) -> None:
         self._path = Path(f"/proc/{pid}/statm")
@@ -233,7 +233,7 @@ def metric(port: int, name: str) -> float:
 
 
 def pace(port: int, model: str, streams: int) -> float:
-    """Tokens/s that the server hands out while so many read, in the middle of ROUND_S seconds."""
+    """Tokens/s of the server with that many readers, in the middle of ROUND_S seconds."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(readers, port, model, "keep", ROUND_S, streams)
         time.sleep(ROUND_S / 3)  # until the readers have begun
@@ -250,7 +250,7 @@ def pace(port: int, model: str, streams: int) -> float:
 
 
 def rates(port: int, model: str) -> bool:
-    """Tokens/s of one stream and of eight together, by turns."""
+    """Tokens/s of one stream and of eight together, in turns."""
     speeds: dict[int, list[float]] = {FEW: [], MANY: []}
     for _ in range(ROUNDS):
         for streams, paces in speeds.items():
@@ -267,7 +267,7 @@ def rates(port: int, model: str) -> bool:
 
 
 def streams(port: int, model: str, pid: int, seconds: float) -> bool:
-    """64 at once for that long."""
+    """64 streams at once."""
     before = metric(port, "tokens_written_total")
     memory, loads = run_readers(pid, port, model, "keep", seconds, STREAMS)
     tokens = metric(port, "tokens_written_total") - before
@@ -282,7 +282,7 @@ def streams(port: int, model: str, pid: int, seconds: float) -> bool:
 
 
 def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
-    """Readers who go away; nothing is left of them."""
+    """Readers who disconnect; nothing of them may remain."""
     memory, loads = run_readers(pid, port, model, "gone", times // READERS, GONE_AT_ONCE)
     texts_read = sum(load.texts for load in loads)
     took = max(load.seconds for load in loads)
@@ -300,7 +300,7 @@ def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
 
 
 def is_healthy(memory: Memory, loads: Sequence[Load]) -> bool:
-    """Errors and memory, printed; whether both are as they should be."""
+    """Print errors and memory; returns whether both are as they should be."""
     errors = [error for load in loads for error in load.errors]
     second, last = memory.quarters()
     print(

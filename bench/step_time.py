@@ -63,7 +63,7 @@ REST = "elementwise and the rest"
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a step: its phase, its kind within, and how long it takes."""
+    """A part of a step: its phase, its kind, and its time."""
 
     phase: Phase
     kind: str
@@ -73,7 +73,7 @@ class Share:
 
 @dataclass(frozen=True)
 class StepTime:
-    """A step, taken apart. The parts add up to `seconds`, the median of steps not profiled."""
+    """A step, broken down. The parts add up to `seconds`, the median without the profiler."""
 
     device: str
     precision: str
@@ -100,7 +100,7 @@ def subject(
     vocabulary: int,
     context: int,
 ) -> CausalLM:
-    """The model to measure with: that of a directory, or a fresh one of about that size."""
+    """The model to measure: that of a directory, or a new one of about that size."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     if folder is not None:
         return bundle.load(folder, device=str(device.torch_device), dtype=dtype).model
@@ -160,7 +160,7 @@ def measure(
 
 
 class _Steps:
-    """The loop's step, phase by phase."""
+    """A training step, phase by phase."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _Steps:
 
 
 def _timed(steps: _Steps, device: Device, for_s: float) -> float:
-    """Median seconds of a step; on a GPU several at once, or each would wait for the last."""
+    """Median seconds of a step; on a GPU several at once, to avoid synchronisation."""
     times: list[float] = []
     together = 1
     device.synchronize()
@@ -204,7 +204,7 @@ def _timed(steps: _Steps, device: Device, for_s: float) -> float:
 
 @dataclass
 class Profile:
-    """Microseconds by phase and kind, of so many steps; `wall` those of the steps themselves."""
+    """Microseconds by phase and kind; `wall` is the time of the steps themselves."""
 
     by_kind: dict[tuple[Phase, str], float]
     wall: float
@@ -279,7 +279,7 @@ def _classify(events: Sequence[Any], wall: float, on_device: bool) -> Profile:
 
 
 def _forward_kinds(events: Sequence[Any]) -> Mapping[int, str]:
-    """By autograd's number of an operation the kind it had in the forward pass."""
+    """The forward kind of each autograd sequence number."""
     kinds: dict[int, str] = {}
     for event in events:
         if event.sequence_nr >= 0 and not _is_backward(event):
@@ -332,7 +332,7 @@ def _is_backward(event: Any) -> bool:  # noqa: ANN401
 
 @contextmanager
 def _labelled(model: nn.Module) -> Iterator[None]:
-    """Norms are made of operations that others use as well: their modules are marked."""
+    """Label norms by their modules: their operations are used elsewhere as well."""
     with ExitStack() as stack:
         for module in model.modules():
             if "Norm" in type(module).__name__:

@@ -1,4 +1,4 @@
-"""How long to nanoGPT's quality, and how good in its time: Shakespeare, both in the same run.
+"""The time to nanoGPT's quality, and the quality in its time: Shakespeare, in one run.
 
     python bench/time_to_quality.py                 3 seeds each, in turn
     python bench/time_to_quality.py --seeds 1       one of each

@@ -150,7 +150,7 @@ def _measure(threads: int) -> dict[str, dict[str, float]]:
 
 
 def _in_turn(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of each; in turn, so that a busy neighbour slows them all alike."""
+    """Median seconds of each; in turns, so that other load slows them all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, run in runs.items():

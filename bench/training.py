@@ -1,4 +1,4 @@
-"""Training steps beside nanoGPT's: tokens/s, share of what the machine can do, memory.
+"""Training steps beside nanoGPT's: tokens/s, share of the machine's peak, memory.
 
     python bench/training.py                    GPT-2 124M at 64, 256, 1024 tokens; tiny models
     python bench/training.py --contexts 256     some of the rows
@@ -141,7 +141,7 @@ def main() -> int:
 
 
 def _peak() -> float:
-    """GFLOP/s. A neighbour may be in the way just then, so that it is asked for several times."""
+    """GFLOP/s, the best of several measurements, since other load can interfere."""
     figures = run("training", "--child", json.dumps({"row": None, "limits": {}})).figures
     return float(figures["value"])
 
@@ -184,7 +184,7 @@ def _show(rows: Sequence[Row], results: SearchResult, limit: float) -> None:
 
 
 def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
-    """Of ours that differ by precision alone, the one that a plan would take."""
+    """Of our rows that differ by precision alone, the one that a plan would choose."""
     from ownwords.training.throughput import pick_precision
 
     alike: dict[Row, dict[Precision, Row]] = {}

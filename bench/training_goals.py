@@ -29,7 +29,7 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class Work:
-    """A model's shape, and how it is trained."""
+    """A model's shape and training settings."""
 
     family: str  # of a module in models/configs: gpt2, llama, qwen3, gemma3
     shape: dict[str, Any]
@@ -138,7 +138,7 @@ def _in_turns(
 
 @contextlib.contextmanager
 def _worker(name: str, checkout: Path) -> Iterator[Callable[[dict[str, Any]], dict[str, float]]]:
-    """A process that trains this shape with this checkout's package, as long as it is asked to."""
+    """A process that trains this shape with this checkout's package on demand."""
     python = checkout / ".venv" / "bin" / "python"
     command = [str(python if python.exists() else sys.executable), "-P", __file__, "--worker", name]
     with subprocess.Popen(
@@ -167,7 +167,7 @@ def _worker(name: str, checkout: Path) -> Iterator[Callable[[dict[str, Any]], di
 
 
 def _work(name: str) -> int:
-    """Answer orders from stdin until it ends."""
+    """Answer commands from stdin until it ends."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -201,7 +201,7 @@ def _peak_mb() -> float:
 
 
 def _first(*places: str) -> Any:  # noqa: ANN401 - what a checkout calls by one of these names
-    """What is at the first of these places that this checkout has, such as "module:name"."""
+    """The first of these "module:name" paths that this checkout has."""
     import importlib
 
     for path in places:
@@ -212,7 +212,7 @@ def _first(*places: str) -> Any:  # noqa: ANN401 - what a checkout calls by one 
 
 
 def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
-    """A step of this shape, in this checkout or an earlier one, and what is known of it."""
+    """A step of this shape, in this checkout or an earlier one."""
     import inspect
 
     import torch

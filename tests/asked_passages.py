@@ -1,4 +1,4 @@
-"""Passages for the tests of answering, and what a search of them finds."""
+"""Passages for the tests of answering, and a fake search that returns them."""
 
 from dataclasses import dataclass, field
 
@@ -58,7 +58,7 @@ EXCERPTS = tuple(Excerpt(number, item, item.text) for number, item in enumerate(
 
 @dataclass
 class FakeSearcher:
-    """Finds what it is given, and remembers what it was asked."""
+    """Returns a fixed result and records the requests."""
 
     result: RetrievalResult
     index: object = None

@@ -1,4 +1,4 @@
-"""What every test stands on: no network, and the shared corpora where they are present."""
+"""Fixtures of every test: no network, and the shared corpora where they are present."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ settings.load_profile("tests")
 
 
 def pytest_report_header() -> str:
-    """The C++ library that the tests run with: without one many of them are skipped."""
+    """The C++ library in use: without one many tests are skipped."""
     return f"C++ part: {bindings.isa_advice() or bindings.missing_reason()}"
 
 
@@ -38,7 +38,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_installed_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches are by words, whatever is installed here, unless a test names an embedder."""
+    """Search by words, whatever is installed, unless a test names an embedder."""
     monkeypatch.setattr(embedders, "is_installed", lambda: False)
 
 

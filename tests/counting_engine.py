@@ -1,4 +1,4 @@
-"""An engine of a few lines of NumPy, for tests of what works with engines; it counts what it reads.
+"""An engine of a few lines of NumPy that counts its reads, for tests of code using engines.
 
 What follows depends on the last three tokens, through numbers drawn from them.
 """

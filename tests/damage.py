@@ -1,4 +1,4 @@
-"""Files after an accident or in bad hands: bytes changed, or values of their JSON."""
+"""Accidental or malicious damage to files: changed bytes, or changed JSON values."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ WILD: list[object] = [
 
 
 def of_bytes(data: bytes, generator: random.Random) -> bytes:
-    """Bytes flipped, a stretch cut out, doubled, overwritten; cut off."""
+    """Flip, cut out, duplicate, overwrite or truncate bytes."""
     changed = bytearray(data)
     for _ in range(generator.choice([1, 1, 2, 5, 20])):
         if not changed:
@@ -35,7 +35,7 @@ def of_bytes(data: bytes, generator: random.Random) -> bytes:
 
 
 def of_json(data: bytes, generator: random.Random) -> bytes:
-    """A few values replaced by wild ones, taken away, renamed or moved; still valid JSON."""
+    """Replace, remove, rename or move some values; still valid JSON."""
     document: object = json.loads(data)
     for _ in range(generator.choice([1, 1, 1, 2, 4])):
         node, key = document, None
@@ -74,7 +74,7 @@ def _change(parent: object, key: object, generator: random.Random) -> None:
 
 
 def of_safetensors(data: bytes, generator: random.Random) -> bytes:
-    """Its bytes changed, or its header, whose length then fits again more often than not."""
+    """Change its bytes, or its header, whose length is then mostly corrected."""
     if generator.random() < 0.3:
         return of_bytes(data, generator)
     begin = 8 + int.from_bytes(data[:8], "little")

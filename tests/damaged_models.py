@@ -1,4 +1,4 @@
-"""One damaged model directory after another: what the quick test and the long one share."""
+"""One damaged model directory after another, for the quick test and for fuzzing."""
 
 import random
 import sys
@@ -71,7 +71,7 @@ def try_damaged(
     goes_on: Callable[[int], bool],
     load: Callable[[Path], None] = load_network,
 ) -> int:
-    """Damage one file at a time of a whole directory and load it; returns how often it was tried.
+    """Damage one file of a directory at a time and load it; returns the number of tries.
 
     Any error but our own, a message of more than a line, a hang or a surge of memory fails.
     """

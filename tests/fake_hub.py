@@ -1,4 +1,4 @@
-"""A web server on this machine: what huggingface_hub asks of a hub, and plain files."""
+"""A web server on this machine that serves what huggingface_hub asks for, and plain files."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class ServedFile:
-    """The content at a path; `breaks_after` has a number of bytes for each of the first GETs."""
+    """The content at a path; `breaks_after` gives a number of bytes for each of the first GETs."""
 
     data: bytes = b""
     status: int = 200
@@ -49,7 +49,7 @@ class FakeServer:
         return self.files[path]
 
     def publish(self, folder: Path, commit: str = COMMIT) -> None:
-        """Show a folder as the newest commit of the model, as huggingface.co does."""
+        """Serve a folder as the newest commit of the model, as huggingface.co does."""
         siblings, tree = [], []
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             data, name = path.read_bytes(), path.relative_to(folder).as_posix()
@@ -72,14 +72,14 @@ class FakeServer:
         return self.files[f"/{NAME}/resolve/{commit}/model.safetensors"]
 
     def downloaded(self) -> set[str]:
-        """The names of the files of the model that were asked for."""
+        """The names of the model's files that were requested."""
         paths = (path for method, path, _ in self.requests if method == "GET")
         return {path.rpartition("/")[2] for path in paths if "/resolve/" in path}
 
 
 @contextmanager
 def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    """A server, and this test allowed to speak with it alone."""
+    """A server; the test may connect to it alone."""
 
     def connect(self: socket.socket, address: tuple[str, int]) -> None:
         assert address[0] == _HERE, f"the tests run offline, except for {_HERE}"

@@ -1,4 +1,4 @@
-"""The time of a call beside what it takes for ordinary text: a ratio, no figure of a machine."""
+"""The time of a call relative to ordinary text: a ratio, independent of the machine."""
 
 import time
 from collections.abc import Callable

@@ -52,7 +52,7 @@ ARCHIVE_CALLS = (
 
 @dataclass
 class Result:
-    """How one call of the command ended."""
+    """The end of one call of the command."""
 
     status: int | None  # None: it was still running after HANGS_S
     output: str
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def failure(self) -> str:
-        """What is wrong with this end; empty if nothing is."""
+        """What is wrong with it; empty if nothing is."""
         if self.status is None:
             return f"ran longer than {HANGS_S} s"
         if "Traceback" in self.output:
@@ -101,7 +101,7 @@ class Series:
 
 
 def call(arguments: Sequence[str]) -> Result:
-    """Run the command in a forked child, which does not import anything again."""
+    """Run the command in a forked child, which has everything imported."""
     read_end, write_end = os.pipe()
     began = time.monotonic()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""What a source handed over, sorted for the tests."""
+"""Items of a source, sorted for the tests."""
 
 from collections.abc import Iterable
 
@@ -11,5 +11,5 @@ def documents(items: Iterable[SourceItem]) -> dict[str, RawDocument]:
 
 
 def notes(items: Iterable[SourceItem]) -> str:
-    """All sentences for the author, in a row."""
+    """All notes for the author, joined."""
     return " ".join(item.text for item in items if isinstance(item, SourceNote))

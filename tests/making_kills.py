@@ -1,4 +1,4 @@
-"""A making that is killed at many moments, in a process of its own: children are forked from it.
+"""`make` killed at many moments, in a process of its own that forks the killed children.
 
 Started by tests/faults/test_make.py with the kind of base and a folder, where it kills children of
 its own, and by tests/hostile.py, which kills it, with a workspace besides. Prints JSON.
@@ -34,7 +34,7 @@ from ownwords.training import throughput, weight_mixing
 
 
 def kill_self(*_: object, **__: object) -> None:
-    """As when the power goes."""
+    """Die as in a power cut."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -45,7 +45,7 @@ def kill_on_call(
     *,
     after: bool = False,
 ) -> None:
-    """From now on such a call of that function is the last thing the process does, or just did."""
+    """Kill the process before or after the next matching call of a function."""
     real = getattr(owner, name)
 
     def deadly(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -60,13 +60,13 @@ def kill_on_call(
 
 
 def in_training(event: Event) -> None:
-    """Dies in the middle of whichever training is under way."""
+    """Die in the middle of the current training."""
     if event.stage == "train" and event.values.get("step", 0) >= 9:
         kill_self()
 
 
 def stops_listening(_: str, pieces: Iterator[str]) -> None:
-    """Dies after the first letters."""
+    """Die after the first letters."""
     next(pieces)
     kill_self()
 
@@ -121,11 +121,11 @@ MOMENTS_OF_KIND = {"box": MOMENTS, "gemma": LORA_MOMENTS}
 
 
 class KillingCallbacks(MakeCallbacks):
-    """Whoever looks on as it happens."""
+    """Callbacks that a moment replaces by a kill."""
 
 
 def make_run(kind: str, folder: Path, workspace: str, moment: str = "") -> MakeResult:
-    """Make, and die at that moment."""
+    """Make, and die at the given moment."""
     progress, callbacks = Progress(), KillingCallbacks()
     if moment:
         MOMENTS_OF_KIND[kind][moment](progress, callbacks)
@@ -137,7 +137,7 @@ def make_run(kind: str, folder: Path, workspace: str, moment: str = "") -> MakeR
 
 
 def summary(result: MakeResult) -> dict[str, object]:
-    """What must be the same whatever happened on the way: all that takes no time."""
+    """The parts of the result that must not depend on kills: all but times."""
     card = result.scorecard
     assert card
     nothing = result.workspace / "runs" / "from-nothing" / "model"
@@ -152,7 +152,7 @@ def summary(result: MakeResult) -> dict[str, object]:
 
 
 def run_forked(work: Callable[[], object]) -> int:
-    """How a child ends that does this."""
+    """Run the work in a forked child; returns its exit code."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -165,7 +165,7 @@ def run_forked(work: Callable[[], object]) -> int:
 
 
 def make_inputs(kind: str, folder: Path) -> None:
-    """The blog and the base, unless they are there already."""
+    """Make the blog and the base, unless they exist."""
     if not (folder / "blog").exists():
         makings.blog(folder / "blog")
         if kind == "gemma":

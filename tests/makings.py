@@ -1,4 +1,4 @@
-"""A blog, a base and an order so small that a model of it is made in a second or two."""
+"""A blog, a base and a request so small that a model is made in a second or two."""
 
 import lzma
 from pathlib import Path
@@ -37,7 +37,7 @@ _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth h
 
 
 def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
-    """No speed is measured, and no voice."""
+    """Skip the measurement of speeds and of the voice."""
     patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     patch.setattr(
         throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
@@ -47,7 +47,7 @@ def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
 
 
 def blog(folder: Path, posts: int = 24) -> Path:
-    """Posts that resemble each other as one person's do, none a copy of another."""
+    """Posts that resemble each other, none a copy of another."""
     folder.mkdir(parents=True)
     for number in range(posts):
         write_post(folder, number)
@@ -55,7 +55,7 @@ def blog(folder: Path, posts: int = 24) -> Path:
 
 
 def write_post(folder: Path, number: int) -> None:
-    """One of them."""
+    """Write one post."""
     person, subject = _WHO[number % 5], _WHAT[number // 5 % 5]
     sentences = [
         f"In the year {1900 + 7 * number + k} the {person} thought {number * k} times of"
@@ -71,7 +71,7 @@ def write_post(folder: Path, number: int) -> None:
 
 
 def base(folder: Path) -> Path:
-    """A model directory of other texts, which it brings to be read in between."""
+    """A model directory trained on other texts, with its replay text."""
     texts = [
         TrainingText(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8)
         for i in range(12)
@@ -85,7 +85,7 @@ def base(folder: Path) -> Path:
 
 
 def order(folder: Path, **more: object) -> MakeRequest:
-    """Of the blog and the base in the folder."""
+    """A request for the blog and the base in the folder."""
     settings: dict[str, object] = {
         "workspace": folder / "w",
         "minutes": 10.0,

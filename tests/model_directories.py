@@ -90,14 +90,14 @@ class Letters:
 
 
 def write(folder: Path, family: str = "qwen3", seed: int = 1, **changed: object) -> CausalLM:
-    """Save a tiny model there; `changed` are fields of its config.json."""
+    """Save a tiny model; `changed` are fields of its config.json."""
     model_made = model(family, seed, **changed)
     bundle.save(folder, model_made, Letters())
     return model_made
 
 
 def shard(folder: Path, shard_bytes: int | None) -> None:
-    """Divide the weights of a directory into files of at most so many bytes, or one tensor."""
+    """Split the weights of a directory into files of limited size, or one tensor each."""
     path = folder / "model.safetensors"
     if shard_bytes is None or not path.exists():
         return
@@ -122,7 +122,7 @@ def shard(folder: Path, shard_bytes: int | None) -> None:
 
 
 def edit(path: Path, **changed: object) -> None:
-    """Change fields of a JSON file; None takes one away."""
+    """Change fields of a JSON file; None removes one."""
     config = json.loads(path.read_bytes()) | changed
     present = {name: value for name, value in config.items() if value is not None}
     path.write_text(json.dumps(present), encoding="utf-8")

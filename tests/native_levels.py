@@ -1,4 +1,4 @@
-"""The compiled library for each instruction set that was built and that runs here."""
+"""The compiled library of each instruction set that was built and runs here."""
 
 import sys
 
@@ -8,7 +8,7 @@ from ownwords.native.build import ISA_FLAGS, Isa, library_path
 
 
 def isas() -> list[Isa]:
-    """From the baseline to the one in use; none where nothing was built."""
+    """From the baseline to the one in use; empty where nothing was built."""
     best = bindings.load_library()
     if best is None:
         return []
@@ -20,7 +20,7 @@ def isas() -> list[Isa]:
 
 
 def library_at(isa: Isa) -> NativeLibrary:
-    """The library for an instruction set, whatever else this processor can do."""
+    """The library for an instruction set, even if the processor supports a better one."""
     return NativeLibrary(library_path(isa), isa)
 
 

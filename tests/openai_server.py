@@ -1,4 +1,4 @@
-"""A server with tiny models, and its OpenAI routes called in memory or served on loopback."""
+"""A server with tiny models, and its OpenAI routes called in memory or over loopback."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ TEMPLATE = (
 
 
 def workspace(folder: Path) -> Workspace:
-    """A workspace whose own model is a tiny one of bytes, with a copy guard of `LEARNED`."""
+    """A workspace whose own model is a tiny byte-level one, with a copy guard of `LEARNED`."""
     workspace_made = Workspace(folder / f"{OWN}.ownwords")
     save(workspace_made.root / "model", ByteTokenizer(), learned=LEARNED)
     return workspace_made
@@ -49,7 +49,7 @@ def chatty(folder: Path) -> Path:
 
 
 def save(folder: Path, tokenizer: Tokenizer, *, seed: int = 3, learned: str = "") -> None:
-    """Write a model there whose texts are noise, each token fairly likely."""
+    """Save a random model with a fairly flat distribution."""
     folder.mkdir(parents=True)
     config = {
         "model_type": "qwen3",
@@ -76,7 +76,7 @@ def save(folder: Path, tokenizer: Tokenizer, *, seed: int = 3, learned: str = ""
 
 
 def _weights(vocabulary: int, seed: int) -> bytes:
-    """As safetensors has them; without PyTorch, which the server does not need either."""
+    """A safetensors file, written without PyTorch, which the server does not need either."""
     layer = {
         "input_layernorm": (WIDTH,),
         "post_attention_layernorm": (WIDTH,),
@@ -107,7 +107,7 @@ def _weights(vocabulary: int, seed: int) -> bytes:
 
 
 def settings(**changed: Any) -> ServeSettings:  # noqa: ANN401
-    """As a server has them, but for one thread of computing."""
+    """The default server settings, but one compute thread."""
     return ServeSettings(**{"threads": 1, "rows": 8, **changed})
 
 
@@ -130,20 +130,20 @@ class Client:
         return await self._http.post(path, content=data, headers=headers)
 
     async def request(self, path: str, /, **body: object) -> Any:  # noqa: ANN401
-        """The answer to a request that is one; the model is the own one unless another is named."""
+        """The answer to a valid request; the own model unless another is named."""
         answer = await self.post(path, {"model": OWN, **body})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def streamed(self, path: str, /, **body: object) -> list[Any]:
-        """The events of an answer, checked to end as they should."""
+        """The events of a streamed answer, checked to end correctly."""
         answer = await self.post(path, {"model": OWN, "stream": True, **body})
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/event-stream")
         return events_of(answer.text)
 
     async def refused(self, path: str, body: Mapping[str, object] | bytes) -> tuple[int, Any]:
-        """Status and error of a request that is refused."""
+        """Status and error of a refused request."""
         answer = await self.post(path, body)
         error = answer.json()["error"]
         assert set(error) == {"message", "type", "param", "code"}
@@ -152,7 +152,7 @@ class Client:
 
 
 def events_of(text: str, *, ended: bool = True) -> list[Any]:
-    """What a stream of events said; each is one line of data and an empty one."""
+    """The events of a stream; each is one line of data and an empty one."""
     assert text.endswith("\n\n")
     lines = text.removesuffix("\n\n").split("\n\n")
     assert all(line.startswith("data: ") and "\n" not in line for line in lines)
@@ -179,7 +179,7 @@ def run_with_client(
     models: Mapping[str, Path] | None = None,
     **changed: object,
 ) -> T:
-    """The result of the work, with a server of its own."""
+    """The result of the work, with its own server."""
 
     async def run() -> T:
         async with running_client(workspace, models, **changed) as client:
@@ -189,7 +189,7 @@ def run_with_client(
 
 
 class Letters:
-    """An embedder: how often each of the first letters of the alphabet stands in a text."""
+    """An embedder: the counts of the first letters of the alphabet."""
 
     name = "letters 1f3c"
     dimensions = 4

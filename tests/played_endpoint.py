@@ -1,4 +1,4 @@
-"""A server on this machine that plays an OpenAI-compatible endpoint, well or badly."""
+"""A fake OpenAI-compatible endpoint on this machine, well-behaved or not."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ HERE = "127.0.0.1"
 
 @dataclass
 class FakeEndpoint:
-    """How it behaves. `replies` are answered with in turn, the last for ever.
+    """Its behaviour. `replies` are sent in turn, the last one repeatedly.
 
     A reply is the text of an answer, a status with a JSON body, or a function of the handler that
     does as it likes.
@@ -43,13 +43,13 @@ class FakeEndpoint:
         return [body for _, requested, body, _ in self.requests if requested == path]
 
     def prompts(self) -> list[str]:
-        """All that was sent to be answered."""
+        """All prompts that were sent."""
         return ["\n\n".join(m["content"] for m in body["messages"]) for body in self.bodies()]
 
 
 @contextmanager
 def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This test may speak with this machine, and with nobody else."""
+    """Allow connections to this machine, and to nobody else."""
 
     def connect(self: socket.socket, address: tuple[str, int]) -> None:
         assert address[0] == HERE, f"the tests run offline, but for {HERE}"
@@ -71,7 +71,7 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def fake_endpoint(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator[FakeEndpoint]:  # noqa: ANN401
-    """An endpoint that behaves so, while it lasts."""
+    """A running endpoint with the given behaviour."""
     played = FakeEndpoint(**behaviour)
     httpd = ThreadingHTTPServer((HERE, 0), _Handler)
     httpd.daemon_threads = True  # one that plays a slow one need not be waited for
@@ -98,7 +98,7 @@ def chunk(text: str, finish: str | None = None) -> bytes:
 
 
 def breaks_off(after: str) -> Callable[["_Handler"], None]:
-    """Writes so much, and is gone."""
+    """Sends some text and disconnects."""
 
     def reply(handler: "_Handler") -> None:
         handler.begin("text/event-stream")
@@ -110,7 +110,7 @@ def breaks_off(after: str) -> Callable[["_Handler"], None]:
 
 
 def drips(seconds: float, text: str = "a ") -> Callable[["_Handler"], None]:
-    """Writes a little at a time, without ever coming to an end."""
+    """Sends a little at a time, without end."""
 
     def reply(handler: "_Handler") -> None:
         handler.begin("text/event-stream")
@@ -130,7 +130,7 @@ def is_silent(handler: "_Handler") -> None:
 
 
 def sends(data: bytes, kind: str = "text/event-stream") -> Callable[["_Handler"], None]:
-    """These bytes, whatever they are."""
+    """Sends these bytes."""
 
     def reply(handler: "_Handler") -> None:
         handler.begin(kind)

@@ -1,4 +1,4 @@
-"""Jobs for tests: a manager whose `ownwords make` is the played one, and no process outlives it."""
+"""Jobs for tests: a job manager with a fake `ownwords make`, whose processes are cleaned up."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FLAGS = ("--set", "archive.drafts=true")
 
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: ANN401
-    """What is found in the end."""
+    """Wait until the condition returns a value; returns it."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         if value := condition():
@@ -30,7 +30,7 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: 
 
 @contextmanager
 def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
-    """Makes the jobs of a workspace that behave in a certain manner; none outlives the block."""
+    """Start jobs that behave in a given manner; none outlives the block."""
     managers: list[JobManager] = []
 
     def played(manner: str) -> JobManager:

@@ -1,4 +1,4 @@
-"""A process that behaves as `ownwords make --json` does, without making anything.
+"""A process that behaves like `ownwords make --json` without making anything.
 
 `played_make.py HOW make PATHS… --workspace FOLDER …`: HOW is what it does, one of `MANNERS`; "as
 told" is what stands in the workspace's file `manner`. It writes what it was given and told to

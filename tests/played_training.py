@@ -1,4 +1,4 @@
-"""Stands for training where a search is tested: a model is a folder with a score in it."""
+"""A fake training for tests of the search: a model is a folder with a score in it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ def make_fake_plan(fixed: Mapping[str, object]) -> Plan:
 
 
 class FakeTraining:
-    """Scores are better the nearer the rate is to `best`; every training takes `seconds`."""
+    """Scores are better the closer the rate is to `best`; every training takes `seconds`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, best: float = 0.04) -> None:
         self.best, self.seconds = best, 1.0

@@ -26,7 +26,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 
 def weights_of(config: BertConfig = CONFIG, seed: int = 1) -> Weights:
-    """Random weights by our names, none of them neutral."""
+    """Random weights under our names, none of them trivial."""
     lot = np.random.default_rng(seed)
     return {
         name: (lot.normal(size=shape) * 0.5 + ("norm.weight" in name)).astype(np.float32)
@@ -49,7 +49,7 @@ def folder_in(
     pooling: str = "mean_tokens",
     unit: bool = True,
 ) -> Path:
-    """Write the folder; `prefix` stands before the names of the weights, as in some files."""
+    """Write the folder; `prefix` precedes the names of the weights, as in some files."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = weights_of(config) if weights is None else weights
     named = {ours: theirs.removeprefix("bert.") for ours, theirs, _ in hf_names(config)}

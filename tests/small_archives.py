@@ -1,4 +1,4 @@
-"""Archives of a few posts, made in a moment."""
+"""Small archives of a few posts."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from ownwords.archive.store import Archive
 
 @dataclass(frozen=True)
 class Entry:
-    """A post: its paragraphs, or its segments where it is made of more than prose."""
+    """A post: its paragraphs, or its segments where it has more than prose."""
 
     title: str
     parts: tuple[str | Segment, ...]
@@ -25,7 +25,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Another whenever the text is; what its author decides about it is not its text."""
+        """Changes with the text; the author's decision is not part of the text."""
         return repr(replace(self, decision="", flags=()))
 
     @property

@@ -11,7 +11,7 @@ from ownwords.training.shards import Shards
 
 
 def shards_of(lengths: list[int], *, key: str = "k", first: int = 0, special: int = 0) -> Shards:
-    """Documents in which no token stands twice: `first`, `first` + 1 and so on."""
+    """Documents of distinct tokens: `first`, `first` + 1 and so on."""
     offsets = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
     tokens = int(offsets[-1])
     return Shards(

@@ -1,4 +1,4 @@
-"""Tensors written to a safetensors file and read again, as a checkpoint does."""
+"""Write tensors to a safetensors file and read them back, as a checkpoint does."""
 
 from collections.abc import Mapping
 from pathlib import Path

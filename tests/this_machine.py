@@ -1,4 +1,4 @@
-"""A test may speak with servers on this machine, and with nobody else."""
+"""Allow a test to connect to servers on this machine, and to nobody else."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A script of the tests in processes of their own, under torchrun where there are several."""
+"""Run a test script in separate processes, under torchrun if there are several."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ TESTS = Path(__file__).resolve().parent
 
 
 def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> str:
-    """Run `tests/<script>.py` on a folder; what it wrote on stderr."""
+    """Run `tests/<script>.py` on a folder; returns its stderr."""
     several = ["-m", "torch.distributed.run", "--standalone"]
     several += ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
     process = subprocess.run(

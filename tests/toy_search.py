@@ -1,4 +1,4 @@
-"""A surface whose best point and whose noise are known, to search on."""
+"""A toy objective with a known optimum and known noise."""
 
 import hashlib
 import math
@@ -19,7 +19,7 @@ PLAN = {axis.name: axis.plan for axis in AXES}
 
 
 class Clock:
-    """Time that passes only where somebody says so."""
+    """Time that passes only on demand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -63,13 +63,13 @@ class Toy:
 
 
 def normal(*parts: object) -> float:
-    """A draw that follows from what it is for."""
+    """A normal draw determined by its arguments."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     share = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
     return statistics.NormalDist().inv_cdf(share)
 
 
 def far(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The distance of two points, the whole of each axis being 1."""
+    """The distance of two points, with each axis scaled to 1."""
     steps = (axis.share(first[axis.name]) - axis.share(second[axis.name]) for axis in AXES)
     return math.sqrt(sum(step**2 for step in steps))

@@ -1,4 +1,4 @@
-"""Tiny training jobs: real rooms, a model of a few thousand numbers, a text of a few thousand."""
+"""Tiny training jobs: a model of a few thousand parameters, a text of a few thousand bytes."""
 
 import hashlib
 import random
@@ -57,7 +57,7 @@ def job(
     data: DataConfig | None = None,
     **options: Any,  # noqa: ANN401 - any field of a Job
 ) -> TrainJob:
-    """A job whose run lies in `folder`; made from nothing by each call, as in a new process."""
+    """A job whose run is in `folder`; built from scratch by each call, as in a new process."""
     settings = {
         "model": model(),
         "batches": Batches(
@@ -84,7 +84,7 @@ def with_adapter(job: TrainJob, dropout: float = 0.0) -> TrainJob:
 
 
 def checksum(weights: dict[str, Tensor]) -> str:
-    """Of every byte of every tensor."""
+    """A checksum of every byte of every tensor."""
     hasher = hashlib.blake2b()
     for name, weight in sorted(weights.items()):
         hasher.update(name.encode())

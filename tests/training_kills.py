@@ -1,4 +1,4 @@
-"""A training that is killed, in a process of its own: children are forked after torch is there.
+"""Training that is killed, in a process that forks its children after importing torch.
 
 Started by tests/faults/test_training_killed.py with a folder and what to do; prints JSON.
 """
@@ -39,7 +39,7 @@ INTERRUPTED = 7
 
 
 def train_to_end(folder: Path, key: str, loop: LoopConfig) -> str:
-    """Train to the end; a checksum of the weights, and of all that a checkpoint holds of them."""
+    """Train to the end; returns a checksum of the weights and of the last checkpoint."""
     shape = TINY["qwen3"] if loop.precision == "float32" else EVEN
     run_job = job(folder, loop, key=key, model=model(shape=shape))
     outcome = train(run_job)
@@ -50,7 +50,7 @@ def train_to_end(folder: Path, key: str, loop: LoopConfig) -> str:
 
 
 def fork_child(work: Callable[[], object]) -> int:
-    """The number of a child that does this, and ends with 0, or `INTERRUPTED`."""
+    """Fork a child that does the work; it exits with 0, or `INTERRUPTED`."""
     child = os.fork()
     if child:
         return child
@@ -77,7 +77,7 @@ def status_of(child: int) -> int:
 
 
 def final_states(folder: Path, keys: list[str], loop: LoopConfig) -> list[str]:
-    """What came out of each run, gone on with to its end."""
+    """The final state of each run, resumed to its end."""
     for key in keys:
         assert status_of(fork_child(train_and_save(folder, key, loop))) == 0
     return [(folder / f"{key}.ended").read_text() for key in keys]
@@ -88,7 +88,7 @@ def checkpoints(folder: Path, key: str) -> list[Path]:
 
 
 def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[str, Any]:
-    """So many signals at random moments; a run that gets to its end is followed by another."""
+    """Send signals at random moments; a run that finishes is followed by another."""
     calm = replace(loop, checkpoint_every_s=1e9)
     began = time.monotonic()
     assert status_of(fork_child(train_and_save(folder, "calm", calm))) == 0
@@ -119,7 +119,7 @@ def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[s
 
 
 def while_writing(folder: Path) -> dict[str, Any]:
-    """Killed at five moments of the fourth checkpoint, from the first file to the last deletion."""
+    """Kill at five moments of the fourth checkpoint, from its first file to the last deletion."""
     assert (
         status_of(fork_child(train_and_save(folder, "calm", replace(LOOP, checkpoint_every_s=1e9))))
         == 0

@@ -112,7 +112,7 @@ def job(
 
 
 class DisturbedObjective:
-    """The objective, and at one step something that the process does to itself."""
+    """The objective; at one step the process sends itself a signal."""
 
     def __init__(self, at: int, number: signal.Signals) -> None:
         self.calls, self.at, self.number = 0, at, number

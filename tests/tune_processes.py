@@ -1,4 +1,4 @@
-"""Searches in processes of their own: killed, or sharing one record.
+"""Searches in processes of their own: killed, or sharing one study.
 
 Started by tests/faults/test_tune.py with a folder and what to do; prints JSON. Children are forked
 when all is imported, so that they are killed in their work.
@@ -72,7 +72,7 @@ def exit_status(child: int) -> int:
 
 
 def run_killed(folder: Path, record: str | Path, kills: int) -> dict[str, Any]:
-    """So many kills at random moments of one search; then its end, and that of a calm one."""
+    """Kill one search at random moments; compare its end with a calm one."""
     assert exit_status(fork_search(folder / "calm.db", folder, "calm", folder / "calm.log")) == 0
     generator, statuses = random.Random(7), list[int]()
     while len(statuses) < kills:
@@ -88,7 +88,7 @@ def run_killed(folder: Path, record: str | Path, kills: int) -> dict[str, Any]:
 
 
 def run_shared(folder: Path, record: str | Path, one_place: bool) -> dict[str, Any]:
-    """Two at the same time; of one place, or as if on two machines."""
+    """Run two at the same time, in one folder or as if on two machines."""
     places = ("here", "here") if one_place else ("a", "b")
     children = [fork_search(record, folder, worker, folder / "log") for worker in places]
     statuses = [exit_status(child) for child in children]

@@ -37,7 +37,7 @@ class LossModule(nn.Module):
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
-    """Rows of which the first count far fewer targets than the last."""
+    """Rows whose first half counts far fewer targets than the last."""
     ids_BT1 = some_ids(ROWS, 13, seed=step)
     targets_BT = ids_BT1[:, 1:].clone()
     for row in range(ROWS // 2):

@@ -1,4 +1,4 @@
-"""What every engine promises, asked of both: ids in, the scores of the plain forward out."""
+"""The contract of every engine: ids in, the scores of the plain forward out."""
 
 import dataclasses
 import itertools
@@ -59,7 +59,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def plain(model: CausalLM, ids: Sequence[int]) -> Logits:
-    """Scores after each id, as the model itself computes them without a cache."""
+    """Scores after each id, computed by the model itself without a cache."""
     with torch.inference_mode():
         return model.logits(model(torch.tensor([list(ids)])))[0].float().numpy()
 
@@ -147,7 +147,7 @@ def test_greedy_tokens_equal_those_of_the_plain_forward(
 def test_rows_continue_after_any_cut_and_any_copy(
     open_: Open, name: str, folders: dict[str, Path]
 ) -> None:
-    """Whatever was done before, a row's scores are those of the text it now holds."""
+    """Whatever came before, a row's scores are those of its current text."""
     model, cache = tiny(name), open_(folders[name]).cache(3, 40)
     generator = random.Random(name)
     sequences: list[list[int]] = [[], [], []]
@@ -245,7 +245,7 @@ def test_narrow_files_are_read_without_conversion(
 
 
 def near(logits: Logits, wanted: Logits, share: float) -> None:
-    """The difference is at most that share of what scores differ by among themselves."""
+    """The difference is at most that share of the spread of the scores."""
     assert np.isfinite(logits).all()
     spread = float(np.std(wanted - wanted.mean(-1, keepdims=True)))
     assert float(np.sqrt(np.mean((logits - wanted) ** 2))) <= share * spread

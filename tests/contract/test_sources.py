@@ -1,4 +1,4 @@
-"""What every source must do, each shown an export shaped like the real thing."""
+"""The contract of every source, tested on an export shaped like the real thing."""
 
 import importlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A Blogger blog as Google Takeout hands it over, and as older exports did; traps included."""
+"""A Blogger blog as Google Takeout exports it, and as older exports did; with edge cases."""
 
 from pathlib import Path
 from xml.sax.saxutils import escape

@@ -91,7 +91,7 @@ FILES = {
 
 
 def write(folder: Path) -> Path:
-    """The book."""
+    """Write the book."""
     path = folder / "book.epub"
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("mimetype", "application/epub+zip")

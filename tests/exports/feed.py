@@ -50,7 +50,7 @@ RSS = f"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def write(folder: Path) -> Path:
-    """The feed as it is served."""
+    """Write the feed as a server sends it."""
     path = folder / "feed.xml"
     path.write_text(RSS, encoding="utf-8")
     return path

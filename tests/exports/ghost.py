@@ -1,4 +1,4 @@
-"""A Ghost export (version 5), its traps included."""
+"""A Ghost export (version 5) with edge cases."""
 
 import json
 from pathlib import Path

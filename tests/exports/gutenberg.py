@@ -52,7 +52,7 @@ OLD_END = "End of the Project Gutenberg Etext of Coats\nINTRUDER\n"
 
 
 def write(folder: Path) -> Path:
-    """The folder."""
+    """Write the folder."""
     root = folder / "gutenberg"
     root.mkdir(parents=True)
     chapters = [f"CHAPTER {n}\n\n{PROSE}\n{VERSE}" for n in ("I", "II", "III")]

@@ -91,7 +91,7 @@ FILES = {
 
 
 def write(folder: Path) -> Path:
-    """The folder the blog is built to."""
+    """Write the folder of the built blog."""
     root = folder / "built"
     for name, text in FILES.items():
         path = root / name

@@ -78,7 +78,7 @@ VAULT = {
 
 
 def write(folder: Path, files: dict[str, str] = FILES) -> Path:
-    """The folder of the site."""
+    """Write the folder of the site."""
     root = folder / "site"
     for name, text in files.items():
         path = root / name

@@ -94,7 +94,7 @@ def files() -> dict[str, str]:
 
 
 def write(folder: Path) -> Path:
-    """The export as one zip."""
+    """Write the export as one zip."""
     path = folder / "medium-export.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in files().items():

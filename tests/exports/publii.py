@@ -1,4 +1,4 @@
-"""A Publii site as Publii leaves it on disk, its traps included."""
+"""A Publii site as Publii stores it, with edge cases."""
 
 import json
 import sqlite3
@@ -142,7 +142,7 @@ def write(folder: Path) -> Path:
 
 
 def write_database(path: Path) -> None:
-    """The database alone."""
+    """Write the database alone."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(SCHEMA)
         connection.executemany(

@@ -1,4 +1,4 @@
-"""A folder of text files: several encodings, one file of many documents, one that is no text."""
+"""A folder of text files: several encodings, one file of many documents, one binary file."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ BYTES = {
 
 
 def write(folder: Path) -> Path:
-    """The folder."""
+    """Write the folder."""
     root = folder / "texts"
     for name, data in BYTES.items():
         path = root / name

@@ -1,4 +1,4 @@
-"""A WordPress export (WXR 1.2), its traps included."""
+"""A WordPress export (WXR 1.2) with edge cases."""
 
 from pathlib import Path
 from xml.sax.saxutils import escape

@@ -1,4 +1,4 @@
-"""Endpoints that are slow, die, send rubbish, cut the context or lie: the passages are shown then.
+"""Endpoints that are slow, crash, send garbage, truncate or lie: the passages are shown.
 
 Nothing that an endpoint does is a traceback, and nothing it says is shown but what was checked.
 """
@@ -56,7 +56,7 @@ def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: A
 
 
 def shows_passages(answer: Answer, why: str) -> None:
-    """One clear sentence, and what was found."""
+    """Assert one clear sentence and the passages."""
     assert answer.answer == ""
     assert answer.citations == ()
     assert answer.passages == PASSAGES
@@ -154,7 +154,7 @@ def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.Mon
 def test_a_context_overflow_is_reported_and_retried_with_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As llama.cpp refuses what does not fit, with the figures of it."""
+    """llama.cpp refuses a prompt that does not fit, with its figures."""
 
     def refuses(sent: int, room: int) -> tuple[int, object]:
         error = {
@@ -195,7 +195,7 @@ def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.Monkey
 
 
 def test_a_silently_truncated_prompt_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ollama does it: only the count of tokens gives it away."""
+    """Ollama truncates: only the token count reveals it."""
     usage = {"prompt_tokens": 700, "completion_tokens": 20}
     with fake_endpoint(monkeypatch, replies=[GOOD], usage=usage) as played:
         writer = writer_of(played)

@@ -1,4 +1,4 @@
-"""Bad input of every kind: status 2, one clear sentence, and the workspace as it was."""
+"""Bad input of every kind: status 2, one clear sentence, and an unchanged workspace."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def workspace(tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
-    """A workspace made from the sound site, and the check that a failed look leaves it alone."""
+    """A workspace made from the sound site; checks that a failed look does not change it."""
     path = tmp_path / "w.ownwords"
     assert main(["look", str(site), "--yes", "--workspace", str(path)]) == 0
     capsys.readouterr()
@@ -40,7 +40,7 @@ def workspace(tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def state_of(workspace: Path) -> dict[str, str]:
-    """What a workspace holds, apart from the log of the last run."""
+    """The contents of a workspace, apart from the log of the last run."""
     with Archive(workspace / "archive.sqlite") as archive:
         texts = "\n".join(f"{d.id} {d.title} {d.text()}" for d in archive.documents())
     digest = hashlib.sha256(texts.encode()).hexdigest()
@@ -53,7 +53,7 @@ def database_of(site: Path) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], path: Path, workspace: Path, *options: str) -> str:
-    """The sentence that `look` ends with; checks that it is one, and the status."""
+    """The error of `look`; checks that it is one sentence, and the status."""
     status = main(["look", str(path), "--yes", "--workspace", str(workspace), *options])
     captured = capsys.readouterr()
     assert status == 2, captured
@@ -65,7 +65,7 @@ def refused(capsys: pytest.CaptureFixture[str], path: Path, workspace: Path, *op
 
 
 def write_post(site: Path, body: str, editor: str = "tinymce") -> None:
-    """Make the site hold one published post only."""
+    """Give the site a single published post."""
     database = sqlite3.connect(database_of(site))
     database.execute("DELETE FROM posts")
     database.execute("DELETE FROM posts_additional_data")

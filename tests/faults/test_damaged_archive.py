@@ -1,4 +1,4 @@
-"""A byte of archive.sqlite flipped anywhere: one clear error, and `look` mends the archive."""
+"""Any flipped byte of archive.sqlite: one clear error, and `look` repairs the archive."""
 
 import random
 from pathlib import Path
@@ -18,7 +18,7 @@ FLIPS = 200
 
 @pytest.fixture(scope="module")
 def archive_and_bytes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    """A folder of notes, and the archive made of it, with its index."""
+    """A folder of notes, and its indexed archive."""
     root = tmp_path_factory.mktemp("damaged")
     notes = root / "notes"
     notes.mkdir()

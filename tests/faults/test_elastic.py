@@ -1,4 +1,4 @@
-"""A worker that is killed, a signal to one of two: the same training, and the same weights."""
+"""A killed worker, a signal to one of two: the same training and the same weights."""
 
 import json
 import shutil
@@ -61,13 +61,13 @@ def undisturbed(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(folder: Path) -> Path:
-    """The second process is killed after step 12 of each run; torchrun starts both again."""
+    """The second process is killed after step 12 of each run; torchrun restarts both."""
     return start(folder / "killed", "KILLED_AT", "13", restarts=2)
 
 
 @pytest.fixture(scope="module")
 def stopped(folder: Path) -> Path:
-    """Of each run the second process alone gets a signal to stop, and it is gone on with."""
+    """In each run only the second process gets a stop signal; the run is then resumed."""
     return start(folder / "asked", "ASKED_AT", "5")
 
 
@@ -86,7 +86,7 @@ def test_two_processes_train_as_one(
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None:
-    """On a model whose blocks the library computes. Gradients are rounded to a 256th."""
+    """On a model with native blocks. Gradients are rounded to 1/256."""
     both, other_folder = folder / "bfloat16", folder / "other-seed"
     if not both.exists():
         start(both, "BFLOAT16", "3", processes=1)
@@ -130,7 +130,7 @@ def test_a_signal_to_one_stops_all_at_the_same_step(
 def test_a_run_resumes_with_another_number_of_processes(
     killed: Path, single_process: dict[str, Any], folder: Path
 ) -> None:
-    """From a checkpoint that two sharded processes wrote to the same weights in one."""
+    """From a checkpoint of two sharded processes to the same weights in one."""
     fewer = folder / "fewer"
     shutil.copytree(killed / "fsdp-2", fewer / "ddp-1")
     newest = max((fewer / "ddp-1" / "checkpoints").glob("step-*"))

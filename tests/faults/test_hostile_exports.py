@@ -1,4 +1,4 @@
-"""Files that would fill the memory, take for ever, or lead out of their folder."""
+"""Files that would exhaust memory, take forever, or lead out of their folder."""
 
 import io
 import tarfile
@@ -95,7 +95,7 @@ def depth(tree_of: LexborHTMLParser) -> int:
 
 @pytest.mark.parametrize("tag", ["div", "b", "blockquote", "ul><li"])
 def test_html_nesting_is_limited_for_the_parser(tag: str) -> None:
-    """Its time grows with the square of the depth."""
+    """Parsing time grows with the square of the depth."""
     depths = {
         depth(readability.parse_page((f"<{tag}>" * n + "<i>word</i>").encode()))
         for n in (1_000, 2_000, 50_000)

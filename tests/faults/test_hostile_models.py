@@ -1,4 +1,4 @@
-"""Model directories made to harm: each is refused with one sentence, by both engines alike."""
+"""Malicious model directories: each is refused with one sentence, by both engines."""
 
 import json
 import struct
@@ -36,7 +36,7 @@ def put(path: Path, header: dict[str, Any], rest: bytes) -> None:
 
 
 def refused(folder: Path) -> str:
-    """What both say, which must be one sentence from each."""
+    """The error of both engines, which must be one sentence each."""
     error = []
     for load in (
         lambda: native_engine.load(folder, directory.read(folder).config),
@@ -239,7 +239,7 @@ def test_non_finite_scales_are_refused(
 
 
 def test_extreme_values_are_harmless(tmp_path: Path) -> None:
-    """What is read from them may be no number; that is for whoever draws to say."""
+    """Their scores can be non-finite; the sampler reports that."""
     for family in models.CONFIGS:
         model = models.model(family)
         with torch.no_grad():

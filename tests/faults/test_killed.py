@@ -1,4 +1,4 @@
-"""Killed at any moment: the workspace holds the old state or the new, and the choices."""
+"""Killed at any moment: the workspace holds the old state or the new one, and the choices."""
 
 import random
 import sqlite3
@@ -30,7 +30,7 @@ WORDS = [
 
 
 def rewrite(site: Path, seed: int) -> None:
-    """Make the site hold 150 other posts."""
+    """Give the site 150 other posts."""
     generator = random.Random(seed)
     database = sqlite3.connect(site / "input" / "db.sqlite")
     database.execute("DELETE FROM posts")

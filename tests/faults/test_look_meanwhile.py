@@ -1,4 +1,4 @@
-"""What happens while `look` reads or asks: edits of choices.toml are kept, nothing is locked."""
+"""While `look` reads or asks: edits of choices.toml are kept, nothing is locked."""
 
 import sqlite3
 from collections.abc import Callable

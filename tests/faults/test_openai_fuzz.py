@@ -1,4 +1,4 @@
-"""The OpenAI interface under fire: any body, any client; no status of 500, nothing left over."""
+"""The OpenAI API under fuzzing: any body, any client; no status 500, no leaked rows."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def state(workspace: Workspace) -> Iterator[AppState]:
-    """One for many requests: opening it takes longer than most of them."""
+    """One server state for many requests: opening it takes longer than most of them."""
     with asyncio.Runner() as runner:
         home = openai_server.running_client(workspace)
         client = runner.run(home.__aenter__())
@@ -95,7 +95,7 @@ def state(workspace: Workspace) -> Iterator[AppState]:
 
 
 def check(status: int, text: str, *, streamed: bool) -> None:
-    """An answer in their form, or a refusal in theirs."""
+    """Assert an answer in OpenAI's form, or an error in it."""
     if status == HTTPStatus.OK:
         if streamed:
             chunks = events_of(text)
@@ -134,7 +134,7 @@ def any_bytes(state: AppState, data: bytes, path: str) -> None:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A request that is one, with some bytes of it changed, taken out or put in."""
+    """A valid request with some bytes changed, removed or inserted."""
     data = json.dumps(draw(requests)).encode()
     cut = draw(st.integers(0, len(data)))
     put = draw(st.binary(max_size=4) | st.sampled_from([b"{", b"]", b'"', b",", b"NaN", b"1e999"]))
@@ -184,7 +184,7 @@ def test_any_path_is_refused_in_form(state: AppState, rest: str) -> None:
 
 
 async def ask_and_disconnect(client: Client, body: dict[str, Any], after: int) -> list[bytes]:
-    """Ask, and go away when so many messages have come; what came."""
+    """Ask and disconnect after some messages; returns the messages."""
     sent: list[bytes] = []
     disconnected = asyncio.Event()
     messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
@@ -253,7 +253,7 @@ def test_a_server_that_shuts_down_says_so_in_its_streams(workspace: Workspace) -
 
 
 def test_concurrent_requests_get_their_own_texts(workspace: Workspace) -> None:
-    """The texts of one are those it gets alone, whatever is written beside it."""
+    """Each gets the text it gets alone, whatever runs beside it."""
 
     async def work(client: Client) -> None:
         async def request(seed: int) -> str:

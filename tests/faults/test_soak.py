@@ -1,4 +1,4 @@
-"""A desk that is asked for texts all day: each request is answered, and memory stays flat."""
+"""A scheduler under constant load: each request is answered, and memory stays flat."""
 
 import gc
 import os
@@ -59,7 +59,7 @@ def guard() -> CopyGuard:
 
 
 def request(draw_uniform: Random, guard: CopyGuard) -> GenerationRequest:
-    """Short and long, alike and unlike, beyond the context, with all that can be asked for."""
+    """Short and long, alike and different, beyond the context, with every option."""
     prompt = [draw_uniform.randrange(3)] * draw_uniform.randint(1, 12)
     if draw_uniform.random() < 0.5:
         prompt += draw_uniform.choices(range(261), k=draw_uniform.choice([1, 8, 40, 90]))
@@ -83,7 +83,7 @@ def request(draw_uniform: Random, guard: CopyGuard) -> GenerationRequest:
 
 
 def serve(engine: Engine, guard: CopyGuard, requests: int, seed: int) -> None:
-    """One day at the desk: so many requests come, some leave; those checked are as if alone."""
+    """Many requests, some cancelled; the checked ones equal single runs."""
     draw_uniform = Random(seed)
     scheduler = BatchScheduler(engine, rows=ROWS, length=CONTEXT)
     outputs: dict[RequestHandle, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Training killed at any moment, then gone on with: the weights are those of a calm run."""
+"""Training killed at any moment, then resumed: the weights equal those of a calm run."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_twenty_kills_at_random(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_kills_within_native_code(precision: str, tmp_path: Path) -> None:
-    """Whole blocks in C++, and Muon's steps; on other machines PyTorch's in bfloat16."""
+    """Blocks in C++ and Muon's steps; on other machines PyTorch in bfloat16."""
     result = run_helper(tmp_path, "SIGKILL", "4", precision)
     assert result["statuses"] == [-signal.SIGKILL] * 4
     assert result["resumed"] > 1

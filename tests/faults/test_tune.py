@@ -1,4 +1,4 @@
-"""A search that is killed at any moment, and one that two processes share."""
+"""A search killed at any moment, and one shared by two processes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is dropped on the page: read in a process of its own, or refused with a sentence."""
+"""Uploads: read in a process of their own, or refused with a sentence."""
 
 import importlib
 import io
@@ -43,7 +43,7 @@ def api(workspace: Path) -> TestClient:
 
 @pytest.fixture
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at in this process, for the sake of speed."""
+    """Read uploads in this process, for speed."""
 
     def inspect(path: Path) -> dict[str, Any]:
         return inspect_source.inspect_path(path)
@@ -57,7 +57,7 @@ def drop(api: TestClient, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def file_of(name: str, folder: Path) -> Path:
-    """An export as one file: what is a folder is zipped."""
+    """An export as one file: a folder is zipped."""
     folder.mkdir(parents=True)
     path: Path = importlib.import_module(f"exports.{name}").write(folder)
     if path.is_file():
@@ -181,7 +181,7 @@ def test_no_name_leads_out_of_the_workspace(name: str, api: TestClient, workspac
 def test_a_file_that_ends_the_process_is_refused(
     api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As one that fills the memory does: the server goes on."""
+    """As a file that exhausts memory would: the server continues."""
     program = tmp_path / "falls"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Odd workspaces: moved, taken by another program, inside of what is read, half written."""
+"""Unusual workspaces: moved, used by another program, inside the blog, half written."""
 
 import json
 import sqlite3

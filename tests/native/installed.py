@@ -1,4 +1,4 @@
-"""Of an installed package: its part in C++ is there, is loaded, and computes. Needs no torch."""
+"""Check that the C++ library of an installed package exists, loads and computes."""
 
 import ctypes
 import sys
@@ -7,7 +7,7 @@ from ownwords.native.bindings import describe, load_library, missing_reason
 
 
 def main() -> int:
-    """1 if there is none, or it computes something else."""
+    """Return 1 if there is none, or it computes something else."""
     library = load_library()
     if library is None:
         sys.stdout.write(missing_reason() + "\n")

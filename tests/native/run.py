@@ -25,7 +25,7 @@ FLAGS = (
 
 
 def main() -> int:
-    """Run them all; 1 if one fails."""
+    """Run all tests; return 1 if one fails."""
     compiler = build.compiler()
     if compiler is None:
         _say("skipped: there is no C++ compiler")

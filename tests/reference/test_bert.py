@@ -1,4 +1,4 @@
-"""Vectors of sentences against transformers and sentence-transformers, with real weights."""
+"""Sentence vectors against transformers and sentence-transformers, with real weights."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -42,7 +42,7 @@ def packaged() -> Path:
 
 
 def by_transformers(folder: Path, texts: Sequence[str], longest: int) -> npt.NDArray[np.float32]:
-    """Mean of the tokens' states, of unit length, one text at a time."""
+    """Mean of the token states, normalised, one text at a time."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = transformers.AutoModel.from_pretrained(
         folder, local_files_only=True, attn_implementation="eager"

@@ -1,4 +1,4 @@
-"""Model directories against transformers: ours open there, theirs open here, with equal results."""
+"""Model directories against transformers: ours open there and theirs here, with equal results."""
 
 import json
 from collections.abc import Callable

@@ -100,7 +100,7 @@ NAMES = sorted(CONFIGS)
 
 @contextmanager
 def _pair(name: str, dtype: torch.dtype | None = None) -> Iterator[tuple[CausalLM, Any]]:
-    """Ours and theirs with the same random weights; the global random state is put back."""
+    """Our model and transformers' with the same random weights; restores the random state."""
     with torch.random.fork_rng():
         torch.manual_seed(sum(map(ord, name)))
         config = CONFIGS[name]()
@@ -195,7 +195,7 @@ def test_sixty_four_greedy_tokens_equal_transformers(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_is_as_exact_as_transformers(name: str) -> None:
-    """Both are off from float32 by rounding, ours no more than theirs and a quarter; below 8%.
+    """Both differ from float32 by rounding, ours by at most a quarter more; below 8%.
 
     That much only because these weights are random and large: what rounds differently grows.
     """

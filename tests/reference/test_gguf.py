@@ -1,4 +1,4 @@
-"""GGUF files against the two programs that define them: llama.cpp, and the `gguf` package."""
+"""GGUF files against the two programs that define them: llama.cpp and the `gguf` package."""
 
 import os
 import random
@@ -113,7 +113,7 @@ CONFIGS = {
 
 
 def model_of(name: str, seed: int = 0) -> CausalLM:
-    """Weights that decide: no two tokens are nearly as likely as each other for long."""
+    """Weights with decisive logits: no two tokens stay nearly equally likely."""
     model = build(CONFIGS[name])
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -136,7 +136,7 @@ def tokenizer() -> bpe.BPETokenizer:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """llama.cpp speaks to the process's own stderr."""
+    """Suppress what llama.cpp writes to the process's stderr."""
     sys.stderr.flush()
     saved_stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
@@ -256,7 +256,7 @@ PIECES = (
 
 
 def fuzzed(count: int, seed: int) -> list[str]:
-    """Strings of ten scripts and what lies between words, one in five all over Unicode."""
+    """Strings of ten scripts and separators, one in five from all of Unicode."""
     chance = random.Random(seed)
     words = TEXT[:400].split(" ")
     texts = []
@@ -303,7 +303,7 @@ def test_ids_equal_llama_cpp(kind: str, tokenizer: bpe.BPETokenizer, tmp_path: P
 
 
 def imported(kind: str) -> Mapping[str, bytes]:
-    """A tokenizer.json of the kinds that come with other people's models, and its settings."""
+    """A tokenizer.json of the kinds that come with published models, and its settings."""
     hf = pytest.importorskip("tokenizers")
     special = ["<s>", "</s>"]
     if kind in ("llama2", "gemma"):
@@ -429,7 +429,7 @@ def test_the_gguf_package_reads_our_files(
 def test_llama_cpp_computes_with_every_type(
     name: str, type: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:
-    """What llama.cpp makes of a file is what we make of the same file read back."""
+    """llama.cpp's output for a file equals ours for the same file read back."""
     path = tmp_path / "model.gguf"
     gguf.save(path, model_of(name), tokenizer.files(), type=type)
     rounded = gguf.load(path).model.eval()

@@ -1,4 +1,4 @@
-"""The server, as a process of its own, with the clients that people have: `openai` and `llm`."""
+"""The server in its own process, with the usual clients: `openai` and `llm`."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Embeddings(BaseHTTPRequestHandler):
-    """An endpoint whose vectors say how long a text is."""
+    """An endpoint whose vectors encode the length of a text."""
 
     def log_message(self, format: str, *args: object) -> None:
         """Nobody reads it."""
@@ -84,7 +84,7 @@ def embeddings() -> Iterator[str]:
 
 @contextmanager
 def process(*arguments: str) -> Iterator[str]:
-    """The address of the API of `ownwords serve`, while it runs."""
+    """The API address of `ownwords serve`, while it runs."""
     command = [sys.executable, "-m", "ownwords", "serve", *arguments, "--port", "0"]
     with subprocess.Popen(
         [*command, "--threads", "1"], stdout=subprocess.PIPE, text=True, encoding="utf-8"

@@ -1,4 +1,4 @@
-"""Adapters go to PEFT and come from it: on the transformers twin of a model, the same logits."""
+"""Adapters exported to PEFT and imported from it: the same logits in transformers."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ FAMILIES: dict[str, dict[str, object]] = {
 
 
 def _pair(kind: str) -> tuple[CausalLM, torch.nn.Module]:
-    """A model of ours and its twin in transformers, with the same weights."""
+    """Our model and its transformers twin, with the same weights."""
     theirs = transformers.AutoModelForCausalLM.from_config(
         transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
     ).eval()

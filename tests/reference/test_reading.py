@@ -1,4 +1,4 @@
-"""Our reading of bodies against independent implementations: `make test-reference`."""
+"""Our parsing of post bodies against independent implementations."""
 
 import re
 import sqlite3
@@ -20,7 +20,7 @@ SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "blog"
 
 
 def letters(text: str) -> Counter[str]:
-    """The letters and digits of a text, each as often as it stands there."""
+    """The letters and digits of a text, with their counts."""
     return Counter(c for c in unicodedata.normalize("NFC", text) if c.isalnum())
 
 

@@ -35,7 +35,7 @@ FIXED = [
 
 
 def strings(count: int, seed: int) -> list[str]:
-    """Runs of a few scripts each, blanks and digits between, in NFC or NFD or neither."""
+    """Runs of a few scripts, with blanks and digits between, in NFC, NFD or neither."""
     rng = random.Random(seed)
     texts = list(FIXED)
     while len(texts) < count:
@@ -151,7 +151,7 @@ def test_conversations_read_as_in_transformers(
 
 
 def test_the_engines_agree_on_every_character() -> None:
-    """Their Unicode tables are of the same version, or splits would differ on new letters."""
+    """Their Unicode tables have the same version, or splits would differ on new letters."""
     tokenizers = pytest.importorskip("tokenizers")
     tiktoken = pytest.importorskip("tiktoken")
     rustbpe = pytest.importorskip("rustbpe")

@@ -67,7 +67,7 @@ class Numpy:
         return cls(parameters)
 
     def step(self, ids: Array, targets: Array) -> tuple[float, Parameters]:
-        """The mean loss, and its gradient for every parameter."""
+        """The mean loss, and the gradient of every parameter."""
         p = self.p
         g = {name: np.zeros_like(value) for name, value in p.items()}
         b, t = ids.shape
@@ -137,7 +137,7 @@ def norm(x: Array, w: Array, b: Array) -> tuple[Array, "Back"]:
 
 
 class Back:
-    """The way back through a norm: the gradients of its input, weight and bias."""
+    """The backward pass of a norm: the gradients of its input, weight and bias."""
 
     def __init__(self, hat: Array, spread: Array, w: Array) -> None:
         self.hat, self.spread, self.w = hat, spread, w
@@ -156,7 +156,7 @@ def softmax(x: Array) -> Array:
 
 
 def outer(dy: Array, x: Array) -> Array:
-    """The gradient of a matrix (out, in) that turned x into what dy belongs to."""
+    """The gradient of a matrix (out, in) applied to x, given that of its output."""
     gradient: Array = np.einsum("bto,bti->oi", dy, x)
     return gradient
 
@@ -213,7 +213,7 @@ def mean_loss(model: CausalLM, ids: Array, targets: Array) -> torch.Tensor:
 
 
 def in_our_names(model: CausalLM, parameters: Parameters) -> Parameters:
-    """llm.c's tensors under the names of ours, a layer at a time."""
+    """llm.c's tensors under our names, one per layer."""
     places = {
         "transformer.wte.weight": "wte",
         "transformer.wpe.weight": "wpe",
@@ -286,7 +286,7 @@ def test_twenty_steps_of_adamw_follow_the_independent_gpt2(
 def test_the_independent_gradients_equal_finite_differences(
     tmp_path: Path, model: CausalLM
 ) -> None:
-    """The reference itself is held to the definition of a gradient."""
+    """The reference itself is checked against the definition of a gradient."""
     save_checkpoint(tmp_path / "model.bin", model)
     reference = Numpy.from_checkpoint(tmp_path / "model.bin")
     ids, targets = batches(1)[0]

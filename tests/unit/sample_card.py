@@ -1,4 +1,4 @@
-"""Scorecards with made-up figures: a good one, and what is needed to change one figure of it."""
+"""Scorecards with made-up figures: a good one, and helpers to change one figure of it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -185,7 +185,7 @@ def samples() -> tuple[WritingSample, ...]:
 
 
 def unjudged() -> Scorecard:
-    """Good figures, and nothing said of them yet."""
+    """Good figures without a verdict."""
     return Scorecard(
         about=about(),
         bits=bits(),
@@ -224,12 +224,12 @@ def copying() -> Scorecard:
 
 
 def babbling() -> Scorecard:
-    """A model that has read too little for its words to be words."""
+    """A model that has read too little to form words."""
     return with_conclusions(replace(unjudged(), fluency=fluency(non_words=beside(0.3, 0.01, 0.03))))
 
 
 def hostile() -> Scorecard:
-    """A blog and a model that would take the page over."""
+    """A blog and a model whose texts try to inject markup."""
     card = unjudged()
     run = CopiedPassage(EVIL, 3, EVIL, "2009-05-04", "javascript:alert(1)")
     return with_conclusions(
@@ -246,7 +246,7 @@ def hostile() -> Scorecard:
 
 
 def bare() -> Scorecard:
-    """Of a blog so small that nothing was held out."""
+    """A blog so small that nothing was held out."""
     card = unjudged()
     none = Estimate(0.0, 0, None)
     nothing = PairedEstimate(Estimate(0.1, 3, None), none, None)
@@ -297,7 +297,7 @@ def bare() -> Scorecard:
 
 
 def one_post() -> Scorecard:
-    """Judged on a single post: no interval anywhere."""
+    """Scored on a single post: no intervals."""
     card = unjudged()
     alone = tuple(
         replace(bits_row, low=None, high=None, gain_low=None, gain_high=None)

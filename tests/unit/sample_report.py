@@ -1,4 +1,4 @@
-"""Reports to try the page and the terminal on: one like a real blog's, and the hard cases."""
+"""Reports to test the page and the terminal with: a realistic one, and the hard cases."""
 
 from ownwords.archive.report import (
     Advice,
@@ -198,7 +198,7 @@ def sample() -> Report:
 
 
 def _posts() -> list[PostSummary]:
-    """Lengths fall off as they do in real blogs; the dates jump about, 2019 stays silent."""
+    """Lengths fall off as in real blogs; the dates are irregular, 2019 is empty."""
     lengths = [int(96 + 2_400 / (1 + 0.16 * i)) for i in range(45)]
     own = [1_014 if i == 6 else 80 for i in range(1, 46)]
     own = [length - own_words for length, own_words in zip(lengths, own, strict=True)]
@@ -307,7 +307,7 @@ def _phrases() -> list[Phrase]:
 def plain_report(
     titles: list[str], *, dated: bool = True, words: int = 500, flagged: bool = False
 ) -> Report:
-    """A report of posts with these titles, all equally long, and nothing else to say."""
+    """A report of posts with these titles, all equally long, and nothing else."""
     total = words * len(titles)
     posts = [
         PostSummary(
@@ -359,7 +359,7 @@ def plain_report(
 
 
 def nothing() -> Report:
-    """Not one text was found."""
+    """No text was found."""
     return Report(name="", fingerprint="", version="0.1.0", created_on="2025-03-12")
 
 
@@ -369,7 +369,7 @@ def one_post() -> Report:
 
 
 def without_dates() -> Report:
-    """A folder of texts that say nothing of when they were written."""
+    """A folder of undated texts."""
     return plain_report([f"Note {i}" for i in range(12)], dated=False)
 
 
@@ -434,7 +434,7 @@ HOSTILE = [
 
 
 def hostile() -> Report:
-    """Every text that comes from outside tries to be markup or a control sequence."""
+    """Every external text tries to be markup or a control sequence."""
     report = plain_report(HOSTILE, flagged=True)
     bad = " ".join(HOSTILE)
     report.name = report.workspace = report.version = report.fingerprint = bad

@@ -1,4 +1,4 @@
-"""Advice: honest at every size, its figures right, in numbers people read."""
+"""The advice is honest at every size: correct figures, rounded for people."""
 
 import itertools
 

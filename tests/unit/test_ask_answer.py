@@ -1,4 +1,4 @@
-"""A question and what becomes of it: dates, refusals, passages, and answers that were checked."""
+"""From question to answer: dates, refusals, passages, and checked answers."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ GOOD = 'You keep three copies [1: "three copies of everything"].'
 
 @dataclass
 class FakeBackend:
-    """Says what it is to say, and remembers what it was asked."""
+    """Returns a fixed answer and records the requests."""
 
     says: str = GOOD
     context: int = 0
@@ -58,7 +58,7 @@ class FakeBackend:
 
 @pytest.fixture(autouse=True)
 def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | None], None]]:
-    """What the dates of the posts say; nothing, unless a test says so."""
+    """Fixes what the dates of the posts answer; by default nothing."""
     answers: list[DateAnswer | None] = [None]
     monkeypatch.setattr(
         date_questions, "answer_from_dates", lambda index, question, limit: answers[0]

@@ -1,4 +1,4 @@
-"""Citations: whatever a model writes, what is shown stands in a passage, word for word."""
+"""Citations: whatever a model writes, only verbatim quotes are shown."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def reading(text: str, question: str = QUESTION) -> ParsedAnswer:
 
 
 def parse_citations(text: str) -> list[list[tuple[int, str]]]:
-    """Of each sentence the passages and words that it cites and that hold."""
+    """The valid citations of each sentence: passages and words."""
     return [
         [(citation.passage.id, citation.quote) for citation in statement.cited]
         for statement in reading(text).statements

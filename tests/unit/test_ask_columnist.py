@@ -1,4 +1,4 @@
-"""Searching a columnist's posts: titles, what a reader would ask, and what nobody can answer."""
+"""Search in a columnist's posts: titles, readers' questions, unanswerable ones."""
 
 import re
 from collections.abc import Iterator

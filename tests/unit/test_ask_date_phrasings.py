@@ -1,4 +1,4 @@
-"""More than 200 ways to ask when, how often and how many, each with its answer."""
+"""Over 200 phrasings of when, how often and how many, each with its answer."""
 
 from collections.abc import Iterator
 from pathlib import Path

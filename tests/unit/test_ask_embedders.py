@@ -1,4 +1,4 @@
-"""What makes vectors: named by a setting, checked when opened, kept as they are made."""
+"""Embedders: chosen by a setting, checked when opened, vectors stored as they are made."""
 
 import json
 import subprocess
@@ -207,7 +207,7 @@ ADDRESS = "http://127.0.0.1:11434/v1"
 
 
 class Server:
-    """An endpoint's answers in its place."""
+    """Answers in place of an endpoint."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, models: Sequence[str]) -> None:
         self.width = 3
@@ -261,7 +261,7 @@ def test_vectors_of_another_dimension_are_refused(monkeypatch: pytest.MonkeyPatc
 
 
 class PostCounts:
-    """Vectors that say how long a text is; breaks off after so many texts."""
+    """Vectors that encode the length of a text; fails after a given number of texts."""
 
     name, dimensions = "counting", 2
 
@@ -278,7 +278,7 @@ class PostCounts:
 
 
 def blog(blog_folder: Path, posts: dict[str, str]) -> Path:
-    """Write the posts as Markdown and read them; the path of the archive."""
+    """Write the posts as Markdown and read them; returns the path of the archive."""
     folder = blog_folder / "blog"
     folder.mkdir(exist_ok=True)
     for name, body in posts.items():

@@ -1,4 +1,4 @@
-"""Endpoints found on this machine or named: what is sent, what comes back, whose key goes where."""
+"""Endpoints found on this machine or named: requests, answers, and where keys are sent."""
 
 import socket
 import threading
@@ -232,7 +232,7 @@ def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPa
 
 
 def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carriage returns, names of events and a last line without an end, as some servers have."""
+    """Carriage returns, event names and an unfinished last line, as some servers send them."""
     data = (
         b"event: message\r\n" + chunk("one ").replace(b"\n", b"\r\n") + b"id: 7\n"
         + event({"choices": [{"delta": {"role": "assistant", "content": None}}]})

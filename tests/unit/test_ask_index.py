@@ -37,7 +37,7 @@ def index(path: Path) -> Iterator[SearchIndex]:
 
 
 def documents_with(index: SearchIndex, words: str, *, check: bool = True) -> list[str]:
-    """The documents in which words stand; checks first that the index agrees with the chunks."""
+    """The documents that contain the words; first checks the index against the chunks."""
     with index.reading() as db:
         if check:
             db.execute("INSERT INTO chunk_search(chunk_search, rank) VALUES ('integrity-check', 1)")

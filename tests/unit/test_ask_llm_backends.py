@@ -1,4 +1,4 @@
-"""Who puts an answer into words: which model is meant, and how each is asked."""
+"""Which model puts an answer into words, and how each is called."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_an_unreachable_endpoint_is_reported(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def own_model(model_folder: Path, template: str | None = None) -> Path:
-    """A tiny model of bytes, with or without a chat template."""
+    """A tiny byte-level model, with or without a chat template."""
     pytest.importorskip("torch")
     from families import tiny  # noqa: F401 - sets the threads
     from ownwords.models import bundle
@@ -151,7 +151,7 @@ def test_an_own_model_continues_from_the_same_prompt(tmp_path: Path) -> None:
 def test_the_finish_reason_comes_from_the_backend(
     finished: "FinishReason", ended: str, tmp_path: Path
 ) -> None:
-    """As of a server, which counts the tokens that were drawn: read anew, the text has others."""
+    """A server counts the sampled tokens; tokenising the text again can give others."""
     from ownwords.inference.text_generation import TextOutcome
 
     folder = own_model(tmp_path)

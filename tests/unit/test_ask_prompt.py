@@ -1,4 +1,4 @@
-"""What is sent to a model: no more than fits, and the passages as data."""
+"""The prompt: no longer than the context, with the passages as data."""
 
 import re
 
@@ -18,7 +18,7 @@ QUESTION = "How many copies do I keep?"
 
 
 def words(text: str) -> int:
-    """As a tokenizer that makes a token of each word and mark."""
+    """Counts like a tokenizer with one token per word and mark."""
     return len(re.findall(r"\w+|[^\w\s]", text))
 
 

@@ -1,4 +1,4 @@
-"""The judge: which questions an archive gives, and figures against sums made by hand."""
+"""Retrieval evaluation: which questions an archive gives, and figures computed by hand."""
 
 import json
 import math
@@ -179,7 +179,7 @@ class RetrievalResult:
 
 @dataclass
 class FakeSearcher:
-    """A searcher that answers as a test says; it keeps what it was asked."""
+    """A searcher that answers as the test says and records its calls."""
 
     answer: Callable[[str, str], RetrievalResult]
     embedder: Any = None

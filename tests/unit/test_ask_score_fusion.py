@@ -1,4 +1,4 @@
-"""How the scores of words and of vectors become one ranking."""
+"""How word and vector scores are fused into one ranking."""
 
 import numpy as np
 from hypothesis import given

@@ -39,7 +39,7 @@ POSTS = {
 
 
 def filler(seed: int, words: int = 40) -> str:
-    """Words that stand nowhere else."""
+    """Words that occur nowhere else."""
     return " ".join(f"q{seed}x{n}" for n in range(words))
 
 
@@ -258,7 +258,7 @@ def test_many_threads_can_search_concurrently(searcher: ArchiveSearcher) -> None
 
 
 class Letters:
-    """Counts letters: the texts with the same letters are near each other."""
+    """Counts letters: texts with the same letters are close to each other."""
 
     name, dimensions = "letters", 26
 

@@ -1,4 +1,4 @@
-"""Words that an archive lacks, and what is searched for in their place."""
+"""Words missing in the archive and their replacements."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""base/: texts are cleaned and kept apart, training goes on, and what is published is whole."""
+"""base/: texts are cleaned and held-out ones kept apart, runs resume, releases are complete."""
 
 import csv
 import importlib
@@ -47,7 +47,7 @@ WORDS = ["".join(_RNG.choices("abcdefghiklmnoprstuvwy", k=4 + n % 5)) for n in r
 
 
 def prose(seed: int, words: int = 260) -> str:
-    """Sentences of words that no other seed puts in this order."""
+    """Sentences whose words no other seed puts in this order."""
     chosen = random.Random(seed).choices(WORDS, k=words)
     return " ".join(" ".join(chosen[i : i + 20]) + "." for i in range(0, words, 20))
 
@@ -95,7 +95,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run_in(folder: Path, into: Path) -> Any:  # noqa: ANN401
-    """A run on the texts of `folder` with checkpoints of its own."""
+    """A run on the texts of `folder` with its own checkpoints."""
     into.mkdir(exist_ok=True)
     for name in ("tokens", "tokenizer", "texts", "mix.json"):
         if not (into / name).exists():

@@ -28,7 +28,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the model in the box would be; empty."""
+    """The folder of the shipped base; empty."""
     monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
     return tmp_path / "box"
 

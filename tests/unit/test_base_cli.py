@@ -159,7 +159,7 @@ OUTCOME = TrainOutcome(
 
 
 def play(monkeypatch: pytest.MonkeyPatch) -> list[TrainRequest]:
-    """What the recipe does is played: a tiny model is saved where it would be."""
+    """Replaces the training: a tiny model is saved in its place."""
     works: list[TrainRequest] = []
 
     def pretrain(

@@ -1,4 +1,4 @@
-"""A model from a hub: complete and checked, or not there at all."""
+"""A model from a hub is complete and verified, or not there at all."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What is made of a base says so, under which licence, and carries its papers."""
+"""Models made from a base carry its licence and notices."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The baselines: sums of one, figures worked out by hand, and what a compressor must do."""
+"""Baselines: probabilities that sum to one, figures worked out by hand, compression."""
 
 import lzma
 import math

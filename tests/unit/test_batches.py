@@ -1,4 +1,4 @@
-"""Batches: the right targets and borders, the same however they are asked for."""
+"""Batches: correct targets and document borders, independent of the order of access."""
 
 from collections import Counter
 from dataclasses import replace
@@ -166,7 +166,7 @@ def test_the_key_covers_exactly_what_decides_the_batches() -> None:
 
 
 def test_batches_are_the_same_today_as_ever() -> None:
-    """A run that is resumed by a later version, on another machine, reads on where it was."""
+    """A run resumed by a later version, on another machine, continues with the same batches."""
     shards, base = shards_of([60, 0, 40], special=2), shards_of([80], key="base")
     batches = batches_of(
         shards,

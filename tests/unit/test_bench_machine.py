@@ -1,4 +1,4 @@
-"""Work in the background and benchmarks take turns."""
+"""Background work and benchmarks take turns."""
 
 import importlib.util
 import threading

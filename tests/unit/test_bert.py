@@ -1,4 +1,4 @@
-"""BERT against the formulas computed in NumPy, and the files that it is read from."""
+"""BERT against the formulas computed in NumPy, and the files it is read from."""
 
 import math
 from dataclasses import replace
@@ -36,7 +36,7 @@ def norm(x: Array, weights: Weights, name: str, eps: float) -> Array:
 
 
 def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
-    """Devlin et al. 2018, written down once more: one text, no padding, float64."""
+    """Devlin et al. 2018, implemented once more: one text, no padding, float64."""
 
     def linear(x: Array, name: str) -> Array:
         product: Array = x @ weights[f"{name}.weight"].T.astype(float) + weights[f"{name}.bias"]

@@ -1,4 +1,4 @@
-"""Bits per byte: every token once, from enough of what stands before it, and sums of one."""
+"""Bits per byte: every token scored once with enough context; probabilities sum to one."""
 
 import math
 from itertools import product
@@ -41,7 +41,7 @@ def of_bytes(context: int = 24) -> CausalLM:
 
 @torch.no_grad()
 def one_by_one(model: CausalLM, ids: list[int], context: int, stride: int) -> float:
-    """Token by token, by the words of the docstring: no windows shared, nothing batched."""
+    """Token by token, as the docstring says: no shared windows, no batches."""
     total = 0.0
     for target in range(1, len(ids)):
         # Beyond the first window a token is in the first window that ends at or after it.

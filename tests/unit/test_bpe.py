@@ -1,4 +1,4 @@
-"""Byte-level BPE: what it learns, where it cuts, that nothing gets lost."""
+"""Byte-level BPE: what it learns, where it splits, and that it loses nothing."""
 
 import random
 import re
@@ -173,7 +173,7 @@ def test_the_longest_special_token_wins() -> None:
 
 @given(st.text(alphabet=" \t\n\r\xa0\u3000\x1ca1.é'", max_size=40))
 def test_text_is_cut_where_the_pattern_cuts(text: str) -> None:
-    """Each word of the whole lies in one segment: the look-ahead's work, done by hand."""
+    """Each word of the text lies in one segment: the pattern's look-ahead, done by hand."""
     words = re.findall(WORDS, text)
     assert "".join(words) == text
     parts = list(split_segments(text))

@@ -1,4 +1,4 @@
-"""Reading with a cache gives what reading at once gives, whatever the pieces."""
+"""Reading with a KV cache equals reading without one, whatever the chunks."""
 
 import pytest
 import torch

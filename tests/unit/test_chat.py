@@ -1,4 +1,4 @@
-"""Conversations: the default template, hostile ones, special tokens that messages spell."""
+"""Chat templates: the default, hostile ones, special tokens spelled in messages."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Checkpoints: exact, whole or not there, the right ones kept."""
+"""Checkpoints: exact, complete or absent, and the right ones kept."""
 
 import json
 import shutil

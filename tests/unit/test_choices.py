@@ -1,4 +1,4 @@
-"""`choices.toml`: what the author wrote is kept, or the mistake in it is said."""
+"""`choices.toml`: the author's text is kept, and mistakes in it are reported."""
 
 from pathlib import Path
 

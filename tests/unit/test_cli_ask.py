@@ -1,4 +1,4 @@
-"""`ownwords ask` as a user meets it."""
+"""`ownwords ask` on the command line."""
 
 import io
 import json
@@ -74,7 +74,7 @@ GOOD = 'You keep three copies [1: "three copies of everything that I would miss"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small blog, looked at."""
+    """A small blog that `look` has read."""
     folder = tmp_path_factory.mktemp("here")
     blog = folder / "blog"
     blog.mkdir()
@@ -87,7 +87,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Beside the workspace, on a machine where no model runs."""
+    """The folder of the workspace, on a machine without a running model."""
     monkeypatch.chdir(workspace.parent)
     monkeypatch.setattr(llm_backends, "default_backend", lambda: None)
     monkeypatch.setenv("COLUMNS", "80")
@@ -119,7 +119,7 @@ def test_without_a_running_model_the_output_says_so(
 
 @pytest.fixture
 def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEndpoint]:
-    """A model server on this machine that nobody has named."""
+    """A model server on this machine that was not named."""
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     with fake_endpoint(monkeypatch, replies=[GOOD]) as played:
         endpoint = endpoints.with_models(endpoints.endpoint_at(played.url))
@@ -130,7 +130,7 @@ def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def answer_prompt(monkeypatch: pytest.MonkeyPatch, reply: str | None) -> None:
-    """Somebody at a terminal gives this reply; None is nobody there."""
+    """Answer the prompt at a terminal; None: there is no terminal."""
     monkeypatch.setattr("ownwords.cli.ask.are_terminals", lambda *_: reply is not None)
     monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: reply == "y")
 

@@ -1,4 +1,4 @@
-"""`ownwords serve` as one meets it: where it says it is, what it asks for, how it ends."""
+"""`ownwords serve` on the command line: its address, its checks, its end."""
 
 import http.client
 import json
@@ -28,7 +28,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a 
 
 
 def environment() -> dict[str, str]:
-    """Without settings of ours; the data folder stays the tests' own."""
+    """The environment without ownwords settings; the tests' own data folder stays."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -37,7 +37,7 @@ def environment() -> dict[str, str]:
 
 
 class Server:
-    """The verb in a process of its own."""
+    """`ownwords serve` in a process of its own."""
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
         self.process = subprocess.Popen(
@@ -59,7 +59,7 @@ class Server:
         self.port, self.key = int(match[1]), match[2]
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
-        """The answer to a request, which carries the key unless it has headers of its own."""
+        """The answer to a request, which carries the key unless it has other headers."""
         headers = headers or {"Authorization": f"Bearer {self.key}"}
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
             connection.request("GET", path, headers=headers)
@@ -67,7 +67,7 @@ class Server:
             return answer.status, answer.read().decode()
 
     def streamed(self) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """A long text that has begun."""
+        """A long text whose stream has begun."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         order = {"model": "shipped", "prompt": "The", "max_tokens": 4000, "stream": True}
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}

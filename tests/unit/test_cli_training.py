@@ -1,4 +1,4 @@
-"""`pretrain` and `finetune` as a user types them; the training itself is played."""
+"""`pretrain` and `finetune` on the command line, with a fake training."""
 
 import json
 import os
@@ -65,7 +65,7 @@ OUTCOME = TrainOutcome(
 
 
 class Play:
-    """Stands for the recipes, and keeps what they were called with."""
+    """Stands in for the recipes and records their calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.work: TrainRequest
@@ -232,7 +232,7 @@ def test_an_interrupt_says_how_to_resume(play: Play, capsys: pytest.CaptureFixtu
 def test_processes_of_one_training_wait_for_each_other(
     play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which of them is the first to read is chance; somebody else's ownwords is not waited for."""
+    """The first reader is chosen by chance; another user's ownwords is not waited for."""
     from ownwords.archive import look
     from ownwords.core.errors import InUseError
 

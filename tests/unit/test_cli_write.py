@@ -1,4 +1,4 @@
-"""`ownwords write` as a user meets it."""
+"""`ownwords write` on the command line."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_a_chat_without_standard_input_ends_immediately(
 def test_tokens_that_only_pad_the_vocabulary_are_never_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most of this model's, as if all of them were likely."""
+    """Most tokens of this model are padding, and all are equally likely."""
     network = build(
         Qwen3Config(vocabulary=5000, context=48, width=16, layers=1, heads=2, head_dim=8, hidden=24)
     )

@@ -216,7 +216,7 @@ def test_values_are_written_as_toml() -> None:
 
 
 def test_every_setting_of_the_program_is_read_from_its_section() -> None:
-    """From `x.SECTION`, or from what is annotated with its class or assigned from `x.SECTION`."""
+    """From `x.SECTION`, from an argument of its class, or from a copy of `x.SECTION`."""
     from ownwords.cli.all_settings import Settings
 
     def words(node: ast.AST) -> set[str]:

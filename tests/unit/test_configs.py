@@ -1,4 +1,4 @@
-"""Configs and tables of names, which know no PyTorch, against the models themselves."""
+"""Configs and tensor names, which need no PyTorch, against the models themselves."""
 
 import subprocess
 import sys

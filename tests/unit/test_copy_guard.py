@@ -1,4 +1,4 @@
-"""The copy guard against a writer that does nothing but copy, in whatever tokens it can."""
+"""The copy guard against a model that does nothing but copy, in any tokenisation."""
 
 import random
 import re
@@ -67,7 +67,7 @@ def runs(items: Sequence[object], size: int) -> set[tuple[object, ...]]:
 
 
 class Copyist:
-    """A stand-in for a model that has its texts by heart and likes nothing but what comes next.
+    """Stands in for a model that memorised its texts and always continues them.
 
     It follows the letters and not the tokens, so any way to cut them will do, and any capitals.
     """
@@ -103,7 +103,7 @@ def generate(
     seed: int,
     heat: float,
 ) -> list[int]:
-    """The prompt and 30 tokens more."""
+    """The prompt and 30 more tokens."""
     sampler = Sampler(SamplingParams(temperature=heat), tokenizer.vocabulary_size)
     ids = tokenizer.encode(prompt)
     for drawn in range(30):
@@ -229,7 +229,7 @@ def test_a_sampler_with_a_guard_equals_one_with_banned_tokens(
 
 
 def test_tokens_are_counted_exactly() -> None:
-    """Single bytes without letters, so that no words have a say."""
+    """Single bytes without letters, so that the word limit does not apply."""
     dice = random.Random(5)
     ids = [dice.choice(b"+-*/=") for _ in range(300)]
     watching = copy_guard.build([np.array(ids, np.uint16)], ByteTokenizer(), longest=5)

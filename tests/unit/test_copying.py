@@ -1,4 +1,4 @@
-"""The copy guard against a model that was overfitted on purpose; bench/copying.py at length."""
+"""The copy guard against a deliberately overfitted model; bench/copying.py is the long version."""
 
 import random
 import re
@@ -73,7 +73,7 @@ def words(text: str) -> list[str]:
 
 
 def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: int) -> int:
-    """In how many texts a run ends, after the prompt, that is too long."""
+    """The number of texts with too long a run after the prompt."""
     guard = model.guard
     assert guard is not None
     dice = random.Random(1)

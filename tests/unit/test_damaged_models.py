@@ -1,4 +1,4 @@
-"""A thousand damaged model directories; `make fuzz` tries for longer."""
+"""A thousand damaged model directories; `make fuzz` tries longer."""
 
 import random
 from pathlib import Path

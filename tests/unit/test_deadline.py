@@ -1,4 +1,4 @@
-"""A run that would take too long ends in time, comes down to rest, and is resumed to the bit."""
+"""A run that would take too long is shortened, decays to the end, and resumes bit for bit."""
 
 import math
 from dataclasses import replace
@@ -22,14 +22,14 @@ LONG = replace(LOOP, steps=24, evaluations=4, ema_half_life=0.2, dropout=0.1)
 
 
 class Machine:
-    """Steps and evaluations that take as long as they are told to, on a clock of their own."""
+    """Steps and evaluations of given durations, on a clock of their own."""
 
     def __init__(self, seconds: float) -> None:
         self.now = 0.0
         self.deadline = Deadline(seconds, lambda: self.now)
 
     def run(self, planned: int, step_s: list[float], evaluations: int = 0) -> tuple[list[int], int]:
-        """The lengths that were decided, and the steps done; a step's time by its number."""
+        """The planned lengths and the steps done, given the time of each step."""
         step, steps, reports = 0, planned, list[int]()
         reading = {round(k * planned / evaluations) for k in range(1, evaluations + 1)}
         while step < steps:
@@ -111,7 +111,7 @@ def test_the_shortened_schedule_is_complete(lengths: tuple[int, st.DataObject]) 
 
 
 def shortening(monkeypatch: pytest.MonkeyPatch, at: int, to: int) -> None:
-    """Decide, at a step, on a length; whoever has passed it decides nothing."""
+    """Shorten the run at a step to a length, once."""
 
     def fitting(_: Deadline, step: int, steps: int, *__: float) -> int:
         return to if step == at and steps > to else 0

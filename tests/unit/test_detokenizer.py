@@ -1,4 +1,4 @@
-"""Tokens to text, against decoding the whole text at once and searching it for its end."""
+"""Incremental detokenisation against decoding the whole text and searching it for stops."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def pieces_of(
 
 
 def cut(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
-    """Read on letter by letter until the text ends in a stop string; of several the longest."""
+    """Read letter by letter until the text ends in a stop string, the longest of several."""
     for end in range(len(text) + 1):
         if stops_hit := [stop for stop in stops if text[:end].endswith(stop)]:
             longest = max(stops_hit, key=len)

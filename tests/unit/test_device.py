@@ -1,4 +1,4 @@
-"""The room that knows devices; the others than the CPU are stood in for."""
+"""Devices; those other than the CPU are replaced by stand-ins."""
 
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "llama"])
 def test_flops_equal_those_counted_by_pytorch(name: str) -> None:
-    """Forward and backward of one row, as `FlopCounterMode` sees the matrix products."""
+    """Forward and backward of one row; `FlopCounterMode` counts the matrix products."""
     model, context = tiny(name), 40
     counter = FlopCounterMode(display=False)
     ids_BT = some_ids(1, context + 1)

@@ -1,4 +1,4 @@
-"""Two real processes over gloo do what one does; and one alone notices nothing of all this."""
+"""Two real processes over gloo train as one; a single process is unaffected."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from ownwords.training.distributed import SINGLE_PROCESS, init_distributed
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the processes of one run under torchrun have to say, by rank."""
+    """What the processes of one torchrun report, by rank."""
     folder = tmp_path_factory.mktemp("two")
     output = torchrun.run("two_processes", folder)
     assert "Warning" not in output, output
@@ -55,7 +55,7 @@ def test_two_processes_train_as_one_does(results: list[dict[str, Any]], mode: st
 def test_a_checkpoint_does_not_depend_on_the_number_of_writers(
     results: list[dict[str, Any]], mode: str
 ) -> None:
-    """The full tensors are those that PyTorch's own gathering gives, and come back as they were."""
+    """The full tensors equal those gathered by PyTorch and load as they were."""
     together = results[0][mode]["together"]
     assert together["as_state_dict"]
     assert together["scattered"]

@@ -1,4 +1,4 @@
-"""`ownwords export`, as it is typed."""
+"""`ownwords export` on the command line."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""What every family promises, at tiny shapes."""
+"""Properties of every model family, at tiny shapes."""
 
 import subprocess
 import sys
@@ -129,7 +129,7 @@ def test_dropout_follows_the_random_state_and_ends_with_training(name: str) -> N
 
 
 def test_dropout_rescales_the_kept_values() -> None:
-    """The mean over many draws is what there is without dropout, in the embedding as in blocks."""
+    """The mean over many draws equals the value without dropout, in embedding and blocks."""
     model = tiny("qwen3")
     model.dropout = 0.25
     x = torch.ones(1, 100, 400)
@@ -194,7 +194,7 @@ def test_a_config_round_trips_through_its_file(name: str) -> None:
 
 
 def _newer(config: ModelConfig) -> dict[str, Any]:
-    """The same as newer loaders write it: rope in one table, or one for each kind of layer."""
+    """The same config as newer libraries write it: rope in one table, or one per layer type."""
     data = config.to_hf()
     table: dict[str, Any] = {"rope_theta": data.pop("rope_theta"), "rope_type": "default"}
     table |= cast(dict[str, Any], data.pop("rope_scaling") or {})
@@ -349,7 +349,7 @@ def test_every_family_is_tested() -> None:
 
 
 def test_making_a_model_imports_no_compiler() -> None:
-    """PyTorch's would cost a process seconds and 70 MB."""
+    """Importing PyTorch's compiler would cost a process seconds and 70 MB."""
     code = """
 import sys
 from families import TINY

@@ -1,4 +1,4 @@
-"""What is remembered of a document: words in any script, fair sketches, an exact round trip."""
+"""Features of a document: words in any script, fair sketches, an exact round trip."""
 
 import re
 import unicodedata
@@ -189,7 +189,7 @@ def test_private_details_are_masked() -> None:
 
 
 def test_a_short_post_remembers_no_style() -> None:
-    """It would not be judged, and an archive may hold very many short posts."""
+    """It would not be judged, and an archive can hold very many short posts."""
     sizes = []
     for words in (MIN_STYLE_WORDS - 1, MIN_STYLE_WORDS):
         document = Document("a", "", (Segment("prose", "word " * words),))

@@ -1,4 +1,4 @@
-"""base/fetch_books.py: books from Project Gutenberg, by its rules for programs."""
+"""base/fetch_books.py: books from Project Gutenberg, by its rules for robots."""
 
 import importlib.util
 import io
@@ -51,7 +51,7 @@ def zipped(name: str, data: bytes) -> bytes:
 
 
 def harvest(server: FakeServer, pages: list[list[str]]) -> None:
-    """The pages of the harvest, with the links of each."""
+    """The robot harvest: its pages with their links."""
     address = "/robot/harvest?filetypes[]=txt&langs[]=en"
     for number, links in enumerate(pages, 1):
         following = f"harvest?offset={number}&filetypes[]=txt&langs[]=en"

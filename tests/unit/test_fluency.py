@@ -1,4 +1,4 @@
-"""Sentences, words and repetitions: what is broken is found, and what is usual is not."""
+"""Sentences, words and repetitions: broken ones are detected, ordinary ones are not."""
 
 import random
 from pathlib import Path

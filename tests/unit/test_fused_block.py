@@ -1,4 +1,4 @@
-"""Whole blocks in C++ against the same blocks in PyTorch: the same numbers, and when they act."""
+"""Transformer blocks in C++ against the same blocks in PyTorch, and when they are used."""
 
 import threading
 import weakref
@@ -90,7 +90,7 @@ def counts_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def _model(
     name: str, dtype: torch.dtype = torch.float32, targets: tuple[str, ...] = ()
 ) -> CausalLM:
-    """One in which every part matters; with adapters of a rank of 5 on the `targets`."""
+    """A model without trivial parameters; with adapters of rank 5 on the `targets`."""
     model = build(SHAPES[name], dtype=dtype)
     model.init_weights(7)
     generator = torch.Generator().manual_seed(11)
@@ -149,7 +149,7 @@ def test_blocks_learn_the_same(
     counts_seen: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No farther from the truth than the same layers one by one."""
+    """No farther from float64 than the separate layers."""
     mixed = dtype == torch.float32
     gradients = _slopes(_model(name, dtype, targets), mixed, rows, tokens, borders)
     assert len(counts_seen) == 2
@@ -165,7 +165,7 @@ def test_blocks_learn_the_same(
 def test_rows_of_any_length_are_whole_blocks(
     counts_seen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of more tokens than the attention's backward pass takes at once, some of which see few."""
+    """More tokens than the attention's backward pass takes at once; some attend to few."""
     config = replace(SHAPES["qwen3"], context=2100)
     monkeypatch.setitem(SHAPES, "qwen3", config)
     for borders in (False, True):

@@ -1,4 +1,4 @@
-"""Muon's step in C++ against its plain twin."""
+"""Muon's step in C++ against its PyTorch twin."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def _wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights and momenta after three steps from nothing."""
+    """Weights and momenta after three steps."""
     torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(2)
     weights = {name: torch.zeros(shape) for name, shape in SHAPES.items()}

@@ -1,4 +1,4 @@
-"""Whole runs of the loop on blocks that the library computes: as exact as any other."""
+"""Whole runs with native blocks: as exact as any other run."""
 
 import math
 import signal
@@ -72,7 +72,7 @@ def _job(folder: Path, loop: LoopConfig, key: str = "run", **options: Any) -> Tr
 
 
 def _train_to_end(run_job: TrainJob) -> tuple[TrainOutcome, str]:
-    """Its outcome and a checksum of all that its last checkpoint holds."""
+    """The outcome, and a checksum of the last checkpoint."""
     outcome = train(run_job)
     saved = run_job.run.checkpoints.load(outcome.steps).groups
     return outcome, " ".join(checksum(tensors) for tensors in saved.values())
@@ -82,7 +82,7 @@ def _train_to_end(run_job: TrainJob) -> tuple[TrainOutcome, str]:
 def test_equal_runs_are_equal_to_the_bit(
     precision: Precision, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
-    """Twice the same; and again where the inside of blocks is computed twice, and not kept."""
+    """With activations kept, and with activations recomputed."""
     loop = replace(RICH, precision=precision)
     results = []
     for key, checkpointing in (("one", False), ("other", False), ("twice", True)):
@@ -133,7 +133,7 @@ def test_native_runs_differ_no_more_than_two_seeds(
 def test_a_non_finite_loss_rolls_back(
     precision: Precision, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
-    """Once a weight is spoilt in the midst of a block; gradients have to show it, and it goes."""
+    """A weight inside a block becomes NaN; its gradients show it, and the run rolls back."""
     calls = 0
 
     def spoilt(model: Any, batch: Any, z_weight: float) -> tuple[Tensor, Tensor]:  # noqa: ANN401
@@ -158,7 +158,7 @@ def test_a_non_finite_loss_rolls_back(
 def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     precision: Precision, dropout: float, counts_seen: dict[str, int], tmp_path: Path
 ) -> None:
-    """In the block, and layer by layer where the adapter has dropout."""
+    """In the fused block, and layer by layer where the adapter has dropout."""
     loop = replace(RICH, precision=precision)
 
     def adapted(key: str) -> TrainJob:
@@ -196,7 +196,7 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
 
 
 def test_the_dtype_can_change_back_and_forth(counts_seen: dict[str, int]) -> None:
-    """Nothing of the weights' former type or place is remembered."""
+    """Nothing of the weights' former dtype or address is cached."""
     network = model(shape=EVEN)
     ids = torch.arange(32)[None] % 97
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Texts generated alone and in a batch: always the tokens of the plain forward pass."""
+"""Texts generated alone and in a batch equal those of the plain forward pass."""
 
 import gc
 import sys
@@ -34,7 +34,7 @@ ENGINES = {name: TorchEngine(tiny(name).double().eval(), frozen=True) for name i
 
 
 def generate_plainly(network: CausalLM, request: GenerationRequest) -> list[int]:
-    """The whole text read again for each token, without a cache."""
+    """The whole text is read again for each token, without a cache."""
     room = min(network.config.context, len(request.ids) + request.max_tokens)
     text = context = list(request.ids)
     for drawn in range(request.max_tokens):
@@ -64,7 +64,7 @@ def generated_ids(engine: Engine, request: GenerationRequest) -> list[int]:
 
 
 class CountingEngine:
-    """An engine over fixed scores, or another engine, that counts what is read."""
+    """An engine over fixed scores, or around another engine, that counts its reads."""
 
     name = "counting"
     weights: WeightFormat = "f32"
@@ -85,7 +85,7 @@ class CountingEngine:
 
 
 class CountingCache:
-    """What follows an id is one more, or what the other engine says."""
+    """The next id is one more, or what the other engine says."""
 
     def __init__(self, engine: CountingEngine, rows: int, length: int) -> None:
         self.rows, self.length = rows, length
@@ -139,7 +139,7 @@ def finish_one(scheduler: BatchScheduler, request: GenerationRequest) -> list[in
 
 @cache
 def plain_texts(name: str, is_greedy: bool) -> list[tuple[GenerationRequest, list[int]]]:
-    """Within the context of 64, across its end, and from a prompt that is longer."""
+    """Within the context of 64, across its end, and from a longer prompt."""
     requests = [
         GenerationRequest(
             ids=some_ids(1, length, seed=length)[0].tolist(),

@@ -1,4 +1,4 @@
-"""GGUF out and in: what comes back is what went in, and damage is one sentence."""
+"""GGUF export and import round-trip, and damage is one sentence."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""GGUF files as models: converted once, found again, and never half of one."""
+"""GGUF files as models: converted once, cached, and never half written."""
 
 import io
 import json

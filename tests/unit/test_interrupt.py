@@ -1,4 +1,4 @@
-"""Being asked to stop: first noted, then obeyed at once; and all is as before when it is over."""
+"""Stop signals: first noted, then obeyed immediately; handlers are restored afterwards."""
 
 import signal
 from threading import Thread
@@ -12,7 +12,7 @@ ASKING = ["SIGINT", "SIGTERM", "SIGBREAK"]
 
 @pytest.fixture(autouse=True)
 def with_ctrl_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows, where others have a signal that nobody else uses."""
+    """As on Windows: adds the signal that only Windows has."""
     if not hasattr(signal, "SIGBREAK"):
         monkeypatch.setattr(signal, "SIGBREAK", signal.SIGUSR2, raising=False)
 

@@ -1,4 +1,4 @@
-"""Known bases: their terms, the package that carries one, and what is wrong with it."""
+"""Known bases: their terms, the package that carries one, and its errors."""
 
 import hashlib
 import sys

@@ -1,4 +1,4 @@
-"""Languages are told apart, and a post in another one is named as such."""
+"""Languages are identified, and a post in another one is named."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The parts: each against its definition, written out."""
+"""Each layer against its definition, written out."""
 
 import math
 

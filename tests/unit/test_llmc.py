@@ -1,4 +1,4 @@
-"""The files that our training is compared with llm.c by."""
+"""The files for comparing our training with llm.c."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ownwords.models.decoder import build
 
 
 def test_the_layout_is_that_of_llm_c(tmp_path: Path) -> None:
-    """Header and places as `train_gpt2.c` computes them (`fill_in_parameter_sizes`)."""
+    """Header and offsets as `train_gpt2.c` computes them (`fill_in_parameter_sizes`)."""
     model = build(GPT2Config(vocabulary=131, context=12, width=16, layers=3, heads=2))
     model.init_weights(1)
     path = tmp_path / "model.bin"

@@ -1,4 +1,4 @@
-"""The loop: exact to the bit, whatever happens on the way; every ending a sentence."""
+"""The training loop: exact to the bit whatever happens; every failure is one sentence."""
 
 import errno
 import math
@@ -42,7 +42,7 @@ RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_b
 
 
 class ChangedLoss:
-    """The usual loss, made something else in some calls that learn."""
+    """The usual loss, changed in some training calls."""
 
     def __init__(self, change: Callable[[int, Tensor], Tensor]) -> None:
         self.change, self.calls, self.rows = change, 0, list[int]()
@@ -71,7 +71,7 @@ class EventLog(list[Event]):
 
 
 def stop_after(job: TrainJob, after: int) -> TrainJob:
-    """The job with a signal during its step of that number."""
+    """The job with a stop signal during the given step."""
 
     def stop(call: int, loss: Tensor) -> Tensor:
         if call == after:
@@ -150,7 +150,7 @@ def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
 
 
 def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> None:
-    """Computed again with plain cross entropy, document by document."""
+    """Recomputed with plain cross entropy, document by document."""
     loop = replace(LOOP, sequence_length=64, batch_size=2)
     run_job = job(tmp_path, loop)
     outcome = train(run_job)
@@ -282,7 +282,7 @@ def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> N
 
 
 def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
-    """The loss is high from step 45 on, as if the weights after step 40 were spoilt."""
+    """The loss is high from step 45 on, as if the weights after step 40 were broken."""
 
     def high(_: int, loss: Tensor) -> Tensor:
         step = len([rows for rows in spoilt.rows if rows])
@@ -299,7 +299,7 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
 
 
 def test_early_stopping_returns_the_best_weights(tmp_path: Path) -> None:
-    """Far too fast a rate on far too little text: the held-out text soon does worse."""
+    """Far too high a rate on far too little text: the validation loss soon rises."""
     loop = replace(LOOP, steps=120, evaluations=40, patience=2)
     fast = OptimConfig(muon_lr=0.1, learning_rate=0.03)
     small = Batches(
@@ -354,7 +354,7 @@ def test_without_held_out_text_the_last_weights_are_kept(tmp_path: Path) -> None
 
 
 def test_observing_changes_nothing(tmp_path: Path) -> None:
-    """However often is evaluated, and whatever the hooks draw: the training is the same."""
+    """However often the run is evaluated and whatever hooks draw, the training is the same."""
 
     def draw(network: CausalLM) -> list[str]:
         assert not network.training

@@ -57,7 +57,7 @@ def _logits(model: CausalLM) -> Tensor:
 
 
 def _filled(adapter: LoraAdapter, seed: int = 3) -> LoraAdapter:
-    """As if it had been trained: a fresh one is zero."""
+    """As if it had been trained: a new adapter is zero."""
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in adapter.parameters():

@@ -1,4 +1,4 @@
-"""Chunked cross entropy against the plain one, and what it never holds."""
+"""Chunked cross entropy against the plain one, and its memory."""
 
 from collections.abc import Callable
 
@@ -94,7 +94,7 @@ def test_backward_twice_adds_up() -> None:
 
 
 def test_gradients_are_freed_after_the_backward_pass() -> None:
-    """The head's is as large as the table: kept with the loss it would lie beside the next."""
+    """The head's gradient is as large as the table: kept, it would double the memory."""
     hidden, head, targets = _inputs(torch.float32)
     loss, _ = chunked_cross_entropy(hidden, head, targets)
     backward(loss)
@@ -129,7 +129,7 @@ def test_mixed_precision_multiplies_in_bfloat16_and_adds_in_float32() -> None:
 
 
 class _LargestResult(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The most numbers that any operation's result holds."""
+    """The largest number of elements in the result of any operation."""
 
     numbers = 0
 
@@ -160,7 +160,7 @@ def test_the_logits_of_a_large_vocabulary_are_never_whole() -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_frozen_head_is_read_in_smaller_chunks(frozen: bool) -> None:
-    """Its gradient, which takes larger ones, is not computed."""
+    """Its gradient, which needs larger chunks, is not computed."""
     vocabulary, width, tokens = 2048, 300, 1024
     hidden = torch.randn(tokens, width, dtype=torch.bfloat16, requires_grad=True)
     head = torch.randn(vocabulary, width, dtype=torch.bfloat16, requires_grad=not frozen)

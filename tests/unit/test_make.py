@@ -1,4 +1,4 @@
-"""A model is made stage after stage, and nothing is done that has not changed."""
+"""A model is made stage by stage, and unchanged stages are not repeated."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from ownwords.training.plan import Plan
 
 
 class Listener(MakeCallbacks):
-    """Keeps what it is told, in order."""
+    """Records the callbacks in order."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -94,7 +94,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="session")
 def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], MakeResult]:
-    """A blog, a base, and what was made of them once; nobody changes it."""
+    """A blog, a base, and the result of making them once; read-only."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         makings.quick(patch, tmp_path_factory.getbasetemp())
@@ -107,7 +107,7 @@ def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str
 
 @pytest.fixture
 def made_folder(first_make: tuple[Path, list[str], MakeResult], tmp_path: Path) -> Path:
-    """A copy of it to work on."""
+    """A writable copy of `first_make`."""
     shutil.copytree(first_make[0], tmp_path / "made")
     return tmp_path / "made"
 
@@ -241,7 +241,7 @@ def test_a_replaced_model_is_detected(made_folder: Path) -> None:
 
 
 def put_searched_model(folder: Path, **more: object) -> str:
-    """Put another model in the place of the one made, as `ownwords tune` does; its key."""
+    """Replace the model by another, as `ownwords tune` does; returns its key."""
     model = folder / "w" / "model"
     path = model / "model.safetensors"
     stored = path.read_bytes()
@@ -357,7 +357,7 @@ def test_a_dry_run_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
 def test_time_spent_on_a_question_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock stands while the author is asked."""
+    """The clock stops while the author is asked."""
     makings.blog(tmp_path / "blog")
     words = " ".join(f"word{(k * k) % 977}" for k in range(9000))
     (tmp_path / "blog" / "long.md").write_text(f"---\ntitle: A long one\n---\n\n{words}\n")

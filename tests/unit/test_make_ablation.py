@@ -1,4 +1,4 @@
-"""Where a post outweighs the others, a second model shows what the decision about it was worth."""
+"""With a dominant post, a second model shows what the decision about it was worth."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`make` and `chat` as a user types and sees them; the making itself is played."""
+"""`make` and `chat` on the command line, with a fake pipeline."""
 
 import io
 import json
@@ -94,7 +94,7 @@ TEXT = ["The gutter ", "was full, and so was I. It had rained for nine days, ", 
 
 
 class FakePipeline:
-    """Stands for the pipeline, and keeps what it was asked."""
+    """Stands in for the pipeline and records its requests."""
 
     def __init__(self, folder: Path) -> None:
         self.orders: list[MakeRequest] = []
@@ -345,7 +345,7 @@ def test_each_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]
 
 
 class Parrot:
-    """Writes what it was asked, so that a test can see it."""
+    """Writes the prompt it was given, so that a test can see it."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What a making stands on: the paragraph's end, its title, what is finished, how text is shown."""
+"""Parts of make: the first paragraph, its title, the stage cache, word wrapping."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Tensors over mapped files: the bytes of the file, wherever they lie in it."""
+"""Tensors over mapped files: the bytes of the file, at any offset."""
 
 import json
 import os
@@ -26,7 +26,7 @@ VALUES: dict[str, tuple[str, mmap_tensors.Array]] = {
 
 
 def write(path: Path, shift: int) -> None:
-    """A file whose numbers begin `shift` bytes beyond where processors like them."""
+    """A file whose numbers begin `shift` bytes off their alignment."""
     header: dict[str, object] = {}
     at, data = 0, b""
     for name, (dtype, array) in VALUES.items():

@@ -1,4 +1,4 @@
-"""What is known by heart is found, with its source; what is new is counted as new."""
+"""Memorised text is found with its source; new text counts as new."""
 
 import random
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def noise(seed: int, rows: int = 2, tokens: int = 40) -> HeldOutShards:
 
 @pytest.fixture(scope="module")
 def overfitted_model() -> CausalLM:
-    """A model that knows noise(1) by heart."""
+    """A model that memorised noise(1)."""
     model = build(
         Qwen3Config(vocabulary=50, context=40, width=48, layers=2, heads=4, kv_heads=2, hidden=96)
     )

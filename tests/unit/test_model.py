@@ -1,4 +1,4 @@
-"""`ownwords.load`: a model and its own tokenizer, from a directory, and what it writes."""
+"""`ownwords.load`: a model and its tokenizer from a directory, and what it generates."""
 
 import json
 import shutil
@@ -78,7 +78,7 @@ def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
 
 
 def test_the_stop_tokens_of_the_model_file_are_used(folder: Path, tmp_path: Path) -> None:
-    """As of models with a token for the end of a turn, beside that for the end of a text."""
+    """As in models with an end-of-turn token besides the end-of-text token."""
     plain, greedy = ownwords.load(folder), SamplingParams(temperature=0)
     request = plain.request("The trouble", max_tokens=30, sampling=greedy)
     ids = [drawn.id for drawn in generate(plain.engine, request)]

@@ -1,4 +1,4 @@
-"""The models of a workspace: kept, compared, made current again, and never lost on the way."""
+"""The models of a workspace: kept, compared, made current again, and never lost."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ HEADERS = {"X-Ownwords": "1", "Content-Type": "application/json"}
 
 
 def put(root: Path, content: str) -> None:
-    """Put a model into the workspace in place of the one that is there, as a training does."""
+    """Replace the model of the workspace, as a training does."""
     ModelLibrary(root).keep()
     new = root / f"new-{content}"
     new.mkdir(parents=True)

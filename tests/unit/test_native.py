@@ -1,4 +1,4 @@
-"""The part in C++ against its plain twin: the same numbers, by any way they are asked for."""
+"""The C++ kernels against their PyTorch twins: the same numbers by every path."""
 
 import os
 import subprocess
@@ -144,7 +144,7 @@ def test_attention(
 
 
 def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
-    """The loss of two packed rows and the gradients of all parameters, made in one of four ways."""
+    """The loss of two packed rows and all gradients, computed in one of four ways."""
     documents = torch.tensor([[0] * 11 + [1] * 22] * 2)
     model = tiny(name, torch.bfloat16 if way == "bfloat16" else torch.float32)
     model = model.double() if exactly else model
@@ -159,7 +159,7 @@ def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("way", ["plain", "autocast", "checkpointing", "bfloat16"])
 def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32 to its rounding; in bfloat16 no farther from the truth than the plain twins."""
+    """In float32 up to rounding; in bfloat16 no farther from float64 than the plain layers."""
     gradients = _slopes(name, way)
     monkeypatch.setattr(fused, "find_library", lambda: None)
     plain, truth = _slopes(name, way), _slopes(name, way, exactly=True)
@@ -249,7 +249,7 @@ def test_every_isa_that_runs_here_computes_the_same() -> None:
 
 
 def test_a_target_outside_the_vocabulary_is_refused() -> None:
-    """It would be written to memory that belongs to something else."""
+    """It would write outside the buffer."""
     logits, weights = _random(2, 8), torch.ones(2)
     for wrong in (8, -1, 1 << 40):
         before = logits.clone()

@@ -1,4 +1,4 @@
-"""The part in C++ is built as far as it can be, and what is there is used."""
+"""The C++ libraries are built as far as possible, and the best one is used."""
 
 import platform
 import shutil
@@ -192,7 +192,7 @@ def test_an_unloadable_library_is_skipped(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_library_of_other_sources_is_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its structs may have another layout: a field more, and every later one moves."""
+    """Its structs can have another layout: one more field moves all later ones."""
     monkeypatch.delenv(bindings.VARIABLE, raising=False)
     changed = tmp_path / "changed"
     shutil.copytree(build.SOURCES, changed)

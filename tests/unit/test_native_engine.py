@@ -1,4 +1,4 @@
-"""The C++ engine against the torch models: the same scores, however the text comes to be read."""
+"""The C++ engine against the torch models: the same scores, however the text is chunked."""
 
 import dataclasses
 import gc
@@ -129,7 +129,7 @@ def test_scores_of_rounded_weights(name: str, kind: Kind) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["f32", "bf16", "int8"])
 def test_chunked_reads_equal_a_full_read(name: str, kind: Kind) -> None:
-    """At once, one by one, in pieces, beside others: the same scores to the last bit."""
+    """At once, token by token, in chunks, in a batch: the same scores to the last bit."""
     core, ids = core_of(tiny(name), kind), some(40)
     cache = core.cache(5, 64)
     expected = cache.read([0], [ids], every=True)
@@ -160,7 +160,7 @@ def test_the_number_of_threads_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "gemma3"])
 @pytest.mark.parametrize("kind", ["f32", "int8"])
 def test_long_texts(name: str, kind: Kind) -> None:
-    """More than is read at once, and more than one thread's share of a head."""
+    """More tokens than are read at once, and more than one thread's share of a head."""
     model = tiny(name)
     config = dataclasses.replace(model.config, context=700)
     if name == "gpt2":
@@ -201,7 +201,7 @@ def test_cut_and_copy(name: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("scheme", [INT8, INT4, dataclasses.replace(INT4, group=64)])
 def test_stored_codes(scheme: QuantizationScheme) -> None:
-    """Codes of a quantised file give what its weights give, and are not rounded again."""
+    """Codes of a quantised file equal its weights and are not rounded again."""
     model = tiny("qwen3-window")
     quantize(model, scheme)
     kind: Kind = "int8" if scheme is INT8 else "int4"
@@ -237,7 +237,7 @@ def test_stored_codes(scheme: QuantizationScheme) -> None:
 
 
 def test_transposed_and_half_precision() -> None:
-    """GPT-2's matrices as its files hold them; numbers of 16 bits of both kinds."""
+    """GPT-2's matrices as stored in its files; both 16-bit formats."""
     model, ids = tiny("gpt2", torch.bfloat16), some(30)
     turned = [
         dataclasses.replace(
@@ -378,7 +378,7 @@ def test_closing_in_any_order() -> None:
 
 
 def test_many_threads_of_python() -> None:
-    """Texts that are read at the same time come out as alone."""
+    """Concurrent reads equal single ones."""
     core, ids = core_of(tiny("qwen3")), some(20)
     expected = core.cache(1, 64).read([0], [ids], every=True)
     wrong: list[int] = []
@@ -414,7 +414,7 @@ def test_a_forked_process_reads_on() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_an_idle_engine_sleeps() -> None:
-    """After a call its threads spin for a moment, then wait to be woken."""
+    """After a call its threads spin for a moment, then sleep."""
     tasks = Path("/proc/self/task")
     before = set(tasks.iterdir())
     cache = core_of(tiny("gpt2"), threads=3).cache(1, 64)

@@ -1,4 +1,4 @@
-"""A large int8 head in two planes: scores that are wanted come out as they do from all of it."""
+"""A large int8 head in two planes: the scores that matter equal those of the full product."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ Scales = NDArray[np.float32]
 
 
 def random_codes(seed: int = 0) -> tuple[Codes, Scales]:
-    """Rows as those of models are: of like sizes, none of them round."""
+    """Rows like those of real models: of similar size, none of them round."""
     drawn = np.random.default_rng(seed)
     codes = drawn.normal(0, 36, (VOCABULARY, WIDTH)).round().clip(-128, 127).astype(np.int8)
     return codes, (drawn.uniform(0.5, 1.5, VOCABULARY) * 0.002).astype(np.float32)
@@ -103,7 +103,7 @@ def parts() -> tuple[tuple[Codes, Scales], tuple[Codes, Scales]]:
 
 
 def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float]) -> int:
-    """How many scores were found at most; asserts what is promised of them."""
+    """Assert the promised bounds; returns the largest number of computed scores."""
     cache, most = core.cache(1, 4), 0
     for token in ids:
         (scores,) = cache.read([0], [[token]])
@@ -181,7 +181,7 @@ def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
 
 
 def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
-    """Scores beyond all numbers are told as such, and not left out."""
+    """Non-finite scores are reported as such, and not left out."""
     cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
     (scores,) = cache.read([0], [[5]])
     assert not np.isfinite(scores).all()

@@ -1,4 +1,4 @@
-"""What a native engine leaves in memory: its weights, its caches, and little more."""
+"""The memory of a native engine: its weights, its caches, and little more."""
 
 import subprocess
 import sys

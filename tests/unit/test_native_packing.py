@@ -1,4 +1,4 @@
-"""Weights rounded by the engine as it opens a model, against those that models/quantize.py rounds.
+"""Weights quantised by the engine on opening, against those of models/quantize.py.
 
 The second go into the engine as they are in the file, so that the same codes and scales give the
 same scores to the last bit, and others do not.

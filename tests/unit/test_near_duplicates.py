@@ -1,4 +1,4 @@
-"""Copies are found without comparing everything with everything, and shown side by side."""
+"""Copies are found without comparing all pairs, and shown side by side."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A site exported again: the same posts under the same ids, decisions and sides."""
+"""A site exported again: the same posts under the same ids, decisions and splits."""
 
 import importlib
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_workspace_named_with_a_date_is_found_again(
 
 
 def test_choices_under_former_ids_are_kept(tmp_path: Path) -> None:
-    """Ids began with the name of the export's file before."""
+    """Ids used to begin with the name of the export's file."""
     path = export("wordpress", tmp_path / "a", DATED["wordpress"][1])
     workspace = tmp_path / "w"
     titles = {post.id: post.title for post in look([path], workspace=workspace).posts}

@@ -1,4 +1,4 @@
-"""The OpenAI interface as its clients see it: texts, chances, counts, ends, chunks, refusals."""
+"""The OpenAI-compatible API as clients see it: texts, logprobs, usage, stops, chunks, errors."""
 
 import asyncio
 import base64
@@ -210,7 +210,7 @@ def test_logprobs_are_those_of_the_model(workspace: Workspace, own: Model) -> No
 
 
 def rounded(value: Any) -> Any:  # noqa: ANN401
-    """With logprobs in three places: a prompt that was read before may round otherwise."""
+    """With logprobs to three decimals: a cached prompt can round differently."""
     if isinstance(value, float):
         return pytest.approx(value, abs=1e-3)
     if isinstance(value, dict):
@@ -537,7 +537,7 @@ def test_too_many_requests_get_a_retry_later(workspace: Workspace) -> None:
 def test_a_bug_is_reported_without_a_traceback(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the middle of a stream; before it begins, the guard around the app answers."""
+    """In the middle of a stream; before it begins, the middleware answers."""
 
     chunk, calls = CompletionFormatter.chunk, []
 

@@ -1,4 +1,4 @@
-"""What the fields of a request come to: everything that counts is taken, or refused by name."""
+"""Request fields: every field that matters is honoured, or refused by name."""
 
 from collections.abc import Callable
 from typing import Any

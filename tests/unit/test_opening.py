@@ -1,4 +1,4 @@
-"""Which engine serves a directory, and what is said where none can."""
+"""Which engine serves a directory, and the error where none can."""
 
 import subprocess
 import sys

@@ -21,7 +21,7 @@ F32 = OptimConfig(newton_schulz_dtype="float32")
 
 
 def set_gradients(model: nn.Module, step: int, size: float = 0.01) -> None:
-    """Gradients that depend on the step alone, some of them above the clipping, some below."""
+    """Gradients that depend on the step alone, some above the clipping threshold, some below."""
     source = torch.Generator().manual_seed(step)
     for parameter in model.parameters():
         if parameter.requires_grad:

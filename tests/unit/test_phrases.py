@@ -1,4 +1,4 @@
-"""Favourite phrases: real turns of phrase, counted fairly."""
+"""Favourite phrases: real ones, counted fairly."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Batches made ahead by a thread: the right ones, not too many, and an end to it."""
+"""Batches prefetched by a thread: the right ones, not too many, and a clean end."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from small_shards import same, shards_of
 
 
 class CountingBatches(Batches):
-    """Batches that count how many were made, and may fail or take their time."""
+    """Batches that count how many were made, and can fail or be slow."""
 
     batches_made = 0
     fails_at: int | None = None

@@ -42,7 +42,7 @@ def test_an_interrupted_stage_is_reported_and_the_error_propagates() -> None:
 
 
 class Clock:
-    """A clock that moves on by a millisecond with each look at it."""
+    """A clock that advances a millisecond with each reading."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -158,7 +158,7 @@ def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> No
 
 
 def read_all(master: int) -> str:
-    """What was shown on a pseudo-terminal that is closed by now."""
+    """The output of a closed pseudo-terminal."""
     output = b""
     with suppress(OSError):  # how Linux says that the other end is closed
         while piece := os.read(master, 65536):

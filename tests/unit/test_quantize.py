@@ -58,7 +58,7 @@ def _ids(model: CausalLM, batch: int = 2, length: int = 20) -> Tensor:
 
 
 def _error(weight: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Tensor]:
-    """Each number's distance from what it was rounded to, and half the step beside it."""
+    """The rounding error of each weight, and half a step."""
     packed, scale = quantize.quantize_matrix(weight, scheme)
     columns = weight.shape[1]
     back = quantize.dequantize(packed, scale, scheme, columns)
@@ -102,7 +102,7 @@ def test_packed_codes_round_trip(columns: int) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_quantising_twice_changes_nothing(scheme: QuantizationScheme) -> None:
-    """A matrix that quantisation made is its own best quantisation, to the rounding of scales."""
+    """A quantised matrix is its own best quantisation, up to the rounding of scales."""
     weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(3))
     quantized = quantize.dequantize(*quantize.quantize_matrix(weight, scheme), scheme, 256)
     again_error, half = _error(quantized, scheme)
@@ -290,7 +290,7 @@ def _bits_per_byte(model: CausalLM, text: Tensor, length: int = 64) -> float:
 
 @pytest.mark.slow
 def test_the_cost_of_quantisation_in_bits_per_byte() -> None:
-    """A byte model of the sample blog, trained for seconds, scored on posts it has not seen."""
+    """A byte-level model of the sample blog, trained for seconds, scored on unseen posts."""
     posts = [path.read_bytes() for path in sorted(POSTS.glob("*.md"))]
     training_bytes, unseen = b"".join(posts[:-8]), b"".join(posts[-8:])
     model = _model(vocabulary=256, width=64).train()

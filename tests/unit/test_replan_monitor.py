@@ -1,4 +1,4 @@
-"""The first steps of a run say whether its plan was made for another speed; on a clock of ours."""
+"""The first steps of a run show whether its plan assumed another speed; on a fake clock."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from ownwords.training.replan import ReplanMonitor
 
 
 class Machine:
-    """Steps that take as long as they are told to; `told` is what a plan was to be made for."""
+    """Steps of given durations; `replan_seconds` records the step times of new plans."""
 
     def __init__(
         self, seconds: float, step_s: float, *, accepts: bool = True, unseen: int = 1
@@ -22,7 +22,7 @@ class Machine:
         )
 
     def run(self, step_s: list[float], pauses: dict[int, float] | None = None) -> int | None:
-        """The step before which another plan was there; None if there never was."""
+        """The step before which a new plan was made; None if there never was one."""
         for step, took_s in enumerate(step_s):
             if self.monitor.requested():
                 return step

@@ -1,4 +1,4 @@
-"""A plan made for another speed is made anew once, and nothing of the first is left.
+"""A plan made for another speed is revised once, and nothing of the first remains.
 
 Speeds are played: what is measured, and a clock on which each step takes as long as it is told to.
 """
@@ -49,7 +49,7 @@ class PowerCut(Exception):  # noqa: N818
 
 
 class FakeSpeeds:
-    """What a plan is told of the machine, and what is so: both as times what is assumed."""
+    """The speed a plan assumes and the real one, both as multiples of the default."""
 
     def __init__(self, patch: pytest.MonkeyPatch, measured: float, real: float) -> None:
         self.measured, self.real, self.monitors = measured, real, 0

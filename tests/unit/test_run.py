@@ -1,4 +1,4 @@
-"""The folder of a run: found again, held by one process, its files."""
+"""The folder of a run: found by its key, locked by one process, its files."""
 
 import json
 import subprocess

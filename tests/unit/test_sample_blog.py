@@ -1,4 +1,4 @@
-"""The sample blog is what a first model learns from: enough prose, one voice, built the same."""
+"""The sample blog a first model learns from: enough prose, one voice, reproducible."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Choosing a token against a reference that works on one token at a time, and C++ against NumPy."""
+"""Sampling against a reference that handles one token at a time, and C++ against NumPy."""
 
 import math
 from collections.abc import Callable, Collection
@@ -34,7 +34,7 @@ def by_hand(
     banned: list[int],
     prompt: int,
 ) -> list[float]:
-    """The distribution, worked out in plain floats; temperature 0 is all on one token."""
+    """The distribution, worked out in plain floats; temperature 0 puts all on one token."""
     remaining = {i: s + params.bias.get(i, 0.0) for i, s in enumerate(scores)}
     for i, s in remaining.items():
         if i in history:
@@ -231,7 +231,7 @@ def test_numpy_and_native_choose_the_same_for_the_same_draw() -> None:
 
 
 def near_the_border(case: Case) -> set[int]:
-    """What is chosen when the draw or a limit is moved by 1e-5."""
+    """The tokens chosen when the draw or a limit moves by 1e-5."""
     tokens = set()
     for by in (-1e-5, 0, 1e-5):
         params = replace(

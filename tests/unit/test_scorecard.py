@@ -1,4 +1,4 @@
-"""The card as data: what goes into JSON comes back; figures are kept, and measured once."""
+"""The scorecard as data: it round-trips through JSON; figures are cached."""
 
 import json
 import os

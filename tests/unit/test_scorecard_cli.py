@@ -1,4 +1,4 @@
-"""`ownwords score` as a user meets it."""
+"""`ownwords score` on the command line."""
 
 import json
 import random

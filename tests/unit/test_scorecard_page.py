@@ -1,4 +1,4 @@
-"""The page is whole, says every figure, loads nothing, and lets no text of a model do anything."""
+"""The page has every figure, loads nothing, and escapes the text of models."""
 
 import re
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""In a terminal: within its width, in its encoding, and no text of a model is obeyed."""
+"""In a terminal: within its width, in its encoding, and with model text escaped."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Small real models are judged: one that copies, one that babbles; nothing is measured twice."""
+"""Small real models are scored: one that copies, one that babbles; figures are cached."""
 
 import json
 import random
@@ -90,7 +90,7 @@ def network() -> CausalLM:
 
 
 def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
-    """A model that has read a few texts until it knew them by heart."""
+    """A model that memorised a few texts."""
     model = network()
     rows = [torch.from_numpy(ids) for ids in bits_per_byte.encode(TOKENIZER, texts)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -137,7 +137,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 @pytest.fixture(scope="module")
 def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple[Scorecard, Path]:
-    """The card of the model that copies, beside one that babbles; and its workspace."""
+    """The scorecard of the copying model beside a babbling one, and its workspace."""
     workspace = tmp_path_factory.mktemp("copying.ownwords")
     return run_scoring(folders, workspace, posts()), workspace
 
@@ -321,7 +321,7 @@ def test_a_second_scoring_measures_nothing(
 
 
 def test_the_remaining_time_is_estimated(folders: Folders, tmp_path: Path) -> None:
-    """All work is counted from the start; what is cached or ends early is taken off the total."""
+    """All work is counted at the start; cached or shortened work is subtracted."""
     events: list[Event] = []
     progress = Progress(events.append)
     run_scoring(folders, tmp_path, posts(), progress)

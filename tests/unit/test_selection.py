@@ -1,4 +1,4 @@
-"""What becomes of each post: flags, defaults, the cap, and the author's word above them."""
+"""The decision about each post: flags, defaults, the cap, and the author's choice."""
 
 import random
 from datetime import date

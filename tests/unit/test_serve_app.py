@@ -1,4 +1,4 @@
-"""The whole server: every route behind one guard, and its own end."""
+"""The whole server: every route behind the middleware, and its shutdown."""
 
 import asyncio
 import http.client
@@ -51,7 +51,7 @@ ORDER = {"model": "shipped", "prompt": "Dear", "max_tokens": 20, "seed": 1}
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
-    """In place of the shipped model's own."""
+    """Replaces the engine of the shipped model."""
     tokenizer = ByteTokenizer()
     counting = CountingEngine(tokenizer.vocabulary_size, context=4096)
     counting.never = list(stop_token_ids(tokenizer))  # a text is as long as it was asked for
@@ -82,7 +82,7 @@ def run_with_client(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitabl
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starlette]:
-    """The app over a workspace that is not there, and is not there afterwards."""
+    """The app over a workspace that does not exist, and still does not afterwards."""
     folder = tmp_path_factory.mktemp("empty")
     state = state_of(folder)
     yield create_app(state)
@@ -91,7 +91,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starlette]:
 
 
 def status_of(app: Starlette, path: str, method: str = "GET") -> int:
-    """What comes of a path just as it stands: clients would tidy it up before."""
+    """The status of a raw path: clients would normalise it."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -289,7 +289,7 @@ def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> 
 
 
 def assert_prometheus(page: str) -> None:
-    """Every sample stands under its own HELP and TYPE, as the text format asks."""
+    """Every sample is listed under its own HELP and TYPE, as the text format requires."""
     kind = name = ""
     for line in page.splitlines():
         if line.startswith("# HELP "):
@@ -371,7 +371,7 @@ def test_without_a_key_there_is_no_login(tmp_path: Path) -> None:
 
 
 class RunningServer:
-    """A server in a thread of its own."""
+    """A server in its own thread."""
 
     def __init__(self, state: AppState, app: Starlette | None = None) -> None:
         self.listening = http_server.bind(replace(state.settings, port=0))
@@ -392,7 +392,7 @@ class RunningServer:
     def opened(
         self, path: str, body: object = None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """An answer that has begun, and the connection it comes by."""
+        """An answer that has begun, and its connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         headers = {"Content-Type": "application/json"}
         connection.request(
@@ -401,7 +401,7 @@ class RunningServer:
         return connection, connection.getresponse()
 
     def request(self, path: str, body: object = None) -> tuple[int, str, bytes]:
-        """Status, when to come again, and the whole answer."""
+        """Status, retry-after, and the whole answer."""
         connection, answer = self.opened(path, body)
         with closing(connection):
             return answer.status, answer.headers.get("Retry-After", ""), answer.read()

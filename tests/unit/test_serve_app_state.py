@@ -1,4 +1,4 @@
-"""What is served: models and the archive, opened when asked for, anew when replaced."""
+"""Served models and archives: opened on request, reloaded when replaced."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def model_directory() -> ModelDirectory:
 
 
 class CountingLoader:
-    """Stands for `opened.load`: models of the counting engine, and how often they were loaded."""
+    """Stands in for the loader: counting engines, and the number of loads."""
 
     def __init__(self, directory_of_model: ModelDirectory) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""The Ask part: passages before the answer, citations that hold, and readers who leave."""
+"""The ask API: passages before the answer, verified citations, readers who disconnect."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ QUOTE = "The gauge is five inches of copper"
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """Three posts, read; and a tiny model of noise."""
+    """Three posts that were read, and a tiny random model."""
     workspace = openai_server.workspace(tmp_path)
     (workspace.root / "ownwords.toml").touch()
     blog = tmp_path / "posts"
@@ -105,7 +105,7 @@ def running(
     *replies: Any,  # noqa: ANN401
     **behaviour: Any,  # noqa: ANN401
 ) -> Iterator[FakeEndpoint]:
-    """An endpoint on this machine that answers so, and is found."""
+    """An endpoint on this machine that gives these replies, and is discovered."""
     with fake_endpoint(monkeypatch, replies=list(replies), **behaviour) as played:
         there = endpoints.with_models(endpoints.endpoint_at(played.url))
         with monkeypatch.context() as patch:

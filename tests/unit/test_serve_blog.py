@@ -1,4 +1,4 @@
-"""What is in the blog, in three lines whose sums agree, and what is new in it."""
+"""The blog's contents in three lines whose sums agree, and what is new."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A feed is fetched from the host that the user has named, and from no other."""
+"""A feed is fetched from the host the user named, and from no other."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def rss(*numbers: int, generator: str = "", following: str = "") -> str:
 
 
 class Host:
-    """Answers from a table of addresses, and remembers what was asked."""
+    """Answers from a table of addresses and records the requests."""
 
     def __init__(
         self, pages: dict[str, str | int], redirects: dict[str, str] | None = None
@@ -169,7 +169,7 @@ def test_a_fetched_feed_becomes_one_source(tmp_path: Path) -> None:
 
 
 def test_a_missing_network_is_one_sentence(tmp_path: Path) -> None:
-    """In a process of its own, as it is started, to an address where nobody listens."""
+    """In a process of its own, as in production, to an address where nobody listens."""
     jobs = JobManager(
         Workspace(tmp_path / "w.ownwords"),
         inputs_of=lambda _: JobInputs(tmp_path, out=tmp_path / "out"),

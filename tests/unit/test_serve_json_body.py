@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON within bounds, fields of their kinds, or one sentence."""
+"""Request bodies: JSON within limits, fields of their types, or one sentence."""
 
 import json
 from dataclasses import dataclass

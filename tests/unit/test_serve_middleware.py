@@ -1,4 +1,4 @@
-"""What stands before every request: names, origins, keys, sizes, times."""
+"""The middleware: host names, origins, keys, sizes, timeouts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -357,7 +357,7 @@ def test_too_large_a_body_is_refused_whatever_its_content_length() -> None:
 
 
 def played(app: Asgi, path: str, messages: list[Any], method: str = "POST") -> list[Any]:
-    """What the app sends to a client that sends these messages, each after a pause if it is one."""
+    """What the app sends to a client that sends these messages; a number is a pause."""
 
     async def play() -> list[Any]:
         sent: list[Any] = []

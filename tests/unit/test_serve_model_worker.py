@@ -1,4 +1,4 @@
-"""Many readers of one model's thread: each as if alone, none in another's way."""
+"""Many readers of one model's thread: each as if alone."""
 
 import asyncio
 import threading

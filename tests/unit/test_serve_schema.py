@@ -1,4 +1,4 @@
-"""The OpenAPI description: every route is in it, with the shapes that check the requests."""
+"""The OpenAPI description: every route, with the schemas that validate the requests."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page's Score part says what the scorecard's own page says."""
+"""The score API says what the scorecard's own page says."""
 
 import html
 import re
@@ -38,7 +38,7 @@ def client(workspace: Workspace) -> Iterator[TestClient]:
 
 
 def texts_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Every text in what was answered."""
+    """Every text in an answer."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

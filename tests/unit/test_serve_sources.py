@@ -1,4 +1,4 @@
-"""The sources of a workspace: what is kept of them, and what becomes of it elsewhere."""
+"""The sources of a workspace: how they are stored, and what a copied workspace keeps."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tokens to text and chances: whole characters, stop strings across tokens, nothing lost."""
+"""Tokens to text and logprobs: complete characters, stop strings across tokens, no loss."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def decode_stream(
     top: int = 0,
     chances: bool = True,
 ) -> tuple[list[TextChunk], StreamDecoder]:
-    """What is told of these tokens, piece by piece, each with a chance of its own."""
+    """Decode these tokens chunk by chunk, each with its own logprob."""
     start = [] if tokenizer.start is None else [tokenizer.start]
     decoder = StreamDecoder(tokenizer, [*start, *after], stops, top=top)
     pieces = []

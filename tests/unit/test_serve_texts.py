@@ -1,4 +1,4 @@
-"""Saved texts, the machine, and how other programs connect: asked by their addresses."""
+"""Saved texts, the machine, and how other programs connect, through the API."""
 
 import json
 import shlex

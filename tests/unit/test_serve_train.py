@@ -1,4 +1,4 @@
-"""The Train part: what is told of trainings, and the one that the page starts."""
+"""The train API: the state of trainings, and the one that the page starts."""
 
 import json
 import os

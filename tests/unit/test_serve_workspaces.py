@@ -1,4 +1,4 @@
-"""The switcher: workspaces are listed, opened in the running server, begun and forgotten."""
+"""The workspace switcher: listed, opened in the running server, created and forgotten."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1", "Content-Type": "application/
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two workspaces: `one`, with a post, and `two`, with nothing."""
+    """A folder with two workspaces: `one`, with a post, and `two`, empty."""
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     posts = tmp_path / "posts"
     posts.mkdir()

@@ -1,4 +1,4 @@
-"""The Write part: what is streamed, what the guard held back, and where a text may come from."""
+"""The write API: the stream, blocked copies, and where a text may come from."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def with_archive(tmp_path: Path, workspace: Workspace) -> Workspace:
 def run_with_client(
     workspace: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awaitable[Any]]
 ) -> Any:  # noqa: ANN401
-    """What the work comes to, with a client of the routes."""
+    """The result of the work, given a client of the routes."""
 
     async def error_of(request: Asked, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)

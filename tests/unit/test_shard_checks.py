@@ -1,4 +1,4 @@
-"""Files once read whole are read again when they look otherwise, and when that is long ago."""
+"""Verified files are read again when they have changed, and after a while."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from ownwords.training.shards import TrainingText, build_shards, open_shards
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Encoded texts that were read whole, and are vouched for."""
+    """Encoded texts that were verified and stamped."""
     monkeypatch.setattr(shard_cache, "SETTLED_S", -1.0)
     folder = build_shards(
         [TrainingText("a", "hats " * 200), TrainingText("b", "")], ByteTokenizer(), tmp_path
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are read whole from here on."""
+    """The names of the files read from here on."""
     names: list[str] = []
     check = room._check
 

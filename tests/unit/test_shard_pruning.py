@@ -1,4 +1,4 @@
-"""Old encoded texts go, the last used ones and those of runs stay."""
+"""Old shards are deleted; recently used ones and those of runs are kept."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keys(tokens: Path) -> list[str]:
-    """Encoded texts, the one used longest ago first."""
+    """Shards, the least recently used first."""
     shards = [
         build_shards([TrainingText("a", "hat " * n)], ByteTokenizer(), tokens).key
         for n in range(1, COUNT + 1)

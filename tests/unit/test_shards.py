@@ -1,4 +1,4 @@
-"""Shards: what was encoded is read back; found again by content; damage is told, never read."""
+"""Shards round-trip, are cached by content, and damage is reported, never read."""
 
 import errno
 import json
@@ -35,7 +35,7 @@ TEXTS = [
 
 
 class CountingTokenizer(ByteTokenizer):
-    """Bytes that count the texts they encode."""
+    """A byte tokenizer that counts the texts it encodes."""
 
     encoded = 0
 
@@ -76,7 +76,7 @@ def same(first: Shards, second: Shards) -> bool:
 def check(
     shards: Shards, texts: Sequence[TrainingText], start: int | None, end: int | None
 ) -> None:
-    """The shards hold each text, byte for byte, between its marks."""
+    """Check that the shards hold each text, byte for byte, between its special tokens."""
     assert shards.documents == len(texts)
     assert shards.names == tuple(text.id for text in texts)
     everything = []

@@ -300,7 +300,7 @@ def site(folder: Path, files: dict[str, str]) -> Path:
 
 
 def targets(path: Path, *links: str) -> list[str]:
-    """The states of links, as they would stand in a text of the site."""
+    """The states of links, as in a text of the site."""
     posts = documents(path)
     homes = [item.url for item in markdown.read(path) if isinstance(item, SiteInfo)]
     names = LinkResolver()

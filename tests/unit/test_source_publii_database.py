@@ -1,4 +1,4 @@
-"""The database as it may be found: locked, half-written, cut off, damaged, somebody else's."""
+"""A Publii database in any state: locked, half-written, truncated, damaged, foreign."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The split: a partition by whole post, near-duplicates together, the same every time."""
+"""The split: a partition of whole posts, near-duplicates together, deterministic."""
 
 import random
 

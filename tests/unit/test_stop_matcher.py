@@ -1,4 +1,4 @@
-"""Stop strings against a plain search through every beginning of the whole text."""
+"""Stop strings against a plain search of every prefix of the text."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from ownwords.inference.detokenizer import StopMatcher
 
 
 def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
-    """Read on letter by letter until the text ends in a stop string; of several the longest."""
+    """Read letter by letter until the text ends in a stop string, the longest of several."""
     for end in range(len(text) + 1):
         stops_hit = [stop for stop in stops if text[:end].endswith(stop)]
         if stops_hit:

@@ -1,4 +1,4 @@
-"""The stream of training: every token once an epoch, in an order and at an offset of its own."""
+"""The training stream: every token once an epoch, with its own order and offset."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
 
 def unrolled(shards: Shards, context: int, epochs: int, seed: int, shuffle: bool) -> list[int]:
-    """The ids of so many epochs in the order of the stream, put together from its rows."""
+    """The ids of some epochs in the order of the stream, joined from its rows."""
     stream = TokenStream(shards, context=context, seed=seed, shuffle=shuffle, rows=3, name="x")
     rows = range(-(-epochs * shards.tokens // context))
     ids_RT1 = np.empty((len(rows), context + 1), np.int64)

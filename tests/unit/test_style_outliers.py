@@ -1,4 +1,4 @@
-"""A stranger stands out, the author does not; short posts and small archives are not judged."""
+"""A foreign author is an outlier, the author is not; short posts are not judged."""
 
 import html
 import json
@@ -30,7 +30,7 @@ COLUMNIST = Path(__file__).parents[2].parent / "shared" / "data" / "columnist"
 
 
 def columnist_posts() -> Iterator[Document]:
-    """The published posts of the shared site, their tags taken out by hand."""
+    """The published posts of the shared site, with tags removed by hand."""
     if not COLUMNIST.exists():
         pytest.skip("the shared test corpora are not beside the repository")
     with closing(

@@ -65,7 +65,7 @@ Plan = Callable[..., list[GenerationRequest]]
 
 @pytest.fixture
 def plan_tokens(monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """Have these ids drawn, whatever the model says, and see what was asked for."""
+    """Fix the sampled ids, whatever the model says; returns the requests."""
 
     def plan(*ids: int) -> list[GenerationRequest]:
         requests: list[GenerationRequest] = []
@@ -128,7 +128,7 @@ def test_no_token_is_asked_for_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def outcome(*, tokens: int, stops: Sequence[str] = ()) -> TextOutcome:
-    """What became of a text that these tokens were drawn for."""
+    """The outcome of a text with these sampled tokens."""
     pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=tokens, stops=stops)
     while True:
         try:
@@ -146,7 +146,7 @@ def test_the_finish_reason_is_reported(plan_tokens: Plan) -> None:
 
 
 def test_a_continuation_keeps_its_leading_space() -> None:
-    """Where a tokenizer drops the space before the first word of a text, this is not the first."""
+    """A tokenizer that drops the first space of a text must not drop that of a continuation."""
     tokenizer = from_files(foreign.files_of("Llama 2"))
     prompt, full_text = "in the", "in the thing the"
     assert tokenizer.start is not None
@@ -238,7 +238,7 @@ def test_several_texts_equal_single_ones() -> None:
 
 
 def test_unused_ids_are_never_sampled() -> None:
-    """Those that pad the vocabulary of the model, and gaps in that of the tokenizer."""
+    """Padding of the model's vocabulary, and gaps in that of the tokenizer."""
     tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(vocabulary=600, context=64, width=16, layers=1, heads=2, kv_heads=1, hidden=24)

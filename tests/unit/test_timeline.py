@@ -1,4 +1,4 @@
-"""The share done and the time left over all parts of a job."""
+"""Progress and remaining time over all stages of a job."""
 
 import pytest
 

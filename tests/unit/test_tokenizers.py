@@ -1,4 +1,4 @@
-"""Tokenizers read from files: ours, those of others, damaged ones; and whether they fit."""
+"""Tokenizer files: ours, imported ones, damaged ones; and whether they fit the model."""
 
 import json
 import random
@@ -55,7 +55,7 @@ def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> Non
 
 
 def test_our_tokenizer_is_recognised_by_its_behaviour() -> None:
-    """A merge that tiktoken would do and the listed pairs would not: the library must do it."""
+    """With a merge that tiktoken would apply and the listed pairs would not, tokenizers is used."""
     document = LEARNED.document()
     assert isinstance(
         from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)}), BPETokenizer
@@ -236,7 +236,7 @@ SEED = 5
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """Cut off, bits flipped, parts doubled, a value put in the place of another."""
+    """Truncate, flip bits, duplicate parts, or replace a value by another."""
     kind = rng.randrange(5)
     if kind == 0:
         return data[: rng.randrange(len(data))]

@@ -1,4 +1,4 @@
-"""The engine of PyTorch: ragged rows, cuts and copies give what the network gives at once."""
+"""The PyTorch engine: ragged rows, cuts and copies equal one forward of the network."""
 
 import copy
 from pathlib import Path

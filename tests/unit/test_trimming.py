@@ -1,4 +1,4 @@
-"""Trimmed vocabularies: the same pieces, every text back, and the model's own rows."""
+"""Trimmed vocabularies: the same tokens, an exact round trip, and the model's own rows."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_reserved_tokens_go_and_the_start_keeps_its_name() -> None:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trim tiny vocabularies, too."""
+    """Allow tiny vocabularies to be trimmed."""
     monkeypatch.setattr(trimming, "SMALL", 100)
 
 

@@ -1,4 +1,4 @@
-"""`ownwords tune` as a user types it; the training itself is played."""
+"""`ownwords tune` on the command line, with a fake training."""
 
 import json
 import os

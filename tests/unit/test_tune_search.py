@@ -57,7 +57,7 @@ def test_the_plan_is_tried_first_then_quasi_random_points(tmp_path: Path) -> Non
 
 
 def test_a_search_finds_an_improvement_with_its_interval(tmp_path: Path) -> None:
-    """Over ten searches: where the winner is, its true gain, and the noise of a seed."""
+    """Over ten searches: the winner's region, its true gain, and the noise of a seed."""
     distances, noises, covered = [], [], 0
     for noise_seed in range(10):
         toy = Toy(best=ELSEWHERE, noise_seed=noise_seed)
@@ -115,7 +115,7 @@ def test_a_plan_that_is_best_is_reported(tmp_path: Path) -> None:
 
 
 def test_noise_is_hardly_ever_mistaken_for_a_gain(tmp_path: Path) -> None:
-    """200 searches where all settings are equally good: what looks best was lucky."""
+    """200 searches where all settings are equally good: the apparent best was lucky."""
     gains = 0
     for noise_seed in range(200):
         toy = Toy(steep=0.0, noise_seed=noise_seed)
@@ -191,7 +191,7 @@ def test_failed_trials_are_reported_and_the_search_continues(tmp_path: Path) -> 
 
 
 def test_the_search_avoids_failing_regions(tmp_path: Path) -> None:
-    """Half of the ranges cannot be trained: of later trials hardly any is in there."""
+    """Half of the ranges cannot be trained: hardly any later trial is there."""
     shares = []
     for noise_seed in range(5):
         result = run_search(
@@ -245,7 +245,7 @@ class ProcessKilledError(BaseException):
 
 
 class DyingToy(Toy):
-    """Ends the process, as it were, in the middle of its nth trial."""
+    """Simulates the death of the process in the middle of its nth trial."""
 
     dies_at: tuple[int, ...] = ()
     trials_begun = 0
@@ -260,7 +260,7 @@ class DyingToy(Toy):
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_a_killed_search_resumes(kind: str, tmp_path: Path) -> None:
-    """In the plan's trial, among points spread evenly, with TPE, and among repetitions."""
+    """In the plan's trial, among quasi-random points, with TPE, and among repetitions."""
     record: Path | str = tmp_path / "trials #1 {x}.db"
     if kind == "journal":
         record = str(tmp_path / "trials.journal")
@@ -340,7 +340,7 @@ def test_a_lost_trial_of_another_machine_is_abandoned(tmp_path: Path) -> None:
 
 
 def test_two_processes_agree_on_the_repetitions(tmp_path: Path) -> None:
-    """Both say which trials are repeated: the first counts, and nothing is done twice."""
+    """Both name the trials to repeat: the first counts, and nothing is done twice."""
     stored = InMemoryStorage()
     book = Study(stored, "toy", AXES)
     for _ in range(4):
@@ -363,7 +363,7 @@ def test_two_processes_agree_on_the_repetitions(tmp_path: Path) -> None:
 
 
 def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> None:
-    """The budget is for the whole search, however often it is begun."""
+    """The budget covers the whole search, however often it is resumed."""
     stored, toy = InMemoryStorage(), DyingToy(steep=0.0)
     toy.dies_at = (6,)
     with pytest.raises(ProcessKilledError):

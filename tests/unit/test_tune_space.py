@@ -70,7 +70,7 @@ def test_user_settings_are_not_searched() -> None:
 
 
 def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
-    """Rate times decay is the share forgotten in a step: only `memory` changes it."""
+    """Rate times decay is the share forgotten per step: only `memory` changes it."""
     plan = from_nothing()
     ranges = search_space(plan, {}, 120.0, has_base=False)
     optim = plan.recipe.optim

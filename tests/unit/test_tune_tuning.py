@@ -1,4 +1,4 @@
-"""The search over trainings, played; and once with real ones, tiny."""
+"""The search over trainings, with a fake one; and once with real, tiny ones."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
 
 @pytest.fixture
 def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
-    """The texts of the sample blog; reading a test post is a mistake."""
+    """The texts of the sample blog; reading a test post is an error."""
     loaded = corpus.load_corpus(archive)
     tests = set(loaded.test.words)
     assert tests
@@ -120,7 +120,7 @@ def test_steps_that_a_trial_sets_must_fit_its_time_and_the_users_own_need_not(
 
 
 def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: FakeTraining) -> None:
-    """`texts` fails the test if one is; here is asserted that the others are."""
+    """`texts` fails if one is read; this asserts that the others are."""
     run_tuning(tmp_path, texts, play)
     assert {text.id for text in play.texts} == set(texts.train.words)
     assert {text.id for text in play.held_out} == set(texts.validation.words)
@@ -209,7 +209,7 @@ def test_a_base_is_tuned_along_its_own_axes(
 def test_the_search_starts_from_the_revised_plan(
     tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
-    """Planned anew in its first seconds, trial 1 has other steps than it was to have."""
+    """Replanned in its first seconds, trial 1 has another number of steps."""
     base = tmp_path / "base"
     base.mkdir(parents=True)
     (base / "config.json").write_text("{}")
@@ -318,7 +318,7 @@ def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: FakeTrain
 
 
 def test_a_base_with_other_weights_gets_its_own_search(tmp_path: Path) -> None:
-    """The name and the sizes of its files say nothing: they are those of any retrained base."""
+    """Name and file sizes do not tell: those of any retrained base are the same."""
     names = []
     for folder, weights in (("a", b"one weight"), ("b", b"two weight"), ("c", b"one weight")):
         base = tmp_path / folder / "base"
@@ -416,7 +416,7 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class FakeSplit(CorpusSplit):
-    """Texts that stand in no archive."""
+    """Texts that are in no archive."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         object.__setattr__(self, "words", {id_: len(text.split()) for id_, text in texts.items()})

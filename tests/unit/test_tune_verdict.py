@@ -18,7 +18,7 @@ def record(
 
 
 def study(plan: Sequence[float], *rest: Sequence[float]) -> list[TrialRecord]:
-    """Scores by seed: of the plan, and of trials 2, 3, ... The first seed is the search's."""
+    """Scores by seed, of the plan and of trials 2, 3, ...; the first seed is the search's."""
     trials = [record(1, "plan", plan[0])]
     trials += [record(i + 2, "spread", scores[0]) for i, scores in enumerate(rest)]
     number = len(trials)

@@ -1,4 +1,4 @@
-"""Decoding of plain data: what fits comes back equal, what does not is named by its path."""
+"""Decoding of plain data: valid data round-trips, invalid data is named by its path."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Passages that stand word for word in other texts, against a search letter by letter."""
+"""Passages that occur verbatim in other texts, against a search letter by letter."""
 
 import re
 from itertools import pairwise
@@ -13,7 +13,7 @@ OTHER = "The boat had been sold in March. We walked on, and nobody spoke of the 
 
 
 def brute(sample: str, documents: list[tuple[str, str]], words: int, least: int) -> set[str]:
-    """Every passage of whole words of `sample` that stands, as whole words, in a document."""
+    """Every passage of whole words of `sample` that occurs, as whole words, in a document."""
     spans = [match.span() for match in re.finditer(r"\w+", sample)]
     passages = set()
     for i, (begin, _) in enumerate(spans):

@@ -1,4 +1,4 @@
-"""The verdict follows from the figures, and from none that could be otherwise."""
+"""The verdict follows from the figures, and only from certain ones."""
 
 import re
 from dataclasses import replace
@@ -256,7 +256,7 @@ def test_missing_held_out_posts_are_reported() -> None:
 def test_the_verdict_depends_only_on_certain_figures(
     ours: float, real: float, spread: float, measure: str
 ) -> None:
-    """Where a wider interval is decisive, a narrower one of the same middle says the same."""
+    """If a wide interval decides, a narrower one with the same centre decides alike."""
     wide = judge_card(fluency=fluency(**{measure: beside(ours, real, spread)}))  # type: ignore[arg-type]
     narrow = judge_card(fluency=fluency(**{measure: beside(ours, real, spread / 3)}))  # type: ignore[arg-type]
     order = [CLEAN, STUMBLES, GIBBERISH]

@@ -1,4 +1,4 @@
-"""Who wrote it: told by style, not by subject, and never from what was learned by heart."""
+"""Authorship: by style, not by subject, and never by memorised text."""
 
 import json
 import random
@@ -35,7 +35,7 @@ SUBJECTS = {"boats": _BOATS.split(), "cakes": _CAKES.split()}
 
 
 class Writer:
-    """One who has his own rates of the common words, and a subject."""
+    """An author with own rates of the common words, and a subject."""
 
     def __init__(self, seed: int, subject: str) -> None:
         self.rng = random.Random(seed)
@@ -97,7 +97,7 @@ def test_the_author_s_later_posts_are_not_distinguished_from_held_out_ones(
 
 
 def test_a_subject_alone_does_not_identify_an_author(authors: ReferenceAuthors) -> None:
-    """Among boatmen, one writes of cakes; a boatman who takes up cakes is not him."""
+    """Among boatmen, one writes about cakes; a boatman who takes up cakes is not the baker."""
     baker, turned = Writer(3, "cakes"), Writer(104, "cakes")
     result = voice(baker.posts(40), baker.posts(15), turned.posts(15), authors)
     assert result.letters
@@ -174,7 +174,7 @@ def test_too_little_text_is_reported_without_figures(
 
 
 def test_the_classifier_reaches_the_minimum_of_its_loss() -> None:
-    """Against Newton's method in double precision, written out here."""
+    """Against Newton's method in double precision, implemented here."""
     rng = np.random.default_rng(1)
     features = (rng.normal(size=(60, 8)) / np.sqrt(8)).astype(np.float32)
     is_author = np.arange(60) < 25
@@ -202,7 +202,7 @@ def test_the_classifier_reaches_the_minimum_of_its_loss() -> None:
 
 
 def test_noise_is_distinguished_only_by_chance() -> None:
-    """What is judged was not fitted to, or noise would be told apart well."""
+    """Scored texts were not fitted, or noise would be distinguished well."""
     rng = np.random.default_rng(1)
     counts = rng.poisson(2, (200, 300)).astype(np.float32)
     is_author = np.arange(200) < 80
@@ -285,7 +285,7 @@ def test_areas_and_ratios_equal_those_computed_by_hand() -> None:
 
 
 def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
-    """Of a mean of 40 independent sources about 1.96 standard errors to each side."""
+    """For a mean of 40 independent sources about 1.96 standard errors to each side."""
     rng = np.random.default_rng(1)
     values = rng.normal(size=40)
     interval = mean(values, ClusterBootstrap(range(40))).interval

@@ -40,7 +40,7 @@ def read_all_stored(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes
 
 
 def put(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """A safetensors file of these tensors, replacing what is there."""
+    """Write a safetensors file of these tensors, replacing any."""
     path.unlink(missing_ok=True)
     write_tensors(
         path,
@@ -159,7 +159,7 @@ def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> N
 
 
 def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
-    """Names without their first part, and the masks that every reader computes for itself."""
+    """Names without their prefix, and the masks that every reader recomputes."""
     model = models.model("gpt2")
     weights.write(tmp_path, model, None)
     path = tmp_path / weight_mapping.SINGLE
