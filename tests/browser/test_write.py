@@ -65,10 +65,10 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     page.get_by_label("Your text").fill("A zeppelin over the <i>harbour</i>")
     write(page)
     page.wait_for_url("**/#/write/*")
-    kept = text(page)
+    before = text(page)
     page.reload()
     until(page, "document.querySelector('.manuscript')?.value.includes('zeppelin')")
-    assert text(page) == kept
+    assert text(page) == before
     page.get_by_role("button", name="New text").click()
     until(page, "document.querySelector('.manuscript')?.value === ''")
     page.get_by_text("Saved texts").click()
@@ -77,7 +77,7 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     assert page.locator(".saved i").count() == 0
     with page.expect_download() as download:
         page.locator(".saved").get_by_role("link", name="Download").click()
-    assert kept.split()[-1] in download.value.path().read_text("utf-8")
+    assert before.split()[-1] in download.value.path().read_text("utf-8")
     page.locator(".saved").get_by_role("button", name="Delete").click()
     page.locator("dialog").get_by_role("button", name="Delete").click()
     until(page, "document.querySelectorAll('.saved > li').length === 0")
@@ -105,16 +105,16 @@ def test_nothing_moves_sideways_while_text_comes(page: "Page") -> None:
     # The tiny model may end its noise at any token; the built-in one writes on.
     page.get_by_label("Model", exact=True).select_option("shipped")
     page.get_by_label("Compare with").select_option(index=1)
-    place = "JSON.stringify(['.manuscript', '.writing aside'].map((one) => {"
-    place += " const box = document.querySelector(one).getBoundingClientRect();"
-    place += " return [box.left, box.width, box.top + scrollY]; }))"
+    script = "JSON.stringify(['.manuscript', '.writing aside'].map((one) => {"
+    script += " const box = document.querySelector(one).getBoundingClientRect();"
+    script += " return [box.left, box.width, box.top + scrollY]; }))"
     page.get_by_role("button", name="Write", exact=True).click()
     until(page, "document.querySelector('.written .text')?.textContent.length > 0")
     until(page, "document.querySelector('.manuscript').value.length > 20")
-    before = page.evaluate(place)
+    before = page.evaluate(script)
     length = len(text(page))
     until(page, f"document.querySelector('.manuscript').value.length > {length + 40}")
-    assert page.evaluate(place) == before
+    assert page.evaluate(script) == before
     page.keyboard.press("Escape")
     until(page, DONE)
     page.get_by_label("Compare with").select_option("")
@@ -135,13 +135,15 @@ def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     page.locator("#parts").get_by_text("Posts").click()
     page.wait_for_selector(".page.posts h1")
     for _ in range(50):
-        said = page.request.get("/metrics").text()
-        busy = re.findall(r"^ownwords_\w*(?:running|waiting)\w*\{[^}]*\} (\d+)", said, re.MULTILINE)
+        metrics = page.request.get("/metrics").text()
+        busy = re.findall(
+            r"^ownwords_\w*(?:running|waiting)\w*\{[^}]*\} (\d+)", metrics, re.MULTILINE
+        )
         if busy and not any(map(int, busy)):
             break
         page.wait_for_timeout(100)
     else:
-        raise AssertionError(said)
+        raise AssertionError(metrics)
 
 
 def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> None:
@@ -149,13 +151,13 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
     set_length(page, 50)
     write(page)
     # The noise of a tiny model comes from nowhere: the page is given words of a post in its place.
-    found = page.request.post(
+    origins = page.request.post(
         "/api/write/origins",
         data={"text": "five inches of copper and a tube"},
         headers={"X-Ownwords": "1", "Origin": page.url.split("/#")[0]},
     ).json()
-    assert found["nearest"]
-    page.route("**/api/write/origins", lambda route: route.fulfill(json=found))
+    assert origins["nearest"]
+    page.route("**/api/write/origins", lambda route: route.fulfill(json=origins))
     page.get_by_role("button", name="Where did this come from?").click()
     page.wait_for_selector(".origins")
     link = page.locator(".origins cite a").first

@@ -130,7 +130,7 @@ def test_without_the_key_no_account_of_this_machine_reads_anything(tmp_path: Pat
         assert file.stat().st_mode & 0o777 == 0o600
         record = json.loads(file.read_text())
         assert (record["api"], record["key"]) == (f"http://127.0.0.1:{server.port}/v1", server.key)
-        assert [each.workspace for each in running_servers.running_servers()] == [str(folder)]
+        assert [server.workspace for server in running_servers.running_servers()] == [str(folder)]
         server.end()
         assert not file.exists()
 
@@ -148,14 +148,14 @@ def test_after_a_restart_the_key_and_an_open_page_are_still_good(tmp_path: Path)
         server.end(signal.SIGKILL)
         # What it left behind is no server.
         assert running_servers.running_servers() == []
-    with serving("--port", str(server.port), cwd=tmp_path) as again:
-        assert again.key == server.key
-        assert again.get("/metrics", Cookie=cookie)[0] == 200
-        assert again.get("/metrics", Cookie=cookie + "0")[0] == 401
-        again.end()
-    with serving("--port", str(server.port), "--key", "another-key-here", cwd=tmp_path) as other:
-        assert other.get("/metrics", Cookie=cookie)[0] == 401
-        other.end()
+    with serving("--port", str(server.port), cwd=tmp_path) as restarted:
+        assert restarted.key == server.key
+        assert restarted.get("/metrics", Cookie=cookie)[0] == 200
+        assert restarted.get("/metrics", Cookie=cookie + "0")[0] == 401
+        restarted.end()
+    with serving("--port", str(server.port), "--key", "another-key-here", cwd=tmp_path) as rekeyed:
+        assert rekeyed.get("/metrics", Cookie=cookie)[0] == 401
+        rekeyed.end()
 
 
 @POSIX

@@ -27,10 +27,10 @@ def test_each_weakness_is_said_with_its_own_figures() -> None:
     voice = replace(card.voice, letters=sample_card.classification(0.1, spread=0.02))
     card = with_conclusions(replace(card, fluency=fluency, voice=voice))
     assert tone(card) == "unclear"
-    said = dict(limit.split(": ", 1) for limit in limits(card))
-    assert said["Publishing unread"].startswith("3.0% of its words are not real words")
-    assert "of its passages for yours" in said["Passing for you"]
-    assert "(1.2% of its words are invented names)" in said["Facts"]
+    texts = dict(limit.split(": ", 1) for limit in limits(card))
+    assert texts["Publishing unread"].startswith("3.0% of its words are not real words")
+    assert "of its passages for yours" in texts["Passing for you"]
+    assert "(1.2% of its words are invented names)" in texts["Facts"]
 
 
 def test_what_was_not_measured_is_called_open() -> None:

@@ -54,16 +54,16 @@ def test_on_a_desktop_it_serves_and_remembers(
 def test_which_workspace_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = folder(tmp_path / "here")
     assert open_page.workspace_to_open(here) == here / "my-blog.ownwords"
-    one = folder(here / "one.ownwords")
-    assert open_page.workspace_to_open(here) == one
-    assert open_page.workspace_to_open(one) == one
+    single = folder(here / "one.ownwords")
+    assert open_page.workspace_to_open(here) == single
+    assert open_page.workspace_to_open(single) == single
     two = folder(here / "two.ownwords")
-    os.utime(one, (time.time() + 9, time.time() + 9))
-    assert open_page.workspace_to_open(here) == one
+    os.utime(single, (time.time() + 9, time.time() + 9))
+    assert open_page.workspace_to_open(here) == single
     WorkspaceList(Workspace(two)).remember(Workspace(two))
     assert open_page.workspace_to_open(here) == two
     two.rmdir()
-    assert open_page.workspace_to_open(here) == one
+    assert open_page.workspace_to_open(here) == single
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     empty = folder(tmp_path / "empty")
@@ -88,7 +88,7 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
         assert main([]) == 0
         assert links == [link, link]
         # Another blog that is here gets a server of its own.
-        other = folder(elsewhere / "other.ownwords")
-        assert open_page.server_to_open(elsewhere, other) is None
+        other_workspace = folder(elsewhere / "other.ownwords")
+        assert open_page.server_to_open(elsewhere, other_workspace) is None
     assert open_page.server_to_open(here, first.root) is None
     assert running_servers.user_key() == key

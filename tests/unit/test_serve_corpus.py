@@ -33,11 +33,11 @@ SEASONS = ("spring", "summer", "autumn", "winter")
 RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "
 
 
-def sentences(subject: str, many: int) -> str:
-    return " ".join(f"Of {subject} number {n} I will say only what I saw." for n in range(many))
+def sentences(subject: str, count: int) -> str:
+    return " ".join(f"Of {subject} number {n} I will say only what I saw." for n in range(count))
 
 
-def written(folder: Path) -> Path:
+def write_posts(folder: Path) -> Path:
     """Eight posts: a long one, two that share their text, one with quotes and code, one undated."""
     folder.mkdir()
     posts = {
@@ -68,7 +68,7 @@ class Served:
     """A workspace, and what its addresses answer."""
 
     blog: Path
-    place: Workspace
+    workspace: Workspace
     client: TestClient
 
     def get(self, path: str, **query: str | int) -> Any:  # noqa: ANN401 - JSON
@@ -82,19 +82,19 @@ class Served:
         return answer.json()
 
     def look(self) -> Whole:
-        return look([self.blog], workspace=self.place.root)
+        return look([self.blog], workspace=self.workspace.root)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("corpus")
-    yield from _served(written(root / "blog"), Workspace(root / "w.ownwords"))
+    yield from _served(write_posts(root / "blog"), Workspace(root / "w.ownwords"))
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Served]:
     """One that may be changed."""
-    yield from _served(written(tmp_path / "blog"), Workspace(tmp_path / "w.ownwords"))
+    yield from _served(write_posts(tmp_path / "blog"), Workspace(tmp_path / "w.ownwords"))
 
 
 @pytest.fixture
@@ -102,18 +102,18 @@ def unread(tmp_path: Path) -> Iterator[Served]:
     yield from _served(tmp_path, Workspace(tmp_path / "none.ownwords"), is_read=False)
 
 
-def _served(blog: Path, place: Workspace, *, is_read: bool = True) -> Iterator[Served]:
+def _served(blog: Path, workspace: Workspace, *, is_read: bool = True) -> Iterator[Served]:
     if is_read:
-        look([blog], workspace=place.root)
+        look([blog], workspace=workspace.root)
 
     async def mistake(request: Request, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
         return error_response(request.url.path, error)
 
-    state = AppState(place)
+    state = AppState(workspace)
     app = Starlette(routes=corpus.routes(state), exception_handlers={OwnwordsError: mistake})
     with TestClient(app) as client:
-        yield Served(blog, place, client)
+        yield Served(blog, workspace, client)
         client.portal.call(state.close)  # type: ignore[union-attr]
 
 
@@ -124,10 +124,10 @@ def ids(served: Served) -> dict[str, str]:
 
 
 def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
-    found = served.get("/api/corpus")
-    totals = {one["label"]: one["figure"] for one in found["totals"]}
+    report = served.get("/api/corpus")
+    totals = {total["label"]: total["figure"] for total in report["totals"]}
     assert totals["posts"] == "9"
-    with Archive(served.place.archive) as archive:
+    with Archive(served.workspace.archive) as archive:
         own = sum(
             count_words(segment.text)
             for document in archive.documents()
@@ -135,14 +135,14 @@ def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
             if segment.kind in OWN_KINDS
         )
     assert totals["words of your own"] == f"{own:,}"
-    assert found["kinds"][0]["value"] == own
-    assert {"label": "Quoted", "value": 6, "tone": "k1", "strength": 1.0} in found["kinds"]
-    assert [one["year"] for one in found["years"]["columns"]] == [2019, 2020, 2021, 2022]
-    assert "1 text" in found["years"]["undated"]
-    assert found["twice"]["total"] == 1
-    assert found["lede"].startswith("One post is ")
-    shares = sum(one["share"] for one in found["lengths"]["longest"])
-    assert shares + found["lengths"]["others"]["share"] == pytest.approx(1)
+    assert report["kinds"][0]["value"] == own
+    assert {"label": "Quoted", "value": 6, "tone": "k1", "strength": 1.0} in report["kinds"]
+    assert [year["year"] for year in report["years"]["columns"]] == [2019, 2020, 2021, 2022]
+    assert "1 text" in report["years"]["undated"]
+    assert report["twice"]["total"] == 1
+    assert report["lede"].startswith("One post is ")
+    shares = sum(post["share"] for post in report["lengths"]["longest"])
+    assert shares + report["lengths"]["others"]["share"] == pytest.approx(1)
 
 
 def test_titles_are_text_and_never_markup(served: Served) -> None:
@@ -162,16 +162,16 @@ def test_lines_come_in_the_order_that_was_asked_for(served: Served, sort: str, o
 
 
 def test_pages_hold_every_text_once(served: Served) -> None:
-    found = [
+    ids_found = [
         row["id"]
         for first in range(0, 9, 2)
         for row in served.get("/api/corpus/posts", first=first, most=2, sort="words")["rows"]
     ]
-    assert len(found) == len(set(found)) == 9
+    assert len(ids_found) == len(set(ids_found)) == 9
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("query", "names"),
     [
         ({"tag": "rain"}, {"copy", "again", "mixed"}),
         ({"year": "2022"}, set(SEASONS)),
@@ -182,8 +182,8 @@ def test_pages_hold_every_text_once(served: Served) -> None:
         ({"tag": "no such tag"}, set()),
     ],
 )
-def test_lines_are_narrowed_down(served: Served, asked: dict[str, str], names: set[str]) -> None:
-    page = served.get("/api/corpus/posts", **asked)
+def test_lines_are_narrowed_down(served: Served, query: dict[str, str], names: set[str]) -> None:
+    page = served.get("/api/corpus/posts", **query)
     assert {row["title"].split()[0].lower() for row in page["rows"]} == names
     assert page["total"] == len(names)
     assert page["own_words"] == sum(row["own_words"] for row in page["rows"])
@@ -215,26 +215,26 @@ def test_any_query_has_an_answer(query: dict[str, str]) -> None:
 
 def test_a_text_is_shown_as_the_archive_has_it(served: Served) -> None:
     id_ = ids(served)["mixed"]
-    found = served.get("/api/corpus/post", id=id_)
-    with Archive(served.place.archive) as archive:
+    post = served.get("/api/corpus/post", id=id_)
+    with Archive(served.workspace.archive) as archive:
         document = next(archive.documents([id_]))
-    assert [one["text"] for one in found["segments"]] == [s.text for s in document.segments]
-    whose = {one["kind"]: one["whose"] for one in found["segments"]}
+    assert [segment["text"] for segment in post["segments"]] == [s.text for s in document.segments]
+    whose = {segment["kind"]: segment["whose"] for segment in post["segments"]}
     assert whose == {"prose": "own", "quote": "quoted", "code": "code"}
-    assert all(one["learned"] == (one["whose"] == "own") for one in found["segments"])
-    assert sorted(found["post"]["tags"]) == ["books", "rain"]
+    assert all(segment["learned"] == (segment["whose"] == "own") for segment in post["segments"])
+    assert sorted(post["post"]["tags"]) == ["books", "rain"]
     named = ids(served)
     # "again" and "copy" lie before it in time, "spring" after it.
-    assert found["around"]["earlier"]["id"] == named["again"]
-    assert found["around"]["later"]["id"] == named["spring"]
+    assert post["around"]["earlier"]["id"] == named["again"]
+    assert post["around"]["later"]["id"] == named["spring"]
 
 
 def test_of_a_text_left_out_nothing_is_learned_and_its_twin_is_named(served: Served) -> None:
     named = ids(served)
-    found = served.get("/api/corpus/post", id=named["again"])
-    assert found["post"]["decision"] == "leave out"
-    assert not any(one["learned"] for one in found["segments"])
-    assert [one["id"] for one in found["findings"]["twins"]] == [named["copy"]]
+    post = served.get("/api/corpus/post", id=named["again"])
+    assert post["post"]["decision"] == "leave out"
+    assert not any(segment["learned"] for segment in post["segments"])
+    assert [twin["id"] for twin in post["findings"]["twins"]] == [named["copy"]]
 
 
 def test_what_was_decided_is_what_the_next_look_does(fresh: Served) -> None:
@@ -259,13 +259,14 @@ def test_what_was_decided_is_what_the_next_look_does(fresh: Served) -> None:
 
 def test_other_decisions_of_the_author_are_kept(fresh: Served) -> None:
     named = ids(fresh)
-    fresh.place.choices.write_text(
+    fresh.workspace.choices.write_text(
         '[[post]]\nid = "gone"\ndecision = "keep"\n\n'
         f'[[post]]\nid = "{named["spring"]}"\ndecision = "leave out"\n'
     )
     fresh.decide(named["summer"], "cap")
     entries = {
-        one["id"]: one for one in tomllib.loads(fresh.place.choices.read_text("utf-8"))["post"]
+        entry["id"]: entry
+        for entry in tomllib.loads(fresh.workspace.choices.read_text("utf-8"))["post"]
     }
     assert entries["gone"]["decision"] == "keep"
     assert entries[named["spring"]]["decision"] == "leave out"
@@ -284,21 +285,21 @@ def test_a_decision_can_be_left_to_ownwords_again(fresh: Served) -> None:
     )
     back = fresh.decide(named["long"], "proposed")["changed"]
     assert back == before
-    entries = tomllib.loads(fresh.place.choices.read_text("utf-8"))["post"]
-    entry = next(one for one in entries if one["id"] == named["long"])
+    entries = tomllib.loads(fresh.workspace.choices.read_text("utf-8"))["post"]
+    entry = next(entry for entry in entries if entry["id"] == named["long"])
     assert entry["proposed"] == entry["decision"]
 
 
 def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
-    fresh.place.settings.write_text("[provenance]\nmax_post_share = 0.5\n[train]\nlr = 1\n")
+    fresh.workspace.settings.write_text("[provenance]\nmax_post_share = 0.5\n[train]\nlr = 1\n")
     row = next(
-        one for one in fresh.get("/api/corpus/decisions")["rows"] if one["id"] == ids(fresh)["long"]
+        row for row in fresh.get("/api/corpus/decisions")["rows"] if row["id"] == ids(fresh)["long"]
     )
     assert row["then"]["training_words"] > row["now"]["training_words"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "status"),
+    ("body", "status"),
     [
         ({"id": "no such", "decision": "keep"}, 404),
         ({"id": ["a", "list"], "decision": "keep"}, 400),
@@ -307,12 +308,12 @@ def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
         ("keep", 400),
     ],
 )
-def test_what_cannot_be_decided_is_refused(served: Served, asked: object, status: int) -> None:
-    before = served.place.choices.read_bytes()
-    answer = served.client.post("/api/corpus/decide", json=asked)
+def test_what_cannot_be_decided_is_refused(served: Served, body: object, status: int) -> None:
+    before = served.workspace.choices.read_bytes()
+    answer = served.client.post("/api/corpus/decide", json=body)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
-    assert served.place.choices.read_bytes() == before
+    assert served.workspace.choices.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -332,34 +333,34 @@ def test_what_is_no_json_or_no_text_is_refused(served: Served, body: bytes, stat
 
 @pytest.mark.parametrize("decision", [None, 3, ["keep"]])
 def test_a_decision_is_a_text(served: Served, decision: object) -> None:
-    asked = {"id": ids(served)["long"], "decision": decision}
-    answer = served.client.post("/api/corpus/decide", json=asked)
+    body = {"id": ids(served)["long"], "decision": decision}
+    answer = served.client.post("/api/corpus/decide", json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("decision ")
 
 
 @pytest.mark.parametrize("decision", ["maybe", "", "Keep"])
 def test_an_unknown_decision_is_refused(served: Served, decision: object) -> None:
-    before = served.place.choices.read_bytes()
-    asked = {"id": ids(served)["long"], "decision": decision}
-    answer = served.client.post("/api/corpus/decide", json=asked)
+    before = served.workspace.choices.read_bytes()
+    body = {"id": ids(served)["long"], "decision": decision}
+    answer = served.client.post("/api/corpus/decide", json=body)
     assert answer.status_code == 400
     assert "leave out" in answer.json()["error"]["message"]
-    assert served.place.choices.read_bytes() == before
+    assert served.workspace.choices.read_bytes() == before
 
 
 def test_while_posts_are_read_anew_nothing_is_decided(fresh: Served) -> None:
     named = ids(fresh)
-    with Archive(fresh.place.archive) as archive, archive.transaction():
+    with Archive(fresh.workspace.archive) as archive, archive.transaction():
         archive.set_meta("written", "of another state")  # as between a look's two writings
-    before = fresh.place.choices.read_bytes()
+    before = fresh.workspace.choices.read_bytes()
     answer = fresh.client.post("/api/corpus/decide", json={"id": named["long"], "decision": "keep"})
     assert answer.status_code == 409
-    assert fresh.place.choices.read_bytes() == before
+    assert fresh.workspace.choices.read_bytes() == before
 
 
 def test_a_mistake_in_the_choices_is_told(fresh: Served) -> None:
-    fresh.place.choices.write_text("[[post]\n")
+    fresh.workspace.choices.write_text("[[post]\n")
     answer = fresh.client.get("/api/corpus/decisions")
     assert answer.status_code == 400
     assert "choices.toml" in answer.json()["error"]["message"]
@@ -378,20 +379,20 @@ def test_another_look_is_seen_at_once(fresh: Served) -> None:
 
 
 def test_search_finds_the_post_and_its_passage_can_be_asked_for(served: Served) -> None:
-    found = served.get("/api/corpus/search", q="what I saw of the lamp")
-    first = found["passages"][0]
+    result = served.get("/api/corpus/search", q="what I saw of the lamp")
+    first = result["passages"][0]
     assert first["document"] == ids(served)["mixed"]
-    again = served.get("/api/corpus/passage", id=first["id"])
-    assert again["text"] == first["text"]
+    passage = served.get("/api/corpus/passage", id=first["id"])
+    assert passage["text"] == first["text"]
     assert served.get("/api/corpus/search", q="  ")["passages"] == []
 
 
 def test_a_misspelt_word_is_marked_as_it_was_searched_for(served: Served) -> None:
-    found = served.get("/api/corpus/search", q="particulra")
-    assert found["notes"] == [
+    result = served.get("/api/corpus/search", q="particulra")
+    assert result["notes"] == [
         "No post contains “particulra”. The search used “particular” instead."
     ]
-    assert "particular" in found["passages"][0]["words"]
+    assert "particular" in result["passages"][0]["words"]
 
 
 @pytest.mark.parametrize("id_", ["", "x", "-1", "99999999", "²", "9" * 40])
@@ -423,10 +424,10 @@ def test_the_place_is_named_with_and_without_an_archive(served: Served, unread: 
 
 
 @given(st.text("ab \n,", max_size=80), st.text("ab \n,", max_size=80))
-def test_marked_passages_are_the_passages(one: str, other: str) -> None:
-    left, right = diff_passages(one, other)
-    for pieces, text in ((left, one), (right, other)):
-        assert "".join(said for said, _ in pieces).split() == text.split()
+def test_marked_passages_are_the_passages(first: str, second: str) -> None:
+    left, right = diff_passages(first, second)
+    for pieces, text in ((left, first), (right, second)):
+        assert "".join(text for text, _ in pieces).split() == text.split()
     assert "".join(s for s, differs in left if not differs).split() == (
         "".join(s for s, differs in right if not differs).split()
     )

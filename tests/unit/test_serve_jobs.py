@@ -34,16 +34,16 @@ Begin = Callable[[str], JobManager]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / ".lock").touch()
     return Workspace(tmp_path / "w")
 
 
 @pytest.fixture
-def begin(place: Workspace) -> Iterator[Begin]:
+def begin(workspace: Workspace) -> Iterator[Begin]:
     """Makes jobs that behave in a certain manner; none outlives the test."""
-    with fake_jobs(place) as of:
+    with fake_jobs(workspace) as of:
         yield of
 
 
@@ -52,15 +52,15 @@ def ended(jobs: JobManager, id_: str) -> Job:
     return jobs.job(id_)
 
 
-def begun(place: Workspace) -> bool:
-    return (place.root / "begun").exists()
+def has_begun(workspace: Workspace) -> bool:
+    return (workspace.root / "begun").exists()
 
 
 # --- the process ---------------------------------------------------------------------------------
 
 
 def test_it_gets_a_clean_environment_and_what_was_asked(
-    place: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.setenv(name, "secret")
@@ -69,35 +69,35 @@ def test_it_gets_a_clean_environment_and_what_was_asked(
     job = ended(jobs, jobs.start(ASKED).id)
     assert (job.status, job.share) == ("done", 1.0)
     assert {stage.status for stage in job.stages} == {"skipped"}  # the played one logs none
-    said = json.loads((place.root / "given.json").read_text())
-    assert said["arguments"] == [
-        *("make", "blog", "--workspace", str(place.root), "--minutes", "4"),
+    inputs = json.loads((workspace.root / "given.json").read_text())
+    assert inputs["arguments"] == [
+        *("make", "blog", "--workspace", str(workspace.root), "--minutes", "4"),
         *(*FLAGS, "--json", "--base", "shipped"),
     ]
-    assert "secret" not in said["env"].values()
-    assert said["env"]["OWNWORDS_HOME"] == "/somewhere"
+    assert "secret" not in inputs["env"].values()
+    assert inputs["env"]["OWNWORDS_HOME"] == "/somewhere"
     ended(jobs, jobs.start(MakeRequest()).id)
-    assert "--minutes" not in json.loads((place.root / "given.json").read_text())["arguments"]
+    assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
 
 
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=3), max_size=5))
-def test_what_is_no_secret_is_handed_on(given_: dict[str, str]) -> None:
-    harmless = {f"OWNWORDS_X{name}": value for name, value in given_.items()}
-    kept = clean_environment(harmless)
+def test_what_is_no_secret_is_handed_on(variables: dict[str, str]) -> None:
+    harmless = {f"OWNWORDS_X{name}": value for name, value in variables.items()}
+    cleaned = clean_environment(harmless)
     for name, value in harmless.items():
         is_secret = any(
             word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
         )
-        assert is_secret or kept[name] == value
+        assert is_secret or cleaned[name] == value
 
 
 def test_stopped_it_has_saved_and_goes_on_under_the_same_name(
-    place: Workspace, begin: Begin
+    workspace: Workspace, begin: Begin
 ) -> None:
     jobs = begin("waits")
     job = jobs.start(ASKED)
-    until(lambda: begun(place))
+    until(lambda: has_begun(workspace))
     assert job.can.stop
     with pytest.raises(InUseError):
         jobs.start(ASKED)
@@ -109,21 +109,21 @@ def test_stopped_it_has_saved_and_goes_on_under_the_same_name(
     assert not jobs.find_worker()
     with pytest.raises(OwnwordsError):
         jobs.stop(job.id)
-    (place.root / "begun").unlink()
-    again = jobs.resume(job.id)
-    assert (again.id, again.began) == (job.id, job.began)
-    assert again.seconds >= job.seconds
-    until(lambda: begun(place))
-    assert json.loads((place.root / "given.json").read_text())["arguments"][5] == "4"
+    (workspace.root / "begun").unlink()
+    resumed = jobs.resume(job.id)
+    assert (resumed.id, resumed.began) == (job.id, job.began)
+    assert resumed.seconds >= job.seconds
+    until(lambda: has_begun(workspace))
+    assert json.loads((workspace.root / "given.json").read_text())["arguments"][5] == "4"
     jobs.stop(job.id)
-    assert [each.id for each in jobs.jobs()] == [job.id]
+    assert [job.id for job in jobs.jobs()] == [job.id]
 
 
 def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
-    place: Workspace, begin: Begin
+    workspace: Workspace, begin: Begin
 ) -> None:
     id_ = begin("waits").start(ASKED).id
-    until(lambda: begun(place))
+    until(lambda: has_begun(workspace))
     another = begin("waits")
     job = another.job(id_)
     assert job.ended is None
@@ -134,23 +134,23 @@ def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
 
 
 def test_in_an_empty_folder_the_first_job_makes_the_workspace(
-    tmp_path: Path, begin: Begin, place: Workspace
+    tmp_path: Path, begin: Begin, workspace: Workspace
 ) -> None:
-    (place.root / ".lock").unlink()
-    place.root.rmdir()
+    (workspace.root / ".lock").unlink()
+    workspace.root.rmdir()
     jobs = begin("ends")
     ended(jobs, jobs.start(ASKED).id)
-    with place.opened():  # as `ownwords make` and `look` do, which refuse any other folder
+    with workspace.opened():  # as `ownwords make` and `look` do, which refuse any other folder
         pass
 
 
-def test_one_that_does_not_listen_is_ended_in_the_end(place: Workspace, begin: Begin) -> None:
+def test_one_that_does_not_listen_is_ended_in_the_end(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("is deaf")
     id_ = jobs.start(ASKED).id
-    until(lambda: begun(place))
+    until(lambda: has_begun(workspace))
     for count in (1, 2):
         jobs.stop(id_)
-        until(lambda count=count: (place.root / "interrupts").stat().st_size == count)  # type: ignore[misc]
+        until(lambda count=count: (workspace.root / "interrupts").stat().st_size == count)  # type: ignore[misc]
     assert jobs.job(id_).status == "stopping"
     jobs.stop(id_)
     ended(jobs, id_)
@@ -173,10 +173,10 @@ def test_one_that_was_killed_is_told_with_its_last_words(begin: Begin) -> None:
     assert job.can.resume
 
 
-@pytest.mark.parametrize("held", ["runs/make/.lock", ".lock", "runs/finetune-x/.lock"])
-def test_there_are_never_two(place: Workspace, begin: Begin, held: str) -> None:
-    (place.runs / "jobs").mkdir(parents=True)
-    path = place.root / held
+@pytest.mark.parametrize("lock_path", ["runs/make/.lock", ".lock", "runs/finetune-x/.lock"])
+def test_there_are_never_two(workspace: Workspace, begin: Begin, lock_path: str) -> None:
+    (workspace.runs / "jobs").mkdir(parents=True)
+    path = workspace.root / lock_path
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:  # as a process in a terminal holds it
         assert try_lock(file.fileno())
@@ -187,8 +187,8 @@ def test_there_are_never_two(place: Workspace, begin: Begin, held: str) -> None:
     assert not jobs.find_worker()
 
 
-def test_another_process_is_never_taken_for_it(place: Workspace, begin: Begin) -> None:
-    folder = place.runs / "jobs" / "make-1"
+def test_another_process_is_never_taken_for_it(workspace: Workspace, begin: Begin) -> None:
+    folder = workspace.runs / "jobs" / "make-1"
     folder.mkdir(parents=True)
     record = {"id": "make-1", "kind": "make", "request": {}, "command": [], "began": 1.0}
     # This very process, which is alive and was not started here.
@@ -211,11 +211,11 @@ def logged(path: Path, *events: Event) -> None:
     lines.close()
 
 
-def test_the_stages_are_told_as_they_come(place: Workspace, begin: Begin) -> None:
+def test_the_stages_are_told_as_they_come(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("waits")
     id_ = jobs.start(ASKED).id
-    until(lambda: begun(place))
-    log = place.runs / "jobs" / id_ / "events.jsonl"
+    until(lambda: has_begun(workspace))
+    log = workspace.runs / "jobs" / id_ / "events.jsonl"
     expected = {"read": None, "plan": None, "train": 100.0, "write": 4.0, "compare": 0.0}
     logged(
         log,
@@ -246,11 +246,11 @@ def test_the_stages_are_told_as_they_come(place: Workspace, begin: Begin) -> Non
     assert jobs.job(id_).share == 0.25
 
 
-def test_a_damaged_log_is_no_more_than_a_log(place: Workspace, begin: Begin) -> None:
+def test_a_damaged_log_is_no_more_than_a_log(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("waits")
     id_ = jobs.start(ASKED).id
-    until(lambda: begun(place))
-    log = place.runs / "jobs" / id_ / "events.jsonl"
+    until(lambda: has_begun(workspace))
+    log = workspace.runs / "jobs" / id_ / "events.jsonl"
     log.write_bytes(
         b'{"kind": "begin"}\n\xff\xfe[]\n{"time": 1, "kind": "overall", "values": 3}\n{'
     )
@@ -285,25 +285,25 @@ def test_elsewhere_nothing_is_logged() -> None:
 # --- the API -------------------------------------------------------------------------------------
 
 
-def client(place: Workspace, jobs: JobManager | None = None) -> TestClient:
-    state = AppState(place, ServeSettings(key=""), sources=(place.root,))
+def client(workspace: Workspace, jobs: JobManager | None = None) -> TestClient:
+    state = AppState(workspace, ServeSettings(key=""), sources=(workspace.root,))
     if jobs:
         state.jobs = jobs
     return TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=HEADERS)
 
 
-def test_a_job_from_start_to_end(place: Workspace, begin: Begin) -> None:
-    api = client(place, begin("waits"))
+def test_a_job_from_start_to_end(workspace: Workspace, begin: Begin) -> None:
+    api = client(workspace, begin("waits"))
     assert api.get("/api/jobs").json() == {"jobs": []}
     answer = api.post("/api/jobs", json={"kind": "make", "minutes": 2, "base": "none"})
     assert answer.status_code == 201
     id_ = answer.json()["id"]
-    until(lambda: begun(place))
+    until(lambda: has_begun(workspace))
     refused = api.post("/api/jobs", json={"kind": "look"})
     assert refused.status_code == 409
     assert refused.json()["error"]["message"] == "making a model is still running"
     # Another server, as after a restart, tells just the same.
-    another = client(place, begin("waits"))
+    another = client(workspace, begin("waits"))
     assert another.get(f"/api/jobs/{id_}").json()["status"] == "running"
     assert another.delete(f"/api/jobs/{id_}").status_code == 415
     headers = {"Content-Type": "application/json"}
@@ -320,7 +320,7 @@ def test_a_job_from_start_to_end(place: Workspace, begin: Begin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("body", "message"),
     [
         ({}, "no such kind"),
         ({"kind": "rm"}, "no such kind"),
@@ -335,19 +335,19 @@ def test_a_job_from_start_to_end(place: Workspace, begin: Begin) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
-    place: Workspace, begin: Begin, asked: object, said: str
+    workspace: Workspace, begin: Begin, body: object, message: str
 ) -> None:
-    answer = client(place, begin("ends")).post("/api/jobs", json=asked)
+    answer = client(workspace, begin("ends")).post("/api/jobs", json=body)
     assert answer.status_code in (400, 409)
-    assert said in answer.json()["error"]["message"]
-    assert not (place.runs / "jobs").exists()
+    assert message in answer.json()["error"]["message"]
+    assert not (workspace.runs / "jobs").exists()
 
 
 @pytest.mark.parametrize("id_", ["..", "%2e%2e%2fw", "nobody", "x" * 300, ".make-1"])
-def test_no_name_of_a_job_reaches_the_disk(place: Workspace, begin: Begin, id_: str) -> None:
-    (place.runs / "jobs").mkdir(parents=True)
-    (place.runs / "job.json").write_text("{}")
-    answer = client(place, begin("ends")).get(f"/api/jobs/{id_}")
+def test_no_name_of_a_job_reaches_the_disk(workspace: Workspace, begin: Begin, id_: str) -> None:
+    (workspace.runs / "jobs").mkdir(parents=True)
+    (workspace.runs / "job.json").write_text("{}")
+    answer = client(workspace, begin("ends")).get(f"/api/jobs/{id_}")
     assert answer.status_code == 404
 
 
@@ -369,19 +369,19 @@ def test_a_request_is_stored_and_read_back(kind: str, fields: dict[str, Any]) ->
     ],
 )
 def test_a_package_is_installed_only_for_the_user_of_this_machine(
-    place: Workspace, begin: Begin, settings_: ServeSettings, status: int
+    workspace: Workspace, begin: Begin, settings_: ServeSettings, status: int
 ) -> None:
-    state = AppState(place, settings_)
+    state = AppState(workspace, settings_)
     state.jobs = begin("ends")
     page = TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=HEADERS)
     page.headers["Authorization"] = f"Bearer {settings_.key}"
-    asked = {"kind": "base", "source": "tiny", "accepted": True, "with_package": True}
-    answer = page.post("/api/jobs", json=asked)
+    body = {"kind": "base", "source": "tiny", "accepted": True, "with_package": True}
+    answer = page.post("/api/jobs", json=body)
     assert answer.status_code == status, answer.text
     if status == 201:
         id_ = answer.json()["id"]
         ended(state.jobs, id_)
-        record = json.loads((place.runs / "jobs" / id_ / "job.json").read_text())
+        record = json.loads((workspace.runs / "jobs" / id_ / "job.json").read_text())
         assert record["command"] == [
             *("base", "add", "tiny", "--accept-terms", "tiny"),
             "--with-package",
@@ -401,13 +401,13 @@ def test_an_export_tells_where_it_lies() -> None:
 
 
 def test_one_poller_tells_every_reader_what_changes(
-    place: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many pages are open, the files are read once."""
     monkeypatch.setattr(watcher, "_POLL_S", 0.01)
 
     async def read() -> None:
-        state = AppState(place, ServeSettings(key=""), sources=(place.root,))
+        state = AppState(workspace, ServeSettings(key=""), sources=(workspace.root,))
         state.jobs = begin("waits")
         reads = 0
         jobs_of = state.jobs.jobs
@@ -428,20 +428,20 @@ def test_one_poller_tells_every_reader_what_changes(
             return await pause(seconds)
 
         monkeypatch.setattr(state, "sleep", counted_sleep)
-        with shared.reading() as one, shared.reading() as two:
+        with shared.reading() as first, shared.reading() as two:
             job = await state.run(lambda: state.jobs.start(ASKED))
             reads = polls = 0
-            seen = [await wait_for(reader, "job") for reader in (one, two)]
-            assert {change.value["id"] for change in seen} == {job.id}
-            write_atomically(place.root / "sources.json", "{}")
-            for reader in (one, two):
+            events = [await wait_for(reader, "job") for reader in (first, two)]
+            assert {change.value["id"] for change in events} == {job.id}
+            write_atomically(workspace.root / "sources.json", "{}")
+            for reader in (first, two):
                 change = await wait_for(reader, "changed")
                 assert "sources" in change.value["what"]
             assert reads <= polls + 1
             await state.run(lambda: state.jobs.stop(job.id))
             await state.run(lambda: ended(state.jobs, job.id))
             await state.run(lambda: state.jobs.remove(job.id))
-            assert (await wait_for(one, "removed")).value == {"id": job.id}
+            assert (await wait_for(first, "removed")).value == {"id": job.id}
         assert shared.readers == 0
         await state.close()
 
@@ -454,7 +454,7 @@ def test_one_poller_tells_every_reader_what_changes(
     asyncio.run(read())
 
 
-def test_what_is_not_read_in_time_is_told_once(place: Workspace) -> None:
+def test_what_is_not_read_in_time_is_told_once(workspace: Workspace) -> None:
     async def read() -> None:
         reader = ChangeReader()
         for share in (1, 2, 3):
