@@ -45,23 +45,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--workspace", type=Path)
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one blog, in here
-    given = parser.parse_args()
-    if given.make:
-        done = make_row(given.make, given.workspace, given.minutes, given.base[0])
+    args = parser.parse_args()
+    if args.make:
+        done = make_row(args.make, args.workspace, args.minutes, args.base[0])
         print(json.dumps(done | {"peak_mb": own_peak_mb()}))
         return 0
-    missing = [str(path) for path in given.blogs if not path.exists()]
+    missing = [str(path) for path in args.blogs if not path.exists()]
     if missing:
         print(f"skipped: {', '.join(missing)} not there")
     failed = 0
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
-        place = (given.workspace or Path(scratch)).resolve()
+        place = (args.workspace or Path(scratch)).resolve()
         print("| " + " | ".join(_COLUMNS) + " |\n|" + "---|" * len(_COLUMNS), flush=True)
-        for blog in given.blogs:
-            for base in given.base if str(blog) not in missing else ():
+        for blog in args.blogs:
+            for base in args.base if str(blog) not in missing else ():
                 workspace = place / f"{blog.name}-{Path(base).name}.ownwords"
                 options = ["--make", str(blog), "--workspace", str(workspace), "--base", base]
-                ran = run("bases", *options, "--minutes", f"{given.minutes:g}")
+                ran = run("bases", *options, "--minutes", f"{args.minutes:g}")
                 name = f"{blog.name}, {Path(base).name}"
                 if "crash" in ran.figures or "error" in ran.figures:
                     print(f"| {name} | {ran.figures.get('crash') or ran.figures['error']} |")
@@ -72,26 +72,26 @@ def main() -> int:
     return failed
 
 
-def figures(said: Mapping[str, Any], model: Path) -> list[str]:
+def figures(row: Mapping[str, Any], model: Path) -> list[str]:
     """The columns of a make, after its name."""
-    plan, seconds, bits = said["plan"], said["seconds"], said.get("bits", {})
+    plan, seconds, bits = row["plan"], row["seconds"], row.get("bits", {})
     from ownwords.evaluation.scorecard import BASE, OURS
 
     rank, rate = plan.get("lora.rank"), plan["optim.learning_rate"]
-    how = f"LoRA {rank}" if rank else "all weights"
+    method = f"LoRA {rank}" if rank else "all weights"
     base, ours = bits.get(BASE), bits.get(OURS)
     spent = sum(seconds[name] for name in ("train", "write"))
     disk = sum(file.stat().st_size for file in model.iterdir()) / 1e6
     return [
-        f"{how}, {said['steps']} x {plan['train.batch_size']} x {plan['train.sequence_length']},"
+        f"{method}, {row['steps']} x {plan['train.batch_size']} x {plan['train.sequence_length']},"
         f" {rate:g}",
         f"{base:.3f}" if base else "",
         f"{ours:.3f}" if ours else "",
         f"{1 - ours / base:.1%}" if base and ours else "",
-        f"{said['readings']:g}",
+        f"{row['readings']:g}",
         f"{spent:.0f}, {seconds.get('score', 0):.0f}",
-        f"{said['peak_mb']:,.0f}, {disk:,.0f}",
-        said.get("verdict", [""])[0],
+        f"{row['peak_mb']:,.0f}, {disk:,.0f}",
+        row.get("verdict", [""])[0],
     ]
 
 

@@ -29,9 +29,9 @@ def dies(owner: object, name: str, *, after: bool = False) -> None:
     """From now on a call of that function is the last thing the process does, or just did."""
     real = getattr(owner, name)
 
-    def deadly(*given: Any, **named: Any) -> None:  # noqa: ANN401
+    def deadly(*arguments: Any, **named: Any) -> None:  # noqa: ANN401
         if after:
-            real(*given, **named)
+            real(*arguments, **named)
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(owner, name, deadly)
@@ -51,8 +51,8 @@ MOMENTS: dict[str, Callable[[], None]] = {
 def make_package(folder: Path) -> None:
     """A package that carries a tiny Gemma in two parts."""
     config = replace(TINY["gemma3"], query_scalar=TINY["gemma3"].head_dim, softcap=None)  # type: ignore[call-arg]
-    made = large_vocabulary.write(folder / "base", config=config)
-    data = export(made, "gguf", out=folder / "m.gguf", type="q8_0").path.read_bytes()
+    base_folder = large_vocabulary.write(folder / "base", config=config)
+    data = export(base_folder, "gguf", out=folder / "m.gguf", type="q8_0").path.read_bytes()
     package = folder / MODULE
     package.mkdir()
     (package / "a").write_bytes(data[:5000])

@@ -52,7 +52,7 @@ def test_a_question_without_an_answer_is_refused_on_the_page(page: "Page") -> No
     assert "not in your archive" in page.locator(".turn .answer").inner_text()
 
 
-def test_keys_alone_ask_and_an_address_can_carry_a_question(page: "Page") -> None:
+def test_a_question_can_be_asked_by_keyboard_and_by_address(page: "Page") -> None:
     shown(page, "/#/ask?q=limescale")
     until(page, ANSWERED)
     assert page.locator(".turn h2").last.inner_text() == "limescale"

@@ -74,7 +74,7 @@ def test_every_page_labels_its_parts_for_screen_readers(page: "Page", address: s
     assert page.evaluate("document.getAnimations().length") == 0  # less motion was asked for
 
 
-def test_the_first_tab_leads_past_the_menu(page: "Page") -> None:
+def test_the_first_tab_skips_the_menu(page: "Page") -> None:
     shown(page, "/#/posts")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
@@ -93,7 +93,7 @@ def test_the_menu_is_plain_links(page: "Page") -> None:
     assert page.evaluate("document.activeElement.tagName") == "H1"  # where reading goes on
 
 
-def test_the_keys_are_listed_and_the_list_lets_go(page: "Page") -> None:
+def test_the_keyboard_shortcuts_are_listed_and_the_list_closes(page: "Page") -> None:
     shown(page, "/#/posts")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog")
@@ -127,7 +127,7 @@ def test_escape_leaves_a_field(page: "Page") -> None:
         assert page.evaluate("document.activeElement === document.body"), address
 
 
-def test_while_one_types_keys_are_letters(page: "Page") -> None:
+def test_while_typing_keys_are_letters(page: "Page") -> None:
     shown(page, "/#/posts")
     page.keyboard.press("f")
     page.keyboard.type("2t?")
@@ -136,7 +136,7 @@ def test_while_one_types_keys_are_letters(page: "Page") -> None:
     assert page.get_by_role("dialog").count() == 0
 
 
-def test_colours_are_the_systems_until_one_chooses(browser: "Browser", site: Site) -> None:
+def test_colours_follow_the_system_until_chosen(browser: "Browser", site: Site) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     for page in open_page(browser, site, dark=True):
         shown(page, "/#/posts")

@@ -73,7 +73,7 @@ def close(logits: Logits, wanted: Logits) -> None:
     np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=2e-4)
 
 
-def test_a_text_is_read_as_by_the_plain_forward(
+def test_a_read_text_equals_the_plain_forward(
     open_: Open, name: str, folders: dict[str, Path]
 ) -> None:
     ids, wanted = text(LENGTH), plain(tiny(name), text(LENGTH))
@@ -87,7 +87,7 @@ def test_a_text_is_read_as_by_the_plain_forward(
 
 
 @pytest.mark.parametrize("pieces", [(1,), (3, 1, 16), (17, 33)], ids=str)
-def test_it_makes_no_difference_where_a_text_is_divided(
+def test_chunking_a_text_makes_no_difference(
     open_: Open, name: str, pieces: tuple[int, ...], folders: dict[str, Path]
 ) -> None:
     ids, wanted = text(50, 1), plain(tiny(name), text(50, 1))

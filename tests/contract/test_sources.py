@@ -132,7 +132,7 @@ def test_reading_twice_gives_the_same_result(name: str, tmp_path: Path) -> None:
 
 
 @every_source
-def test_reading_leaves_the_export_alone(name: str, tmp_path: Path) -> None:
+def test_reading_does_not_change_the_export(name: str, tmp_path: Path) -> None:
     path = export_of(name).write(tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     items_of(name, path)
@@ -185,7 +185,7 @@ def test_an_almost_readable_source_comes_with_advice(
     assert advice in caught.value.hint
 
 
-def test_a_folder_of_single_exports_names_one(tmp_path: Path) -> None:
+def test_a_folder_of_single_exports_names_one_of_them(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         sources.detect_source(tmp_path)
     assert caught.value.hint == "the folder is empty"

@@ -92,7 +92,7 @@ def test_it_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
         shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
 
 
-def test_it_ends_without_having_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_an_end_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_endpoint(monkeypatch, replies=["You keep three"], finish=None) as played:
         shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
 
@@ -127,7 +127,7 @@ def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch
         shows_passages(ask(writer_of(played)), why)
 
 
-def test_a_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_html_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_endpoint(monkeypatch, replies=[sends(b"<html>", "application/json")]) as played:
         shows_passages(ask(writer_of(played)), "did not answer with JSON")
 
@@ -184,7 +184,7 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
     assert "No passage fits" in answer.why
 
 
-def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_without_figures_is_retried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = (400, {"error": "input length exceeds the context length"})
     with fake_endpoint(monkeypatch, replies=[refusal, refusal, GOOD]) as played:
         answer = ask(writer_of(played), LONG)
@@ -263,7 +263,7 @@ def test_only_supported_sentences_are_shown(monkeypatch: pytest.MonkeyPatch) -> 
     assert any("2 sentences were left out" in note for note in answer.notes)
 
 
-def test_addresses_in_an_answer_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_in_an_answer_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     reply = (
         "You keep [three copies](https://evil.example/) ![](https://evil.example/x.png)"
         ' [1: "three copies of everything"].'

@@ -248,7 +248,7 @@ def test_a_circle_of_links_ends(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert any(item["ref"] == "self.md" for item in report["excluded"])
 
 
-def test_nested_elements_without_end_are_read(
+def test_deeply_nested_elements_are_read(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_post(site, "<div>" * 100_000 + "at the bottom" + "</div>" * 100_000)

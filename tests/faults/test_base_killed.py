@@ -38,8 +38,8 @@ def test_killed_at_any_moment_the_same_command_goes_on(tmp_path: Path) -> None:
         assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
         bases = tmp_path / "killed" / "bases"
         assert (bases / "tiny").exists() == (moment == "when it is in its place")
-    again = added(tmp_path, "killed")
-    assert "already exists" in again.stderr  # the last kill came when it was there
+    resumed = added(tmp_path, "killed")
+    assert "already exists" in resumed.stderr  # the last kill came when it was there
     for home in ("calm", "killed"):
         names = {path.name for path in (tmp_path / home / "bases").iterdir()}
         assert names == {"tiny", ".tiny.lock"}

@@ -46,7 +46,7 @@ def contents(path: Path) -> list[object]:
 
 
 @pytest.mark.parametrize("bits", [0xFF, 0x01])  # text that is no longer UTF-8, and text that is
-def test_no_flip_goes_unnoticed_or_ends_in_a_traceback(
+def test_any_flipped_byte_is_detected_without_a_traceback(
     bits: int, archive_and_bytes: tuple[Path, bytes], tmp_path: Path
 ) -> None:
     _, data = archive_and_bytes

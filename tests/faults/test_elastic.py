@@ -116,7 +116,7 @@ def test_a_killed_process_does_not_change_the_result(
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_a_signal_to_one_stops_all_at_the_same_step(
+def test_a_signal_to_one_process_stops_all_at_the_same_step(
     undisturbed: Path, stopped: Path, mode: str
 ) -> None:
     first, second = (result_of(stopped, mode, rank=rank) for rank in range(2))

@@ -140,7 +140,7 @@ def test_tensors_too_many_or_too_few_are_refused(tmp_path: Path) -> None:
     assert f"1 missing: {last!r}" in refused(tmp_path / "m")
 
 
-def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gpt2")
     path = tmp_path / "m" / WEIGHTS
     data = path.read_bytes()
@@ -149,7 +149,7 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
         refused(tmp_path / "m")
 
 
-def test_a_header_of_any_length_is_refused(tmp_path: Path) -> None:
+def test_a_header_of_false_length_is_refused(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gpt2")
     path = tmp_path / "m" / WEIGHTS
     rest = path.read_bytes()[8:]
@@ -158,7 +158,7 @@ def test_a_header_of_any_length_is_refused(tmp_path: Path) -> None:
         refused(tmp_path / "m")
 
 
-def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
+def test_an_index_cannot_point_outside(tmp_path: Path) -> None:
     bundle.save(tmp_path / "m", models.model("llama"), models.Letters())
     models.shard(tmp_path / "m", 6000)
     path = tmp_path / "m" / "model.safetensors.index.json"
@@ -170,7 +170,7 @@ def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
         refused(tmp_path / "m")
 
 
-def test_weights_in_a_link_are_refused(tmp_path: Path) -> None:
+def test_symlinked_weights_are_refused(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "llama")
     (tmp_path / "m" / WEIGHTS).rename(tmp_path / "elsewhere")
     (tmp_path / "m" / WEIGHTS).symlink_to(tmp_path / "elsewhere")

@@ -33,7 +33,7 @@ def decisions(report: Report) -> dict[str, str]:
     }
 
 
-def test_an_edit_made_while_it_reads_is_kept(
+def test_an_edit_made_during_a_look_is_kept(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(tmp_path / "w")

@@ -143,7 +143,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @fuzzed(40)
 @given(body=requests | odd_fields, path=st.sampled_from(PATHS))
-def test_any_request_is_answered_or_refused_in_form(
+def test_any_request_is_answered_or_refused_correctly(
     state: AppState, body: dict[str, Any], path: str
 ) -> None:
     any_request(state, body, path)
@@ -151,7 +151,9 @@ def test_any_request_is_answered_or_refused_in_form(
 
 @fuzzed(40)
 @given(data=damaged(), path=st.sampled_from(PATHS))
-def test_any_bytes_are_answered_or_refused_in_form(state: AppState, data: bytes, path: str) -> None:
+def test_any_bytes_are_answered_or_refused_correctly(
+    state: AppState, data: bytes, path: str
+) -> None:
     any_bytes(state, data, path)
 
 
@@ -171,7 +173,7 @@ def test_any_bytes_for_longer(state: AppState, data: bytes, path: str) -> None:
 
 @fuzzed(40)
 @given(st.text(st.characters(codec="ascii", exclude_characters="?#%"), max_size=12))
-def test_any_path_is_refused_in_form(state: AppState, rest: str) -> None:
+def test_any_path_is_refused_correctly(state: AppState, rest: str) -> None:
     runner, client = state
     path = "/v1/" + "".join(c for c in rest if c.isprintable() and c not in "\\ ")
     answer = runner.run(client.get(path))
@@ -235,7 +237,7 @@ def test_a_disconnected_client_frees_its_row(workspace: Workspace, stream: bool)
     openai_server.run_with_client(workspace, work, rows=2, queue=4)
 
 
-def test_a_server_that_shuts_down_says_so_in_its_streams(workspace: Workspace) -> None:
+def test_a_server_that_shuts_down_ends_its_streams_with_an_error(workspace: Workspace) -> None:
     body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": True}
     body["logit_bias"] = {"256": -100, "257": -100}
 

@@ -168,7 +168,9 @@ def test_an_upload_that_unpacks_to_too_much_is_refused(
     "name", ["../../x.md", "..", "/etc/x.md", "", "a\0b.md", ".lock", "x" * 300]
 )
 @pytest.mark.usefixtures("_here")
-def test_no_name_leads_out_of_the_workspace(name: str, api: TestClient, workspace: Path) -> None:
+def test_no_file_name_leads_out_of_the_workspace(
+    name: str, api: TestClient, workspace: Path
+) -> None:
     status, source = drop(api, name, b"# A post\n\nWith some words in it.\n")
     if status == 201:
         path = Path(source["path"])
@@ -214,7 +216,7 @@ def test_an_aborted_upload_leaves_no_files(api: TestClient, workspace: Path) -> 
     assert not left_over(workspace)
 
 
-def test_one_killed_in_the_middle_is_forgotten_a_day_later(
+def test_an_upload_killed_in_the_middle_is_deleted_a_day_later(
     api: TestClient, workspace: Path
 ) -> None:
     half = workspace / "uploads" / "abcd" / "posts" / "half.zip"

@@ -56,7 +56,7 @@ def test_the_database_of_another_program_is_left_untouched(notes: Path, tmp_path
             assert database.execute("SELECT count(*) FROM mail").fetchone() == (0,)
 
 
-def test_a_workspace_is_not_read_with_the_blog(notes: Path) -> None:
+def test_a_workspace_inside_the_blog_is_not_read(notes: Path) -> None:
     for inside in (notes, notes / "w", notes / "a" / "b"):
         with pytest.raises(OwnwordsError, match="would be read with it"):
             run_look(notes, inside)
@@ -90,7 +90,7 @@ def test_an_unwritable_export_path_is_reported_first(notes: Path, tmp_path: Path
     assert not (tmp_path / "w").exists()
 
 
-def test_the_same_text_six_times_is_one_text_to_learn_from(tmp_path: Path) -> None:
+def test_six_copies_of_a_text_count_once(tmp_path: Path) -> None:
     folder = tmp_path / "same"
     folder.mkdir()
     for i in range(6):

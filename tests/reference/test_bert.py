@@ -67,7 +67,7 @@ def test_minilm_is_transformers(packaged: Path) -> None:
     assert (ours * theirs).sum(1).min() > 0.9998  # bfloat16 in the compiled library
 
 
-def test_minilm_is_sentence_transformers(packaged: Path) -> None:
+def test_minilm_equals_sentence_transformers(packaged: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     theirs = library.SentenceTransformer(str(packaged), device="cpu", local_files_only=True).encode(
         TEXTS, normalize_embeddings=True
@@ -76,7 +76,7 @@ def test_minilm_is_sentence_transformers(packaged: Path) -> None:
     assert (ours * theirs).sum(1).min() > 0.9998  # bfloat16 in the compiled library
 
 
-def test_every_state_is_that_of_transformers(tmp_path: Path) -> None:
+def test_every_hidden_state_equals_transformers(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     config = transformers.BertConfig.from_pretrained(folder)
     config._attn_implementation = "eager"
@@ -91,7 +91,7 @@ def test_every_state_is_that_of_transformers(tmp_path: Path) -> None:
     assert np.abs(ours - expected).max() < 1e-5
 
 
-def test_numpy_is_transformers_with_real_weights(packaged: Path) -> None:
+def test_numpy_equals_transformers_with_real_weights(packaged: Path) -> None:
     model = SentenceModel(packaged)
     ours = Bert(*load_weights(packaged), "mean").vectors(model._ids(TEXTS))
     assert np.abs(ours - by_transformers(packaged, TEXTS, 256)).max() < 2e-6

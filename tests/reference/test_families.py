@@ -230,7 +230,7 @@ def test_a_ragged_batch_equals_transformers_row_by_row(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_config_written_by_us_is_read_by_them_as_the_same_model(name: str) -> None:
+def test_transformers_reads_our_config_as_the_same_model(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         config = ours.config.to_hf()
         assert registry.config_from_json(config) == ours.config

@@ -92,9 +92,7 @@ def test_ten_thousand_lines_have_the_ids_of_transformers(file: Path) -> None:
     assert not different, different[:3]
 
 
-def test_both_engines_have_the_logits_that_transformers_computes(
-    file: Path, converted: Path
-) -> None:
+def test_logits_of_both_engines_equal_transformers(file: Path, converted: Path) -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         str(file.parent), gguf_file=file.name, dtype=torch.float32
@@ -110,7 +108,7 @@ def test_both_engines_have_the_logits_that_transformers_computes(
             assert np.abs(got - expected).max() < 1e-3 * np.abs(expected).max()
 
 
-def test_llama_cpp_writes_the_same_sixty_four_tokens(file: Path, converted: Path) -> None:
+def test_llama_cpp_generates_the_same_sixty_four_tokens(file: Path, converted: Path) -> None:
     check_greedy_text_in_llama_cpp(file, Model.load(converted, device="cpu"))
 
 

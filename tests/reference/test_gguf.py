@@ -204,7 +204,7 @@ def theirs(opened: Any, prompt: list[int], count: int) -> tuple[list[int], np.nd
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_llama_cpp_writes_the_same_64_tokens(
+def test_llama_cpp_generates_the_same_64_tokens(
     name: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:
     model = model_of(name)

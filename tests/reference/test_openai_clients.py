@@ -291,7 +291,7 @@ def llm(url: str, tmp_path: Path) -> Iterator[Any]:
     return call  # type: ignore[return-value]
 
 
-def test_llm_writes_with_the_model(llm: Any, own: Model) -> None:  # noqa: ANN401
+def test_llm_generates_with_the_model(llm: Any, own: Model) -> None:  # noqa: ANN401
     options = ["-o", "seed", "3", "-o", "max_tokens", "20"]
     expected = "".join(own.write("On ", max_tokens=20, seed=3)).strip()
     for model in ("own", "own-text"):
@@ -309,6 +309,6 @@ def test_llm_continues_a_conversation(llm: Any) -> None:  # noqa: ANN401
     assert usage[1] > usage[0] + len("Two") or usage[0] > usage[1] + len("Two")
 
 
-def test_llm_speaks_with_the_address_alone(llm: Any, url: str) -> None:  # noqa: ANN401
+def test_llm_needs_only_the_address(llm: Any, url: str) -> None:  # noqa: ANN401
     assert OWN in llm("openai", "endpoint", url, "--models").split()
     assert llm("openai", "endpoint", url, "-m", OWN, "-o", "max_tokens", "5", "On ").strip()

@@ -81,7 +81,7 @@ def test_markdown_keeps_the_letters_that_marko_renders(database: Path) -> None:
     assert count > 5
 
 
-def test_words_are_counted_as_a_regular_expression_counts_them(database: Path) -> None:
+def test_word_counts_equal_those_of_a_regular_expression(database: Path) -> None:
     for body in bodies(database, markdown=False):
         text = "\n".join(s.text for s in parse_body(body, "html").segments)
         theirs = len(re.findall(r"[^\W_]+(?:['’][^\W_]+)*", text))

@@ -138,7 +138,7 @@ TEMPLATES = [
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("chat", CHATS)
 @pytest.mark.parametrize("prompt", [False, True])
-def test_conversations_read_as_in_transformers(
+def test_chat_templates_render_as_in_transformers(
     template: str, chat: list[dict[str, str]], prompt: bool, tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers")
@@ -172,7 +172,7 @@ def test_the_engines_agree_on_every_character() -> None:
         assert joined == two == three, characters
 
 
-def test_segments_split_by_the_linear_pattern_are_the_pattern_s_words() -> None:
+def test_the_linear_pattern_splits_like_the_full_one() -> None:
     tokenizers = pytest.importorskip("tokenizers")
     plain, linear = (
         tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")

@@ -239,9 +239,7 @@ def in_our_names(model: CausalLM, parameters: Parameters) -> Parameters:
     return own_parameters
 
 
-def test_the_gradient_of_every_parameter_is_that_of_the_independent_gpt2(
-    model: CausalLM, tmp_path: Path
-) -> None:
+def test_gradients_equal_the_independent_gpt2(model: CausalLM, tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "model.bin", model)
     reference = Numpy.from_checkpoint(tmp_path / "model.bin")
     ids, targets = batches(1)[0]

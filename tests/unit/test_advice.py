@@ -88,7 +88,7 @@ def test_it_reads_well_at_any_size(words: int, posts: int, effective: float) -> 
         (2_480_000_000, "2.5 billion"),
     ],
 )
-def test_numbers_are_rounded_for_people(n: float, text: str) -> None:
+def test_numbers_are_rounded_for_readers(n: float, text: str) -> None:
     assert _number(n) == text
 
 

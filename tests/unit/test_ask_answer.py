@@ -140,7 +140,7 @@ def test_a_question_outside_the_archive_is_refused_without_a_model() -> None:
     assert counts == [0]
 
 
-def test_without_a_model_the_passages_speak() -> None:
+def test_without_a_model_the_passages_are_shown() -> None:
     result = ask(None, limit=5)
     assert (result.answer, result.why, result.model, result.refused) == ("", "", "", False)
     assert result.passages == PASSAGES
@@ -149,7 +149,7 @@ def test_without_a_model_the_passages_speak() -> None:
     assert searcher.requests == [("How many?", 5)]
 
 
-def test_questions_of_dates_need_neither_search_nor_model(
+def test_date_questions_need_neither_search_nor_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:
     dated(DateAnswer("Your first post is “Three of Everything”.", PASSAGES[:1]))
@@ -209,7 +209,7 @@ def test_passages_that_did_not_fit_are_reported() -> None:
     assert nothing.passages == PASSAGES
 
 
-def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
+def test_a_shrinking_context_ends_with_the_passages() -> None:
     class Stubborn(FakeBackend):
         def write(
             self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float

@@ -27,14 +27,14 @@ def test_a_short_post_is_one_chunk_with_a_blank_line_between_paragraphs() -> Non
     assert chunk == Chunk("d", 0, "", "One hat.\n\nTwo hats.", 4, "own", (0, 1))
 
 
-def test_a_long_post_is_cut_between_paragraphs_into_chunks_of_about_the_same_length() -> None:
+def test_a_long_post_is_split_between_paragraphs_into_chunks_of_similar_length() -> None:
     chunks = cut(*(prose(70, f"w{n}") for n in range(20)))
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
     assert all(LEAST <= chunk.words <= MOST for chunk in chunks)
     assert [s for chunk in chunks for s in chunk.segments] == list(range(20))
 
 
-def test_a_long_paragraph_is_cut_where_its_sentences_end() -> None:
+def test_a_long_paragraph_is_split_between_sentences() -> None:
     chunks = cut(Segment("prose", (SENTENCE * 80).strip()))
     assert all(LEAST <= chunk.words <= MOST for chunk in chunks)
     assert all(chunk.text.startswith("The kettle") for chunk in chunks)
@@ -63,7 +63,7 @@ def test_every_long_section_begins_a_chunk_named_with_its_parents() -> None:
     assert "Gauges" not in "".join(chunk.text for chunk in chunks)
 
 
-def test_short_sections_stay_together_and_their_headings_as_lines() -> None:
+def test_short_sections_share_a_chunk_with_their_headings() -> None:
     (chunk,) = cut(
         heading("List", 2), prose(3), heading("Salt", 3), prose(20), heading("Pepper", 3), prose(20)
     )
@@ -85,7 +85,7 @@ def test_code_is_never_split_and_is_fenced() -> None:
     assert fenced.text == "````\na\n```\nb\n````"
 
 
-def test_a_data_file_in_a_post_is_split_after_all_at_its_lines() -> None:
+def test_a_data_file_in_a_post_is_split_at_its_lines() -> None:
     chunks = cut(Segment("code", "\n".join(f"{n},{n}" for n in range(30_000))))
     assert len(chunks) > 5
     assert all(len(chunk.text) < 25_000 for chunk in chunks)
@@ -111,7 +111,7 @@ def test_a_post_without_visible_text_has_a_chunk_for_its_title() -> None:
     assert [chunk.text for chunk in cut(Segment("prose", "\u3164\u3164"))] == [""]
 
 
-def test_words_are_counted_by_spaces_signs_and_length() -> None:
+def test_words_are_counted_by_spaces_characters_and_length() -> None:
     assert count_words("It's a well-known hat.") == 4
     assert count_words("中文 and 日本") == 5
     assert count_words("") == 0

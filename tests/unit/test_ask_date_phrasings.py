@@ -37,7 +37,9 @@ def test_there_are_many_phrasings() -> None:
 
 
 @pytest.mark.parametrize(("question", "sentence"), PHRASINGS, ids=[text for text, _ in PHRASINGS])
-def test_every_phrasing_is_answered_right(index: SearchIndex, question: str, sentence: str) -> None:
+def test_every_phrasing_is_answered_correctly(
+    index: SearchIndex, question: str, sentence: str
+) -> None:
     result = answer_from_dates(index, question, today=TODAY)
     assert result is not None
     assert result.sentence == sentence

@@ -207,7 +207,7 @@ def test_questions_of_when_and_how_often_are_counted(
     assert all(item.found_by == ("date",) for item in result.passages)
 
 
-def test_a_topic_of_a_year_is_for_somebody_to_read(index: SearchIndex) -> None:
+def test_a_topic_in_a_year_is_left_to_the_model(index: SearchIndex) -> None:
     result = answer_from_dates(index, "What did I say about the kettle in 2018?")
     assert result is not None
     assert result.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
@@ -242,7 +242,7 @@ def test_an_unknown_time_expression_is_reported(
     assert result.sentence.startswith(f"“{unread}” was not understood as a time")
 
 
-def test_posts_without_a_date_are_never_denied(tmp_path: Path) -> None:
+def test_undated_posts_are_never_denied(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     put(path, {f"p{n}": Entry(f"Note {n}", ("On tea.",)) for n in range(3)})
     with SearchIndex(path) as index:
@@ -298,7 +298,7 @@ def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
     assert "zebra" in result.passages[0].text
 
 
-def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path) -> None:
+def test_passages_are_limited_and_the_sentence_says_so(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
     with SearchIndex(path) as index:
@@ -342,7 +342,9 @@ def test_other_questions_are_left_to_the_search(index: SearchIndex, question: st
     st.sampled_from(["How often did I mention {}?", "When did I first write about {} in 2018?"]),
     st.text(max_size=60),
 )
-def test_any_topic_can_be_asked_about(index: SearchIndex, question: str, topic: str) -> None:
+def test_questions_about_any_topic_are_answered(
+    index: SearchIndex, question: str, topic: str
+) -> None:
     answer_from_dates(index, question.format(topic))
 
 
@@ -404,7 +406,7 @@ def test_periods(question: str, start: str, end: str, phrase: str) -> None:
         (date(2021, 1, 15), "the last couple of weeks", "2021-01-01"),
     ],
 )
-def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, phrase: str, start: str) -> None:
+def test_a_relative_date_is_a_valid_day(today: date, phrase: str, start: str) -> None:
     period, _ = find_period(f"posts from {phrase}", today)
     assert period is not None
     assert period.start == start
@@ -412,7 +414,7 @@ def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, phrase: str, st
 
 
 @given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), st.dates())
-def test_any_while_ago_can_be_asked_about(count: int, unit: str, today: date) -> None:
+def test_any_relative_date_can_be_asked_about(count: int, unit: str, today: date) -> None:
     if today.year > 1020 and today < date.max:
         period, _ = find_period(f"in the last {count} {unit}s", today)
         assert period is not None

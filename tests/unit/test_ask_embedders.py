@@ -72,7 +72,7 @@ def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
     assert not np.allclose(shorter, same, atol=1e-3)
 
 
-def test_the_tokens_that_it_reads_are_counted(tmp_path: Path) -> None:
+def test_the_tokens_it_reads_are_counted(tmp_path: Path) -> None:
     model = SentenceModel(folder_in(tmp_path))
     ends = 2  # [CLS] and [SEP], which the model reads, too
     assert model.count(["the rain fell"]) == 3 + ends
@@ -81,7 +81,7 @@ def test_the_tokens_that_it_reads_are_counted(tmp_path: Path) -> None:
     assert model.count([]) == 0
 
 
-def test_its_name_tells_models_apart_and_not_folders(tmp_path: Path) -> None:
+def test_its_name_identifies_the_model_and_not_the_folder(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     name = SentenceModel(folder_in(tmp_path / "first" / "small")).name
     assert SentenceModel(folder_in(tmp_path / "second" / "small")).name == name
@@ -235,7 +235,7 @@ def test_an_endpoint_returns_unit_vectors(monkeypatch: pytest.MonkeyPatch) -> No
     assert model.embed([]).shape == (0, 3)
 
 
-def test_the_model_of_an_endpoint_is_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_name_of_an_endpoint_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, [])
     model = open_embedder(f"{ADDRESS}#mine")
     assert model is not None and model.name == f"mine at {ADDRESS}"

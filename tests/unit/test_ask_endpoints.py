@@ -129,7 +129,7 @@ def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatc
     assert not {"max_tokens", "temperature", "stream_options"} & last.keys()
 
 
-def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_sent_only_to_their_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"OWNWORDS_API_KEY": "ours", "OPENAI_API_KEY": "theirs"}
     openai = {"OPENAI_API_KEY": "theirs"}
     assert endpoint_at("https://example.org/v1", both).key == "ours"
@@ -145,7 +145,7 @@ def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None
     assert "OWNWORDS_API_KEY" in raised.value.hint
 
 
-def test_addresses_are_understood_or_refused() -> None:
+def test_addresses_are_normalised_or_refused() -> None:
     assert endpoint_at("http://127.0.0.1:11434", {}).url == "http://127.0.0.1:11434/v1"
     assert endpoint_at("http://127.0.0.1:11434", {}).name == "Ollama"
     assert (

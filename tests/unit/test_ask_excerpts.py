@@ -60,7 +60,7 @@ def test_without_a_matching_word_there_are_no_matching_units() -> None:
     assert best_units("What of the moon?", NOTE) == []
 
 
-def test_vectors_choose_where_words_do_not() -> None:
+def test_vectors_select_units_where_words_do_not() -> None:
     text = "A first one. A second one. A third one."
     assert spans_text(text, best_units("moon", text, 1, [0.1, 0.7, 0.2])) == ["A second one."]
 
@@ -81,7 +81,7 @@ def test_units_of_each_passage_are_scored_with_its_own_vectors(tmp_path: Path) -
         assert "kettle" in spans_text(excerpt.text, together[excerpt.id])[0]
 
 
-def test_a_window_holds_whole_blocks_below_title_and_heading() -> None:
+def test_a_window_holds_whole_blocks_under_title_and_heading() -> None:
     long = "One two three. " * 60
     parts = windows("Title", "Part › Section", f"First.\n\nSecond.\n\n{long}\n\nLast.")
     assert all(text.startswith("Title\nPart › Section\n") for text in parts)
@@ -91,7 +91,7 @@ def test_a_window_holds_whole_blocks_below_title_and_heading() -> None:
 
 
 @given(st.text(max_size=40), st.text(alphabet="ab. \n`-é漢", max_size=4000))
-def test_windows_hold_all_of_any_text_and_fit(title: str, text: str) -> None:
+def test_windows_cover_any_text_and_fit(title: str, text: str) -> None:
     parts = windows(title, "", text)
     head = f"{title}\n" if title else ""
     bodies = [part.removeprefix(head) if part != title else "" for part in parts]

@@ -206,7 +206,7 @@ def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
     assert set(index.vectors("a").passages.tolist()) == set(index.chunks("kettle"))
 
 
-def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: SearchIndex) -> None:
+def test_the_vectors_of_the_last_two_embedders_are_kept(path: Path, index: SearchIndex) -> None:
     def names() -> dict[str, int]:
         with closing(sqlite3.connect(path)) as db:
             return dict(db.execute("SELECT name, count(*) FROM vectors GROUP BY name"))
@@ -330,7 +330,7 @@ def test_a_damaged_file_is_one_clear_error(path: Path) -> None:
         "UPDATE segments SET text = NULL",
     ],
 )
-def test_damage_within_the_archive_is_the_archives_error(path: Path, damage: str) -> None:
+def test_damage_raises_only_the_archive_error(path: Path, damage: str) -> None:
     put(path, {"hats": HATS, "kettle": KETTLE})
     with closing(sqlite3.connect(path)) as db, suppress(sqlite3.IntegrityError):
         db.execute(damage)

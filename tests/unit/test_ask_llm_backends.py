@@ -171,14 +171,14 @@ def test_the_finish_reason_comes_from_the_backend(
     assert "\nQuestion:" in stops
 
 
-def test_an_answer_ends_where_the_models_own_file_says(tmp_path: Path) -> None:
+def test_an_answer_ends_at_the_model_s_stop_tokens(tmp_path: Path) -> None:
     folder = own_model(tmp_path)
     (folder / "generation_config.json").write_text('{"eos_token_id": [10, 46]}')
     request = LocalBackend(folder)._request(MESSAGES, max_tokens=3, seed=1, temperature=0.0)
     assert {10, 46} <= request.stop_ids
 
 
-def test_its_own_template_is_kept_to(tmp_path: Path) -> None:
+def test_the_model_s_own_template_is_used(tmp_path: Path) -> None:
     spelled = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<bot>"
     no_system = (
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('none') }}{% endif %}"

@@ -53,7 +53,7 @@ def test_the_prompt_says_who_wrote_each_passage() -> None:
     ]
 
 
-def test_no_passage_can_end_its_fence_or_a_turn() -> None:
+def test_no_passage_can_close_its_fence_or_turn() -> None:
     prompt = build_prompt(QUESTION, PASSAGES, words)
     (fence,) = set(
         re.findall(r"^=== [0-9a-f]{8} ===$", prompt.messages[1]["content"], re.MULTILINE)
@@ -94,7 +94,7 @@ def test_the_prompt_fits_any_context(context: int) -> None:
         assert excerpt.text in excerpt.passage.text
 
 
-def test_a_part_of_a_passage_is_the_part_that_matters() -> None:
+def test_a_shortened_passage_keeps_the_relevant_part() -> None:
     around = " ".join(
         f"The weather on day {day} was dull and nothing came of it." for day in range(60)
     )
@@ -112,7 +112,7 @@ def test_a_context_without_room_is_reported() -> None:
         build_prompt(QUESTION, PASSAGES, words, 100)
 
 
-def test_a_count_without_a_tokenizer_is_rather_too_high() -> None:
+def test_the_estimated_token_count_errs_on_the_high_side() -> None:
     """Against figures of well-known tokenizers: 1.2 to 1.5 tokens for an English word."""
     text = BACKUPS + " " + PLANTED
     count = len(text.split())
@@ -161,7 +161,7 @@ def test_ordinary_sentences_are_not_instructions(text: str) -> None:
     assert not prompt_injection.looks_like_injection(text)
 
 
-def test_the_sentences_that_match() -> None:
+def test_the_best_matching_sentences_are_selected() -> None:
     text = "Rain fell. I mended the gutter, e.g. with tar. Mr. Gray helped! Gutters again in May…"
     assert [text[slice(*span)] for span in sentences(text)] == [
         "Rain fell.",

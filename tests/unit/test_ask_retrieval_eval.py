@@ -73,7 +73,7 @@ def named(asked: EvalQuestions, name: str) -> str:
     return next(id_ for question in asked.questions for id_ in question.answers if name in id_)
 
 
-def test_the_words_of_a_link_ask_for_the_post_it_leads_to(questions: EvalQuestions) -> None:
+def test_link_texts_become_questions_for_their_target(questions: EvalQuestions) -> None:
     links = {question.text: question for question in questions.of("links")}
     assert set(links) == {"the limescale", "the first frost of the year"}
     limescale = links["the limescale"]
@@ -104,7 +104,7 @@ def test_titles_give_two_questions_and_repeated_summaries_none(questions: EvalQu
     assert questions.title_summaries == 1
 
 
-def test_unanswerable_questions_have_no_word_of_their_topic_in_the_archive(
+def test_unanswerable_questions_use_words_missing_in_the_archive(
     questions: EvalQuestions,
 ) -> None:
     assert len(questions.of("unanswerable")) == eval_questions.UNANSWERABLE == questions.topics
@@ -125,7 +125,7 @@ def test_each_shipped_question_is_about_its_topic() -> None:
     assert len(dict(their_topics())) == len(their_topics())
 
 
-def test_where_an_archive_is_about_everything_names_are_made_up(
+def test_for_an_archive_about_everything_names_are_invented(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eval_questions, "UNANSWERABLE", len(their_topics()) + 7)
@@ -138,7 +138,7 @@ def test_where_an_archive_is_about_everything_names_are_made_up(
     assert made_up == [question.text for question in second.of("unanswerable")][-7:]
 
 
-def test_of_very_many_questions_the_same_few_are_asked(
+def test_of_many_questions_a_fixed_sample_is_used(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eval_questions, "MOST", 2)
@@ -208,7 +208,7 @@ def judge(
         return evaluate_retrieval(index, store, cast(ArchiveSearcher, searcher), progress)
 
 
-def test_places_are_counted_without_where_the_question_came_from(
+def test_ranks_ignore_the_post_a_question_comes_from(
     archive: Path, questions: EvalQuestions
 ) -> None:
     kettle, bus, garden = (named(questions, name) for name in ("kettle", "bus", "garden"))
@@ -277,13 +277,13 @@ def test_search_modes_are_compared_side_by_side(archive: Path, questions: EvalQu
     assert data["unanswerable"] == {"topics": 50, "names": 0}
 
 
-def test_without_an_embedder_only_text_is_judged(archive: Path) -> None:
+def test_without_an_embedder_only_text_search_is_evaluated(archive: Path) -> None:
     judgement = judge(archive, FakeSearcher(lambda *_: RetrievalResult((), is_weak=True)))
     assert {row.how for row in judgement.rows} == {"text"}
     assert "vectors" not in judgement.as_text()
 
 
-def test_one_answer_at_a_place_has_its_textbook_value() -> None:
+def test_reciprocal_rank_and_gain_have_their_textbook_values() -> None:
     assert [reciprocal(rank) for rank in (1, 2, 10, 0)] == [1, 0.5, 0.1, 0]
     assert [gain(rank) for rank in (1, 3, 0)] == [1, 0.5, 0]
     assert gain(2) == pytest.approx(0.6309, abs=1e-4)
@@ -299,7 +299,7 @@ def test_one_answer_at_a_place_has_its_textbook_value() -> None:
         (45, 50, 0.7864, 0.9565),
     ],
 )
-def test_the_interval_of_a_share_is_wilsons(part: int, of: int, low: float, high: float) -> None:
+def test_the_interval_of_a_share_is_wilson_s(part: int, of: int, low: float, high: float) -> None:
     figure = mean([1] * part + [0] * (of - part))
     assert figure.value == part / of
     assert (figure.low, figure.high) == pytest.approx((low, high), abs=1e-4)

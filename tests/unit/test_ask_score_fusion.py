@@ -16,11 +16,11 @@ def vectors(cosines: dict[int, float]) -> tuple[Ids, Floats]:
 COSINES = {1: 0.4, 2: 0.6, 3: 0.5}
 
 
-def test_where_every_word_is_common_the_vectors_rank_alone() -> None:
+def test_if_every_word_is_common_vectors_rank_alone() -> None:
     assert [id_ for id_, _ in fuse([(1, 9.0)], *vectors(COSINES), rarity=0.0)] == [2, 3, 1]
 
 
-def test_where_every_word_is_rare_they_lead() -> None:
+def test_if_every_word_is_rare_words_lead() -> None:
     by_text = [(1, 9.0), (3, 1.0)]
     assert fuse(by_text, *vectors(COSINES), rarity=1.0)[0][0] == 1
 
@@ -34,12 +34,12 @@ def test_the_rule_is_smooth() -> None:
     assert (steps > 0).all() and steps.max() < 0.02
 
 
-def test_a_passage_without_a_vector_counts_as_the_last_of_the_nearest() -> None:
+def test_a_passage_without_a_vector_ranks_with_the_last_of_the_nearest() -> None:
     fused = dict(fuse([(9, 5.0), (1, 4.0)], *vectors(COSINES), rarity=0.0))
     assert np.isclose(fused[9], 0.4)
 
 
-def test_without_vectors_the_words_rank_alone() -> None:
+def test_without_vectors_words_rank_alone() -> None:
     by_text = [(4, 3.0), (2, 1.0)]
     assert fuse(by_text, *vectors({}), rarity=0.1) == by_text
     assert fuse([], *vectors(COSINES), rarity=0.0)[0][0] == 2

@@ -114,7 +114,7 @@ def test_inflected_forms_of_a_word_are_found(searcher: ArchiveSearcher) -> None:
     assert documents(searcher, "isafjorður")[0] == "letters"
 
 
-def test_a_date_finds_the_posts_of_that_time(searcher: ArchiveSearcher) -> None:
+def test_a_date_in_the_query_finds_posts_of_that_time(searcher: ArchiveSearcher) -> None:
     assert documents(searcher, "April of 2019") == ["rain"]
     assert documents(searcher, "2019-04-28") == ["rain"]
 
@@ -139,7 +139,7 @@ def test_an_unknown_topic_is_weak_and_names_near_words(
     assert searcher.find("Did the swarm leave the hive?").is_weak is False
 
 
-def test_few_posts_are_not_refused_for_having_their_words_in_common(tmp_path: Path) -> None:
+def test_few_posts_are_not_refused_for_common_words(tmp_path: Path) -> None:
     posts = {
         "a": Entry("Backups", ("Three copies, one of them in Leeds.",)),
         "b": Entry("Paper", ("I make copies on paper.",)),
@@ -179,13 +179,13 @@ def test_any_text_can_be_asked(searcher: ArchiveSearcher, question: str) -> None
     assert len(result.passages) <= 8
 
 
-def test_ten_kilobytes_of_text_can_be_asked(searcher: ArchiveSearcher) -> None:
+def test_a_query_of_ten_kilobytes_is_accepted(searcher: ArchiveSearcher) -> None:
     for text in ("hat " * 2500, '"' * 10_000, "a" * 10_000, " ".join(f"w{n}" for n in range(2000))):
         searcher.find(text)
     assert documents(searcher, "The bees left the hive. " * 400)[0] == "bees"
 
 
-def test_no_post_fills_the_passages_and_scores_fall(tmp_path: Path) -> None:
+def test_no_post_takes_all_passages_and_scores_decrease(tmp_path: Path) -> None:
     long = Entry("Kettles", tuple(f"The kettle boils. {filler(50 + n, 200)}" for n in range(12)))
     other_posts = {f"o{n}": Entry(f"Note {n}", (f"A kettle, once. {filler(n)}",)) for n in range(8)}
     other_posts |= {f"n{n}": Entry(f"Other {n}", (filler(100 + n),)) for n in range(30)}
@@ -199,7 +199,7 @@ def test_no_post_fills_the_passages_and_scores_fall(tmp_path: Path) -> None:
     assert [item.document for item in searcher.find("Kettles").passages].count("long") == 3
 
 
-def test_of_copies_only_one_is_shown(tmp_path: Path) -> None:
+def test_of_duplicates_only_one_is_shown(tmp_path: Path) -> None:
     text = " ".join(f"word{n}" for n in range(120)) + " kettle"
     posts = {
         "a": Entry("First", (text,), "2001-01-01"),
@@ -303,7 +303,7 @@ def test_headings_are_searched_and_shown(tmp_path: Path) -> None:
     assert (first.document, first.heading) == ("heat", "Thermostats")
 
 
-def test_the_terms_of_a_question_are_its_telling_words() -> None:
+def test_query_terms_are_the_informative_words() -> None:
     def words(question: str) -> list[str]:
         return [term.match for term in QueryTerms.of(question).words]
 
@@ -325,7 +325,7 @@ def test_words_that_no_shown_passage_contains_are_named(searcher: ArchiveSearche
     assert not searcher.find("hive").notes()
 
 
-def test_function_words_are_not_telling() -> None:
+def test_function_words_are_not_query_terms() -> None:
     for question in (
         "Did somebody tell everyone something about the kettle?",
         "Hat jemand etwas über den kettle geschrieben?",

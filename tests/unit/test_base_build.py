@@ -203,7 +203,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(folder: Path, tmp_path: Path) ->
         pretraining.settings(broken, {"rows": 8})
 
 
-def test_the_rate_falls_from_where_the_flat_run_is(finished: Path, folder: Path) -> None:
+def test_the_rate_decays_from_that_of_the_flat_run(finished: Path, folder: Path) -> None:
     (name,) = (path.name for path in (finished / "runs").iterdir() if path.name != "flat")
     assert name == f"finish-{STEPS}-3-0.75-64"
     metrics = [
@@ -311,7 +311,7 @@ def test_too_large_a_model_is_not_published(
     assert not (tmp_path / "shipped").exists()
 
 
-def test_the_chapters_of_a_book_are_one_witness() -> None:
+def test_chapter_scores_of_a_book_are_combined() -> None:
     parts = [("a#0000", 1.0, 10), ("a#0001", 2.0, 20), ("b#1#0000", 4.0, 40)]
     score = Score(tuple(DocumentScore(name, nats, size, 3) for name, nats, size in parts))
     books = publishing.by_document(score)

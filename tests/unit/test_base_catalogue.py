@@ -136,7 +136,7 @@ def test_a_folder_without_a_model_is_reported(box: Path, home: Path, tmp_path: P
         catalogue.find(str(tmp_path / "empty"), home)
 
 
-def test_an_added_model_stays_when_the_original_goes(box: Path, home: Path, model: Path) -> None:
+def test_an_added_model_outlives_its_original(box: Path, home: Path, model: Path) -> None:
     files = {path.name: path.read_bytes() for path in model.iterdir()}
     (model / "train.py").write_text("print('never copied')")
     (model / "pytorch_model.bin").write_bytes(b"never copied")
@@ -166,7 +166,7 @@ def test_weights_in_several_files_are_copied_with_their_index(
 @pytest.mark.parametrize(
     "name", ["shipped", "none", "Shipped", "", "..", "a/b", "-x", "a b", "x" * 65, "a.", "ä"]
 )
-def test_some_names_cannot_be_given(box: Path, home: Path, model: Path, name: str) -> None:
+def test_reserved_names_are_refused(box: Path, home: Path, model: Path, name: str) -> None:
     with pytest.raises(OwnwordsError, match=r"name"):
         catalogue.check_name(name)
     if name:
@@ -224,7 +224,7 @@ def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Pat
     assert not (home / "bases" / "x").exists()
 
 
-def test_a_model_in_8_bits_is_added_and_one_in_4_is_not(
+def test_an_8_bit_model_is_added_and_a_4_bit_one_is_not(
     box: Path, home: Path, tmp_path: Path
 ) -> None:
     for name, body in (("eight", INT8), ("four", INT4)):

@@ -42,7 +42,7 @@ def test_a_model_made_of_a_base_carries_its_licence_and_so_does_one_made_of_that
         assert provenance["derived_from"] == {"model": "google/tiny", "license": "gemma"}
 
 
-def test_an_exported_directory_keeps_the_papers(base: Path, tmp_path: Path) -> None:
+def test_an_exported_directory_keeps_the_licence_files(base: Path, tmp_path: Path) -> None:
     export(base, "hf", out=tmp_path / "out")
     assert (tmp_path / "out" / "LICENSE.html").read_text() == "terms"
     assert (tmp_path / "out" / "README.md").read_text() == CARD

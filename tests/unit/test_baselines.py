@@ -155,7 +155,7 @@ def test_a_higher_order_helps_and_every_baseline_fits_its_training_text() -> Non
     assert by_name["Kneser-Ney"] > floor
 
 
-def test_xz_reaches_back_over_all_the_text() -> None:
+def test_xz_uses_the_whole_text_as_its_window() -> None:
     noise = random.Random(3).randbytes(150_000).hex().encode()
     assert xz_bytes(noise + noise[:1000]) - xz_bytes(noise) < 100
     text = b"\n".join(sentences(4, 300))

@@ -114,7 +114,7 @@ def test_any_step_can_be_computed_directly_and_is_split_among_ranks(
             assert {part.key for part in parts} == {loader.key}
 
 
-def test_a_step_far_away_costs_no_more_than_the_first() -> None:
+def test_a_distant_step_costs_no_more_than_the_first() -> None:
     batches = batches_of(shards_of([3000, 5000]), rows=16, context=64)
     far = 10**12
     batch = batches.batch(far)
@@ -165,7 +165,7 @@ def test_the_key_covers_exactly_what_decides_the_batches() -> None:
     assert batches_of(replace(shards, folder=Path("moved")), rank=1, world=2).key == keys[0]
 
 
-def test_batches_are_the_same_today_as_ever() -> None:
+def test_batches_never_change_between_versions() -> None:
     """A run resumed by a later version, on another machine, continues with the same batches."""
     shards, base = shards_of([60, 0, 40], special=2), shards_of([80], key="base")
     batches = batches_of(
@@ -194,7 +194,7 @@ def test_too_little_text_is_reported_with_both_numbers() -> None:
         )
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
+def test_impossible_settings_are_refused() -> None:
     shards = shards_of([50])
     with pytest.raises(ConfigError, match=r"train\.batch_size \(0\)"):
         batches_of(shards, rows=0)
@@ -280,7 +280,7 @@ def test_rows_begin_with_the_start_token_that_a_base_expects(
         sequential_batches(with_start, rows=rows, context=context),
         strict=True,
     )
-    for plain_batch, other in pairs:
-        assert (other.ids_BT[:, 0] == start).all()
-        assert torch.equal(other.ids_BT[:, 1:], plain_batch.ids_BT[:, 1:])
-        assert torch.equal(other.targets_BT, plain_batch.targets_BT)
+    for plain_batch, other_batch in pairs:
+        assert (other_batch.ids_BT[:, 0] == start).all()
+        assert torch.equal(other_batch.ids_BT[:, 1:], plain_batch.ids_BT[:, 1:])
+        assert torch.equal(other_batch.targets_BT, plain_batch.targets_BT)

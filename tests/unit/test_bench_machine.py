@@ -25,7 +25,7 @@ def is_free(path: Path) -> bool:
         return True
 
 
-def test_a_benchmark_waits_for_the_step_and_the_next_step_for_the_benchmark(
+def test_benchmarks_and_background_steps_wait_for_each_other(
     tmp_path: Path,
 ) -> None:
     turn, _ = machine.lock_files(tmp_path)

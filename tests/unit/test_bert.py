@@ -80,7 +80,7 @@ def test_hidden_states_equal_the_formulas(tmp_path: Path, gelu_tanh: bool) -> No
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_vector_is_the_same_beside_longer_texts(tmp_path: Path, pooling: Pooling) -> None:
+def test_a_vector_does_not_depend_on_its_batch(tmp_path: Path, pooling: Pooling) -> None:
     weights = weights_of()
     model = Bert(*load_weights(folder_in(tmp_path, weights=weights)), pooling)
     for row, ids in zip(model.vectors([IDS, IDS[:3]]), (IDS, IDS[:3]), strict=True):

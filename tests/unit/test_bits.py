@@ -57,7 +57,7 @@ def one_by_one(model: CausalLM, ids: list[int], context: int, stride: int) -> fl
 
 
 @pytest.mark.parametrize(("context", "stride"), [(24, 12), (24, 24), (24, 5), (10, 3), (24, 1)])
-def test_the_score_is_that_of_a_loop_token_by_token(context: int, stride: int) -> None:
+def test_the_score_equals_a_token_by_token_loop(context: int, stride: int) -> None:
     model, tokenizer = of_bytes(), ByteTokenizer()
     result = score(model, tokenizer, TEXTS, context=context, stride=stride)
     start, end = tokenizer.start, tokenizer.end
@@ -169,7 +169,7 @@ def test_windows_that_do_not_fit_are_refused() -> None:
         score(model, ByteTokenizer(), ["x"], names=["a", "b"])
 
 
-def test_at_a_rate_of_zero_adapting_is_the_static_figure() -> None:
+def test_adapting_at_rate_zero_equals_the_static_score() -> None:
     model = of_bytes()
     adapted = score_adapting(model, ByteTokenizer(), TEXTS, 0.0, segment=12)
     still = score(model, ByteTokenizer(), TEXTS, stride=12)
@@ -214,7 +214,7 @@ def test_adapting_sums_to_one() -> None:
     assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_interval_is_that_of_whole_documents() -> None:
+def test_the_interval_resamples_whole_documents() -> None:
     generator = np.random.default_rng(3)
     nats = generator.normal(1000, 50, 200)
     score_of_many = Score(

@@ -172,7 +172,7 @@ def test_the_longest_special_token_wins() -> None:
 
 
 @given(st.text(alphabet=" \t\n\r\xa0\u3000\x1ca1.é'", max_size=40))
-def test_text_is_cut_where_the_pattern_cuts(text: str) -> None:
+def test_text_is_split_where_the_pattern_splits(text: str) -> None:
     """Each word of the text lies in one segment: the pattern's look-ahead, done by hand."""
     words = re.findall(WORDS, text)
     assert "".join(words) == text
@@ -201,7 +201,7 @@ def test_long_runs_are_fast(bpe: BPETokenizer, text: str) -> None:
     assert bpe.decode(bpe.encode_batch([text])[0]) == text
 
 
-def test_threads_and_portions_change_no_id(bpe: BPETokenizer) -> None:
+def test_threads_and_batching_change_no_id(bpe: BPETokenizer) -> None:
     long = POEM * 3000
     single, two = bpe.encode_batch([long, "", "x"], threads=1), bpe.encode_batch([long, "", "x"])
     assert [ids.tolist() for ids in single] == [ids.tolist() for ids in two]
@@ -220,7 +220,7 @@ def test_streamed_characters_are_complete(bpe: BPETokenizer) -> None:
 
 
 @given(st.lists(st.integers(0, 399), max_size=30))
-def test_a_stream_joined_is_the_whole_even_of_nonsense(ids: list[int]) -> None:
+def test_joined_stream_output_equals_the_whole_even_for_random_ids(ids: list[int]) -> None:
     assert "".join(LEARNED.stream(ids)) == LEARNED.decode(ids)
 
 

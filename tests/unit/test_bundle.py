@@ -127,7 +127,7 @@ def test_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
-def test_our_own_tokenizers_are_welded_to_their_models(family: str, tmp_path: Path) -> None:
+def test_our_own_tokenizers_are_tied_to_their_models(family: str, tmp_path: Path) -> None:
     model = models.model(family, vocab_size=512)
     texts = ["one hat", "two hats, and a cap", "a cap and a hat"] * 9
     for name, tokenizer in (("bytes", ByteTokenizer()), ("bpe", train(texts, 300))):

@@ -275,7 +275,7 @@ ASKS = (
         ("", ["--json"], 0, "chosen: nobody"),
     ],
 )
-def test_questions_are_asked_on_a_terminal_alone(
+def test_questions_are_asked_only_on_a_terminal(
     typed: str, arguments: list[str], status: int, expected: str
 ) -> None:
     import pty

@@ -52,7 +52,7 @@ def one_of(
     return select_posts(these, pairs or [], outliers, CONFIG, choices)[id_]
 
 
-def test_a_plain_post_is_kept_without_a_word() -> None:
+def test_an_ordinary_post_is_kept_without_flags() -> None:
     assert one_of("03", posts()) == PostDecision("03", (), "keep", "", 100)
 
 
@@ -81,7 +81,7 @@ def test_a_small_unlike_post_is_kept_and_flagged() -> None:
     assert "3.3" in decision.reason
 
 
-def test_much_longer_than_the_median_is_dominant_sooner() -> None:
+def test_far_longer_than_the_median_is_dominant_sooner() -> None:
     assert one_of("x", [*posts(), post("x", 600)]).flags == ("dominant",)
     longer = [post(f"{i}", 100 + 60 * i) for i in range(6)]
     assert all(not one_of(p.id, longer).flags for p in longer)
@@ -118,7 +118,7 @@ def test_of_copies_the_earliest_is_kept() -> None:
     assert "the same text as “Title b”" in one_of("c", these, pairs).reason
 
 
-def test_a_long_post_that_took_up_an_earlier_note_is_kept() -> None:
+def test_a_long_post_containing_an_earlier_note_is_kept() -> None:
     these = [*posts(), post("note", 20, day=date(2019, 1, 1)), post("long", 200)]
     pairs = [near("long", "note", 1.0)]
     assert one_of("long", these, pairs).decision == "keep"
@@ -213,7 +213,7 @@ def test_effective_posts() -> None:
     assert effective_posts([1000, 1]) == pytest.approx(1.002, abs=1e-3)
 
 
-def test_of_copies_the_one_the_author_chose_is_kept_alone() -> None:
+def test_of_copies_only_the_author_s_choice_is_kept() -> None:
     these = [
         *posts(),
         post("a", 100, day=date(2019, 1, 1)),

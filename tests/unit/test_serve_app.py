@@ -202,7 +202,7 @@ def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path)
     run_with_client(create_app(state_of(tmp_path)), work)
 
 
-def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_reported_and_not_a_bug(tmp_path: Path) -> None:
     blog = tmp_path / "blog"
     blog.mkdir()
     for n in range(6):
@@ -309,7 +309,7 @@ def assert_prometheus(page: str) -> None:
 # --- the key -----------------------------------------------------------------------------------
 
 
-def test_the_key_opens_the_page_once_and_for_all(tmp_path: Path) -> None:
+def test_the_key_logs_the_browser_in(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         front = await client.get("/")
         assert (front.status_code, front.headers["location"]) == (303, "/login")

@@ -129,7 +129,7 @@ def test_models_are_those_of_the_workspace_its_base_and_the_arguments(
     assert state.models()["shipped"] == catalogue.shipped()
 
 
-def test_a_workspace_without_anything_offers_the_model_in_the_box(workspace: Workspace) -> None:
+def test_an_empty_workspace_offers_the_shipped_model(workspace: Workspace) -> None:
     assert list(AppState(workspace).models()) == ["shipped"]
 
 
@@ -187,7 +187,7 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
     assert loads.count == 2
 
 
-def test_of_many_models_the_one_used_last_stays(
+def test_of_many_models_the_most_recently_used_stays_loaded(
     workspace: Workspace, loads: CountingLoader, tmp_path: Path
 ) -> None:
     models = {name: put_model(tmp_path / name) for name in "abc"}
@@ -258,7 +258,7 @@ def test_the_real_model_generates_what_write_generates(workspace: Workspace) -> 
     run_within(state, work)
 
 
-def test_text_for_a_thread_ends_when_the_thread_has_enough(
+def test_a_stream_for_a_thread_ends_when_the_thread_stops_reading(
     workspace: Workspace, loads: CountingLoader
 ) -> None:
     state = AppState(workspace)
@@ -372,7 +372,7 @@ def test_long_answers_do_not_delay_the_embedder(
     assert opened == ["minilm"]
 
 
-def test_a_pause_ends_with_the_server(workspace: Workspace) -> None:
+def test_a_pause_ends_at_shutdown(workspace: Workspace) -> None:
     state = AppState(workspace)
 
     async def work() -> None:

@@ -118,7 +118,7 @@ def _nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "discover", list)
 
 
-def test_without_a_model_the_passages_speak(workspace: Workspace) -> None:
+def test_without_a_model_the_passages_are_shown(workspace: Workspace) -> None:
     events = ask_question(workspace)
     assert [name for name, _ in events] == ["passages", "answer"]
     answer = events[1][1]
@@ -162,7 +162,7 @@ def test_the_passages_come_before_the_answer_and_only_supported_sentences_are_sh
     assert answer["notes"]
 
 
-def test_an_endpoint_that_dies_is_a_note_and_the_passages_are_shown(
+def test_a_dead_endpoint_gives_a_note_and_the_passages(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = (500, {"error": {"message": "out of memory"}})

@@ -145,14 +145,14 @@ def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
     assert shares + report["lengths"]["others"]["share"] == pytest.approx(1)
 
 
-def test_titles_are_text_and_never_markup(served: Served) -> None:
+def test_titles_are_escaped(served: Served) -> None:
     rows = served.get("/api/corpus/posts")["rows"]
     assert {row["title"].split(maxsplit=1)[1] for row in rows} == {"<b>day</b>"}
 
 
 @pytest.mark.parametrize("sort", ["words", "share", "learned_words", "title", "date"])
 @pytest.mark.parametrize("order", ["up", "down"])
-def test_lines_come_in_the_order_that_was_asked_for(served: Served, sort: str, order: str) -> None:
+def test_posts_are_sorted_as_requested(served: Served, sort: str, order: str) -> None:
     rows = served.get("/api/corpus/posts", sort=sort, order=order)["rows"]
     key = {"words": "own_words", "date": "day", "title": "title"}.get(sort, sort)
     values = [row[key] for row in rows if row[key] != ""]
@@ -161,7 +161,7 @@ def test_lines_come_in_the_order_that_was_asked_for(served: Served, sort: str, o
         assert rows[-1]["day"] == ""  # what has no date is last, whichever way
 
 
-def test_pages_hold_every_text_once(served: Served) -> None:
+def test_pages_contain_every_post_once(served: Served) -> None:
     ids_found = [
         row["id"]
         for first in range(0, 9, 2)
@@ -189,7 +189,7 @@ def test_lines_are_narrowed_down(served: Served, query: dict[str, str], names: s
     assert page["own_words"] == sum(row["own_words"] for row in page["rows"])
 
 
-def test_facets_say_how_many_texts_each_leaves(served: Served) -> None:
+def test_facets_count_the_posts_of_each_value(served: Served) -> None:
     facets = served.get("/api/corpus/facets")
     for name, key in (("years", "year"), ("tags", "tag"), ("decisions", "decision")):
         assert facets[name]
@@ -213,7 +213,7 @@ def test_any_query_has_an_answer(query: dict[str, str]) -> None:
     assert page["total"] <= 10
 
 
-def test_a_text_is_shown_as_the_archive_has_it(served: Served) -> None:
+def test_a_post_is_shown_as_the_archive_has_it(served: Served) -> None:
     id_ = ids(served)["mixed"]
     post = served.get("/api/corpus/post", id=id_)
     with Archive(served.workspace.archive) as archive:
@@ -229,7 +229,7 @@ def test_a_text_is_shown_as_the_archive_has_it(served: Served) -> None:
     assert post["around"]["later"]["id"] == named["spring"]
 
 
-def test_of_a_text_left_out_nothing_is_learned_and_its_twin_is_named(served: Served) -> None:
+def test_an_excluded_post_is_not_learned_and_its_copy_is_named(served: Served) -> None:
     named = ids(served)
     post = served.get("/api/corpus/post", id=named["again"])
     assert post["post"]["decision"] == "leave out"
@@ -237,7 +237,7 @@ def test_of_a_text_left_out_nothing_is_learned_and_its_twin_is_named(served: Ser
     assert [twin["id"] for twin in post["findings"]["twins"]] == [named["copy"]]
 
 
-def test_what_was_decided_is_what_the_next_look_does(fresh: Served) -> None:
+def test_the_next_look_follows_the_decisions(fresh: Served) -> None:
     named = ids(fresh)
     fresh.decide(named["long"], "keep")
     fresh.decide(named["winter"], "leave out")
@@ -274,7 +274,7 @@ def test_other_decisions_of_the_author_are_kept(fresh: Served) -> None:
     assert "proposed" not in entries[named["summer"]]
 
 
-def test_a_decision_can_be_left_to_ownwords_again(fresh: Served) -> None:
+def test_a_decision_can_be_returned_to_ownwords(fresh: Served) -> None:
     named = ids(fresh)
     before = fresh.get("/api/corpus/post", id=named["long"])["decision"]
     changed = fresh.decide(named["long"], "leave out")["changed"]
@@ -290,7 +290,7 @@ def test_a_decision_can_be_left_to_ownwords_again(fresh: Served) -> None:
     assert entry["proposed"] == entry["decision"]
 
 
-def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
+def test_the_effect_of_workspace_settings_is_previewed(fresh: Served) -> None:
     fresh.workspace.settings.write_text("[provenance]\nmax_post_share = 0.5\n[train]\nlr = 1\n")
     row = next(
         row for row in fresh.get("/api/corpus/decisions")["rows"] if row["id"] == ids(fresh)["long"]
@@ -308,7 +308,7 @@ def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
         ("keep", 400),
     ],
 )
-def test_what_cannot_be_decided_is_refused(served: Served, body: object, status: int) -> None:
+def test_invalid_decisions_are_refused(served: Served, body: object, status: int) -> None:
     before = served.workspace.choices.read_bytes()
     answer = served.client.post("/api/corpus/decide", json=body)
     assert answer.status_code == status
@@ -325,7 +325,7 @@ def test_what_cannot_be_decided_is_refused(served: Served, body: object, status:
         (b'{"id": "half a character: \\ud800", "decision": "keep"}', 400),
     ],
 )
-def test_what_is_no_json_or_no_text_is_refused(served: Served, body: bytes, status: int) -> None:
+def test_invalid_json_and_text_are_refused(served: Served, body: bytes, status: int) -> None:
     answer = served.client.post("/api/corpus/decide", content=body)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
@@ -349,7 +349,7 @@ def test_an_unknown_decision_is_refused(served: Served, decision: object) -> Non
     assert served.workspace.choices.read_bytes() == before
 
 
-def test_while_posts_are_read_anew_nothing_is_decided(fresh: Served) -> None:
+def test_during_a_look_no_decision_is_accepted(fresh: Served) -> None:
     named = ids(fresh)
     with Archive(fresh.workspace.archive) as archive, archive.transaction():
         archive.set_meta("written", "of another state")  # as between a look's two writings
@@ -359,7 +359,7 @@ def test_while_posts_are_read_anew_nothing_is_decided(fresh: Served) -> None:
     assert fresh.workspace.choices.read_bytes() == before
 
 
-def test_a_mistake_in_the_choices_is_told(fresh: Served) -> None:
+def test_a_mistake_in_choices_toml_is_reported(fresh: Served) -> None:
     fresh.workspace.choices.write_text("[[post]\n")
     answer = fresh.client.get("/api/corpus/decisions")
     assert answer.status_code == 400
@@ -369,7 +369,7 @@ def test_a_mistake_in_the_choices_is_told(fresh: Served) -> None:
     assert "choices.toml" in text["decision"]["error"]["message"]
 
 
-def test_another_look_is_seen_at_once(fresh: Served) -> None:
+def test_a_new_look_is_visible_immediately(fresh: Served) -> None:
     assert fresh.get("/api/corpus/posts")["total"] == 9
     (fresh.blog / "new.md").write_text("---\ntitle: New\ndate: 2024-01-01\n---\n\nNewly written.\n")
     fresh.look()
@@ -378,7 +378,7 @@ def test_another_look_is_seen_at_once(fresh: Served) -> None:
     assert ["2024", 1] in fresh.get("/api/corpus/facets")["years"]
 
 
-def test_search_finds_the_post_and_its_passage_can_be_asked_for(served: Served) -> None:
+def test_search_finds_the_post_and_its_passage(served: Served) -> None:
     result = served.get("/api/corpus/search", q="what I saw of the lamp")
     first = result["passages"][0]
     assert first["document"] == ids(served)["mixed"]
@@ -387,7 +387,7 @@ def test_search_finds_the_post_and_its_passage_can_be_asked_for(served: Served) 
     assert served.get("/api/corpus/search", q="  ")["passages"] == []
 
 
-def test_a_misspelt_word_is_marked_as_it_was_searched_for(served: Served) -> None:
+def test_a_corrected_word_is_highlighted(served: Served) -> None:
     result = served.get("/api/corpus/search", q="particulra")
     assert result["notes"] == [
         "No post contains “particulra”. The search used “particular” instead."
@@ -396,13 +396,13 @@ def test_a_misspelt_word_is_marked_as_it_was_searched_for(served: Served) -> Non
 
 
 @pytest.mark.parametrize("id_", ["", "x", "-1", "99999999", "²", "9" * 40])
-def test_a_passage_that_is_gone_is_told(served: Served, id_: str) -> None:
+def test_a_deleted_passage_is_reported(served: Served, id_: str) -> None:
     answer = served.client.get("/api/corpus/passage", params={"id": id_})
     assert answer.status_code == 404
 
 
 @pytest.mark.parametrize("id_", ["", "../../etc/passwd", "blog:none.md", "\x00", "x" * 5000])
-def test_a_text_that_is_not_there_is_told(served: Served, id_: str) -> None:
+def test_a_missing_post_is_reported(served: Served, id_: str) -> None:
     answer = served.client.get("/api/corpus/post", params={"id": id_})
     assert answer.status_code == 404
     assert len(answer.text) < 1000
@@ -411,20 +411,20 @@ def test_a_text_that_is_not_there_is_told(served: Served, id_: str) -> None:
 @pytest.mark.parametrize(
     "path", ["", "/facets", "/posts", "/post", "/search?q=a", "/decisions", "/passage?id=1"]
 )
-def test_before_anything_is_read_it_says_what_to_do(unread: Served, path: str) -> None:
+def test_before_the_first_look_the_error_says_what_to_do(unread: Served, path: str) -> None:
     answer = unread.client.get(f"/api/corpus{path}")
     assert answer.status_code == 404
     assert "ownwords" in answer.json()["error"]["hint"]
 
 
-def test_the_place_is_named_with_and_without_an_archive(served: Served, unread: Served) -> None:
+def test_the_state_of_the_workspace_is_reported(served: Served, unread: Served) -> None:
     assert served.get("/api/workspace")["has"] == {"archive": True, "model": False, "score": False}
     nothing = unread.get("/api/workspace")
     assert (nothing["name"], nothing["has"]["archive"]) == ("none", False)
 
 
 @given(st.text("ab \n,", max_size=80), st.text("ab \n,", max_size=80))
-def test_marked_passages_are_the_passages(first: str, second: str) -> None:
+def test_highlighted_pieces_join_to_the_passage(first: str, second: str) -> None:
     left, right = diff_passages(first, second)
     for pieces, text in ((left, first), (right, second)):
         assert "".join(text for text, _ in pieces).split() == text.split()

@@ -59,7 +59,7 @@ def has_begun(workspace: Workspace) -> bool:
 # --- the process ---------------------------------------------------------------------------------
 
 
-def test_it_gets_a_clean_environment_and_what_was_asked(
+def test_a_job_gets_a_clean_environment_and_its_inputs(
     workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD", "WORLD_SIZE", "LOCAL_RANK"):
@@ -82,7 +82,7 @@ def test_it_gets_a_clean_environment_and_what_was_asked(
 
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=3), max_size=5))
-def test_what_is_no_secret_is_handed_on(variables: dict[str, str]) -> None:
+def test_harmless_variables_are_passed_on(variables: dict[str, str]) -> None:
     harmless = {f"OWNWORDS_X{name}": value for name, value in variables.items()}
     cleaned = clean_environment(harmless)
     for name, value in harmless.items():
@@ -92,7 +92,7 @@ def test_what_is_no_secret_is_handed_on(variables: dict[str, str]) -> None:
         assert is_secret or cleaned[name] == value
 
 
-def test_stopped_it_has_saved_and_goes_on_under_the_same_name(
+def test_a_stopped_job_has_saved_and_resumes_under_its_name(
     workspace: Workspace, begin: Begin
 ) -> None:
     jobs = begin("waits")
@@ -119,7 +119,7 @@ def test_stopped_it_has_saved_and_goes_on_under_the_same_name(
     assert [job.id for job in jobs.jobs()] == [job.id]
 
 
-def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
+def test_a_restarted_server_finds_the_job_and_can_stop_it(
     workspace: Workspace, begin: Begin
 ) -> None:
     id_ = begin("waits").start(ASKED).id
@@ -133,7 +133,7 @@ def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
     assert ended(begin("waits"), id_).status == "stopped"
 
 
-def test_in_an_empty_folder_the_first_job_makes_the_workspace(
+def test_in_an_empty_folder_the_first_job_creates_the_workspace(
     tmp_path: Path, begin: Begin, workspace: Workspace
 ) -> None:
     (workspace.root / ".lock").unlink()
@@ -144,7 +144,7 @@ def test_in_an_empty_folder_the_first_job_makes_the_workspace(
         pass
 
 
-def test_one_that_does_not_listen_is_ended_in_the_end(workspace: Workspace, begin: Begin) -> None:
+def test_an_unresponsive_job_is_killed(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("is deaf")
     id_ = jobs.start(ASKED).id
     until(lambda: has_begun(workspace))
@@ -156,7 +156,7 @@ def test_one_that_does_not_listen_is_ended_in_the_end(workspace: Workspace, begi
     ended(jobs, id_)
 
 
-def test_what_went_wrong_is_its_one_sentence(begin: Begin) -> None:
+def test_a_failed_job_reports_one_sentence(begin: Begin) -> None:
     jobs = begin("fails")
     job = ended(jobs, jobs.start(ASKED).id)
     assert job.status == "failed"
@@ -165,7 +165,7 @@ def test_what_went_wrong_is_its_one_sentence(begin: Begin) -> None:
     assert job.can.resume
 
 
-def test_one_that_was_killed_is_told_with_its_last_words(begin: Begin) -> None:
+def test_a_killed_job_is_reported_with_its_last_lines(begin: Begin) -> None:
     jobs = begin("falls")
     job = ended(jobs, jobs.start(ASKED).id)
     assert job.status == "killed"
@@ -187,7 +187,9 @@ def test_there_are_never_two(workspace: Workspace, begin: Begin, lock_path: str)
     assert not jobs.find_worker()
 
 
-def test_another_process_is_never_taken_for_it(workspace: Workspace, begin: Begin) -> None:
+def test_a_foreign_process_is_never_mistaken_for_the_job(
+    workspace: Workspace, begin: Begin
+) -> None:
     folder = workspace.runs / "jobs" / "make-1"
     folder.mkdir(parents=True)
     record = {"id": "make-1", "kind": "make", "request": {}, "command": [], "began": 1.0}
@@ -211,7 +213,7 @@ def logged(path: Path, *events: Event) -> None:
     lines.close()
 
 
-def test_the_stages_are_told_as_they_come(workspace: Workspace, begin: Begin) -> None:
+def test_stages_are_reported_as_they_begin(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("waits")
     id_ = jobs.start(ASKED).id
     until(lambda: has_begun(workspace))
@@ -246,7 +248,7 @@ def test_the_stages_are_told_as_they_come(workspace: Workspace, begin: Begin) ->
     assert jobs.job(id_).share == 0.25
 
 
-def test_a_damaged_log_is_no_more_than_a_log(workspace: Workspace, begin: Begin) -> None:
+def test_a_damaged_log_causes_no_error(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("waits")
     id_ = jobs.start(ASKED).id
     until(lambda: has_begun(workspace))
@@ -258,7 +260,7 @@ def test_a_damaged_log_is_no_more_than_a_log(workspace: Workspace, begin: Begin)
     assert jobs.job(id_).share is None
 
 
-def test_a_command_that_is_a_job_logs_its_parts(tmp_path: Path) -> None:
+def test_a_command_run_as_a_job_logs_its_stages(tmp_path: Path) -> None:
     progress = Progress()
     path = tmp_path / "events.jsonl"
     with logged_job(progress, {"OWNWORDS_JOB_LOG": str(path), "OWNWORDS_JOB_SPENT_S": "9.5"}):
@@ -276,7 +278,7 @@ def test_a_command_that_is_a_job_logs_its_parts(tmp_path: Path) -> None:
     assert "start" not in kinds
 
 
-def test_elsewhere_nothing_is_logged() -> None:
+def test_a_command_run_otherwise_logs_nothing() -> None:
     progress = Progress()
     with logged_job(progress, {}):
         assert not progress.subscribers
@@ -334,7 +336,7 @@ def test_a_job_from_start_to_end(workspace: Workspace, begin: Begin) -> None:
         ([], "a JSON object"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
+def test_impossible_requests_are_refused_in_a_sentence(
     workspace: Workspace, begin: Begin, body: object, message: str
 ) -> None:
     answer = client(workspace, begin("ends")).post("/api/jobs", json=body)
@@ -344,7 +346,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("id_", ["..", "%2e%2e%2fw", "nobody", "x" * 300, ".make-1"])
-def test_no_name_of_a_job_reaches_the_disk(workspace: Workspace, begin: Begin, id_: str) -> None:
+def test_job_names_are_not_used_as_paths(workspace: Workspace, begin: Begin, id_: str) -> None:
     (workspace.runs / "jobs").mkdir(parents=True)
     (workspace.runs / "job.json").write_text("{}")
     answer = client(workspace, begin("ends")).get(f"/api/jobs/{id_}")
@@ -389,7 +391,7 @@ def test_a_package_is_installed_only_for_the_user_of_this_machine(
         ]
 
 
-def test_an_export_tells_where_it_lies() -> None:
+def test_an_export_reports_its_path() -> None:
     printed = {"path": "/w/exports/a.gguf", "form": "gguf", "type": "q8_0", "bytes": 3, "notes": []}
     assert job_result("export", printed) == {
         **{"path": "/w/exports/a.gguf", "name": "a.gguf", "to": "gguf"},
@@ -400,7 +402,7 @@ def test_an_export_tells_where_it_lies() -> None:
 # --- one stream for every page -------------------------------------------------------------------
 
 
-def test_one_poller_tells_every_reader_what_changes(
+def test_one_poller_notifies_every_reader(
     workspace: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many pages are open, the files are read once."""
@@ -454,7 +456,7 @@ def test_one_poller_tells_every_reader_what_changes(
     asyncio.run(read())
 
 
-def test_what_is_not_read_in_time_is_told_once(workspace: Workspace) -> None:
+def test_a_slow_reader_gets_only_the_latest_state(workspace: Workspace) -> None:
     async def read() -> None:
         reader = ChangeReader()
         for share in (1, 2, 3):

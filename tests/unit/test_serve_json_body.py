@@ -128,13 +128,15 @@ def test_an_invalid_field_is_named(name: str, value: object, code: str) -> None:
     assert (error["code"], error["param"], error["type"]) == (code, name, "invalid_request_error")
 
 
-def test_null_is_as_if_not_given_and_unknown_fields_are_ignored() -> None:
+def test_null_means_absent_and_unknown_fields_are_ignored() -> None:
     fields = parse_json(b'{"n": 3.0, "temperature": 1, "text": null, "more": [1]}')
     assert decode_fields(Sample, fields) == Sample(3, 1.0, "", False)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.booleans())
-def test_any_fields_are_an_order_or_one_sentence(fields: dict[str, Any], is_chat: bool) -> None:
+def test_any_fields_are_a_valid_request_or_one_sentence(
+    fields: dict[str, Any], is_chat: bool
+) -> None:
     valid = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
     for request in (fields, valid | fields):
         try:

@@ -126,7 +126,7 @@ def posted(app: Asgi, path: str, headers: Mapping[str, str]) -> int:
         ),
     ],
 )
-def test_a_server_answers_to_its_own_names_only(
+def test_a_server_answers_only_to_its_own_host_names(
     settings: ServeSettings, accepted: list[str], unknown: list[str]
 ) -> None:
     hosts = AllowedHosts(settings)
@@ -148,7 +148,7 @@ def test_any_host_header_is_accepted_or_refused_without_a_crash(host: str) -> No
     AllowedHosts(ServeSettings()).allows([host])
 
 
-def test_a_name_made_to_lead_here_is_turned_away() -> None:
+def test_dns_rebinding_is_refused() -> None:
     answer = request(app_of(), "/api/posts/1", headers={"Host": "evil.example:8377"})
     assert answer.status_code == 421
     assert "evil.example" in answer.json()["error"]["message"]
@@ -239,7 +239,7 @@ def test_cors_preflight_requests_are_refused() -> None:
         {"port": 70000},
     ],
 )
-def test_settings_that_are_not_safe_are_refused(options: dict[str, Any]) -> None:
+def test_insecure_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ServeSettings(**options)
 
@@ -267,7 +267,7 @@ def session_of(authenticator: Authenticator) -> str:
     return response.headers["set-cookie"].partition(";")[0]
 
 
-def test_a_cookie_lets_in_as_long_as_its_session_lasts() -> None:
+def test_a_cookie_is_valid_as_long_as_its_session() -> None:
     now = [0.0]
     authenticator = Authenticator(KEY, port=8377, clock=lambda: now[0])
     app = app_of(ServeSettings(key=KEY), authenticator)
@@ -312,7 +312,7 @@ def test_other_credentials_are_refused(authorization: str, cookies: str) -> None
     assert not Authenticator(KEY).admits(authorization, cookies, "127.0.0.1")
 
 
-def test_wrong_keys_are_throttled_and_the_right_one_never() -> None:
+def test_wrong_keys_are_throttled_and_the_right_one_is_not() -> None:
     now = [0.0]
     authenticator = Authenticator(KEY, clock=lambda: now[0])
     for _ in range(10):
@@ -453,9 +453,7 @@ def test_excess_concurrent_requests_are_told_to_retry() -> None:
         ("/", {"Origin": "http://evil.example"}, 403),
     ],
 )
-def test_every_answer_has_the_headers_that_keep_a_browser_safe(
-    path: str, headers: dict[str, str], status: int
-) -> None:
+def test_every_answer_has_security_headers(path: str, headers: dict[str, str], status: int) -> None:
     answer = request(app_of(), path, headers=headers)
     assert answer.status_code == status
     for name, value in HEADERS.items():

@@ -80,7 +80,7 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_a_seed_writes_the_same_text_in_any_company() -> None:
+def test_a_seed_gives_the_same_text_in_any_batch() -> None:
     engine = CountingEngine()
     requests = [request_of(seed, tokens=20 + seed, ids=(seed % 5, 7, 8)) for seed in range(12)]
 

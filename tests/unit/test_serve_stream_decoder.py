@@ -52,7 +52,7 @@ stop_strings = st.lists(st.sampled_from(["ab", "c", "\n\n", "é", "🦊a", "bé"
 
 
 @given(noise, stop_strings)
-def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
+def test_the_text_equals_that_of_write(ids: list[int], stops: list[str]) -> None:
     pieces, _ = decode_stream(ODD, ids, stops=stops)
     decoding = IncrementalDetokenizer(ODD, [], stops)
     assert join_chunks(pieces).text == "".join(map(decoding.feed, ids)) + decoding.finish()
@@ -124,7 +124,7 @@ def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
 # --- shapes --------------------------------------------------------------------------------------
 
 
-def test_parts_of_characters_are_named_by_their_bytes() -> None:
+def test_partial_characters_are_named_by_their_bytes() -> None:
     piece = join_chunks(decode_stream(BYTES, "é".encode(), top=1)[0])
     chat = ChatFormatter("m", "fp", has_logprobs=True).response(
         [(piece, "stop")], CompletionUsage(1, 2)

@@ -129,7 +129,7 @@ def test_the_machine_is_described(client: TestClient, workspace: Workspace) -> N
     assert client.post("/api/machine/stop").status_code == 409
 
 
-def test_the_lines_to_copy_are_whole(client: TestClient) -> None:
+def test_the_lines_to_copy_are_complete(client: TestClient) -> None:
     result = client.get("/api/connect").json()
     words = shlex.split(result["curl"])
     assert words[1] == f"{result['address']}/completions"

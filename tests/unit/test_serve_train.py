@@ -231,7 +231,7 @@ def test_impossible_requests_are_refused_in_a_sentence(
     assert not (workspace.runs / "jobs").exists()
 
 
-def test_no_name_of_a_run_reaches_the_disk(workspace: Workspace, begin: Begin) -> None:
+def test_run_names_are_not_used_as_paths(workspace: Workspace, begin: Begin) -> None:
     (workspace.root / "plan.toml").write_text(PLAN)
     client = TrainServer(workspace, begin).client()
     for name in ("..", "../w", "/etc", "look\x00", "x" * 5000):

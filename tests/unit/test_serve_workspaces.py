@@ -67,7 +67,7 @@ def test_another_workspace_can_be_opened_without_a_restart(client: TestClient) -
     assert all(row["opened"] for row in list_workspaces(client).values())
 
 
-def test_a_new_one_begins_beside_the_open_one(client: TestClient, folder: Path) -> None:
+def test_a_new_workspace_is_created_beside_the_open_one(client: TestClient, folder: Path) -> None:
     answer = open_workspace(client, name="My garden")
     assert answer.json()["current"] == str(folder / "My-garden.ownwords")
     assert client.get("/api/workspace").json()["path"] == str(folder / "My-garden.ownwords")
@@ -91,7 +91,7 @@ def test_only_listed_workspaces_are_opened(client: TestClient, folder: Path) -> 
     assert open_workspace(client, path="x", name="y").status_code == 400
 
 
-def test_one_is_forgotten_and_its_files_stay(client: TestClient, tmp_path: Path) -> None:
+def test_a_forgotten_workspace_keeps_its_files(client: TestClient, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "far.ownwords"
     with Workspace(elsewhere).opened():
         pass

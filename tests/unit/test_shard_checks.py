@@ -113,7 +113,7 @@ def test_silent_corruption_is_found_within_a_week(
         open_shards(folder)
 
 
-def test_a_clock_set_back_is_not_believed(
+def test_a_clock_set_back_is_not_trusted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
 ) -> None:
     now = time.time()

@@ -95,7 +95,7 @@ def check(
     assert shards.offsets_D1.dtype == shards.bytes_D.dtype == np.int64
 
 
-def test_documents_are_read_back_between_their_marks(tmp_path: Path) -> None:
+def test_documents_round_trip_between_special_tokens(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
     shards = build_shards(TEXTS, tokenizer, tmp_path)
     check(shards, TEXTS, tokenizer.start, tokenizer.end)
@@ -116,7 +116,7 @@ def test_missing_special_tokens_are_left_out(
     check(build_shards(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
 
 
-def test_documents_can_do_without_their_marks(tmp_path: Path) -> None:
+def test_special_tokens_around_documents_are_optional(tmp_path: Path) -> None:
     bare = build_shards(TEXTS, ByteTokenizer(), tmp_path, marks=False)
     check(bare, TEXTS, None, None)
     assert bare.key != build_shards(TEXTS, ByteTokenizer(), tmp_path).key
@@ -178,7 +178,7 @@ def test_the_key_covers_whatever_decides_the_tokens(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == len(keys)
 
 
-def test_an_iterator_that_can_be_read_only_once_will_do(tmp_path: Path) -> None:
+def test_a_one_pass_iterator_is_accepted(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
     shards = build_shards((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
     check(shards, TEXTS, tokenizer.start, tokenizer.end)
@@ -237,7 +237,7 @@ def test_progress_counts_bytes_of_text(tmp_path: Path) -> None:
     assert events[-1].done == events[-1].total == shards.text_bytes
 
 
-def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
+def test_every_altered_byte_is_noticed_and_repaired(tmp_path: Path) -> None:
     shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
     expected = shards.ids.tolist()
     generator = random.Random(5)

@@ -35,7 +35,7 @@ def test_chapters_are_in_reading_order_with_their_own_titles(tmp_path: Path) -> 
     assert next(iter(epub.read(export.write(tmp_path)))) == SiteInfo("Of Books")
 
 
-def test_entities_and_elements_closed_in_themselves_are_read_as_xhtml_means_them(
+def test_xhtml_entities_and_self_closing_elements_are_parsed(
     tmp_path: Path,
 ) -> None:
     body = documents(export.write(tmp_path))[0].body
@@ -62,7 +62,7 @@ def test_a_long_chapter_in_a_file_called_cover_is_kept(tmp_path: Path) -> None:
     assert "OEBPS/text/cover.xhtml" in {chapter.ref for chapter in documents(path)}
 
 
-def test_an_unpacked_book_reads_as_the_packed_one_does(tmp_path: Path) -> None:
+def test_an_unpacked_book_reads_like_the_packed_one(tmp_path: Path) -> None:
     for name, text in export.FILES.items():
         path = tmp_path / "book" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def test_an_unpacked_book_reads_as_the_packed_one_does(tmp_path: Path) -> None:
     assert documents(tmp_path / "book") == documents(export.write(tmp_path))
 
 
-def test_a_locked_book_is_refused_and_scrambled_fonts_are_not(tmp_path: Path) -> None:
+def test_a_drm_locked_book_is_refused_and_obfuscated_fonts_are_not(tmp_path: Path) -> None:
     lock = export.FILES["META-INF/encryption.xml"]
     lock = lock.replace(
         "http://www.idpf.org/2008/embedding", "http://www.w3.org/2001/04/xmlenc#aes"
@@ -143,7 +143,7 @@ def test_any_bytes_give_items_or_a_source_error(
         assert isinstance(items, list)
 
 
-def test_numbers_of_pages_and_notes_are_not_glued_to_words(tmp_path: Path) -> None:
+def test_page_and_note_numbers_are_not_joined_to_words(tmp_path: Path) -> None:
     chapter = export.page(
         "<h1>On hats</h1><p>A hat<a epub:type='noteref' href='notes.xhtml#n1'>1</a>"
         "<span epub:type='pagebreak' id='p5'>5</span>, x<sup>2</sup>, a roof"

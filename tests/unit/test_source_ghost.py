@@ -177,7 +177,7 @@ def test_json_of_other_programs_has_no_posts(tmp_path: Path, content: str) -> No
         list(ghost.read(path))
 
 
-def test_detect_leaves_others_alone(tmp_path: Path) -> None:
+def test_other_files_are_not_detected_as_ghost(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"name": "x", "posts": []}', encoding="utf-8")
     (tmp_path / "data.json").write_text('{"data": {"pages": []}}', encoding="utf-8")
     assert ghost.detect(tmp_path) is None
@@ -222,7 +222,7 @@ def test_any_tables_give_items(tmp_path: Path, tables: dict[str, Any]) -> None:
     assert list(ghost.read(path))
 
 
-def test_of_rendered_cards_only_the_authors_part_is_kept(tmp_path: Path) -> None:
+def test_of_rendered_cards_only_the_author_s_part_is_kept(tmp_path: Path) -> None:
     content = export.export()
     data(content)["posts"][0]["html"] = (
         '<p>Mine.</p><figure class="kg-card kg-bookmark-card"><a class="kg-bookmark-container"'

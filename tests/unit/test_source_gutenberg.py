@@ -71,7 +71,7 @@ def test_the_markers_of_all_years(tmp_path: Path, start: str, end: str) -> None:
     assert [part.body for part in documents(path)] == [JOINED]
 
 
-def test_markers_that_would_leave_too_little_are_not_believed(tmp_path: Path) -> None:
+def test_markers_that_would_leave_too_little_are_ignored(tmp_path: Path) -> None:
     path = save_book(tmp_path, f"Kept before.\n\n{START}Short.{END}" + export.PROSE * 3)
     assert "Kept before." in documents(path)[0].body
     assert "under half" in notes(path)
@@ -85,7 +85,7 @@ def test_a_copyrighted_book_is_refused(tmp_path: Path) -> None:
     assert "COPYRIGHTED" in reasons["refused.txt"]
 
 
-def test_a_long_book_is_cut_before_chapters(tmp_path: Path) -> None:
+def test_a_long_book_is_split_at_chapters(tmp_path: Path) -> None:
     chapter = "\n\n".join([export.PROSE] * 100)
     chapters = [f"CHAPTER {n}\n\n{chapter}" for n in range(1, 21)]
     header = "Title: A Long Book\n\n"

@@ -225,7 +225,7 @@ def test_permalink_signs_are_not_part_of_headings(tmp_path: Path) -> None:
     assert "<h2>More</h2>" in document.body
 
 
-def test_links_beside_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
+def test_links_in_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
     parts = "".join(
         f'<h2>Part {n}<a class="header-anchor" href="#{n}">#</a></h2><p>Two words.</p>'
         for n in range(8)

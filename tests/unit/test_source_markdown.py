@@ -311,7 +311,7 @@ def targets(path: Path, *links: str) -> list[str]:
     return [names.resolve(link, next(iter(posts)))[1] for link in links]
 
 
-def test_hugos_own_patterns_and_full_addresses_reach_a_post(tmp_path: Path) -> None:
+def test_hugo_links_and_full_addresses_reach_a_post(tmp_path: Path) -> None:
     root = site(
         tmp_path,
         {
@@ -338,7 +338,9 @@ def test_hugos_own_patterns_and_full_addresses_reach_a_post(tmp_path: Path) -> N
         ("/:nobody_knows/:title/", ""),
     ],
 )
-def test_jekylls_own_patterns_below_its_baseurl(tmp_path: Path, pattern: str, address: str) -> None:
+def test_jekyll_links_below_its_baseurl_reach_a_post(
+    tmp_path: Path, pattern: str, address: str
+) -> None:
     config = f"url: https://a.org\nbaseurl: /blog\npermalink: {pattern}"
     post = "---\ntitle: Hats\ncategories: [Wear]\n---\nHats."
     root = site(tmp_path, {"_config.yml": config, "_posts/old/2020-01-31-hats.md": post})
@@ -363,7 +365,7 @@ def test_generated_jekyll_pages_are_not_posts_and_others_lose_their_tags(tmp_pat
     assert reasons == {"an error page", "a page made of template tags, no post"}
 
 
-def test_a_vaults_marks_go_where_they_are_marks(tmp_path: Path) -> None:
+def test_obsidian_syntax_is_removed_only_where_it_is_syntax(tmp_path: Path) -> None:
     text = "A ==marked== word. ^a1b2\n\n`a ==b== c` ^x\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3\n"
     root = site(tmp_path, {".obsidian/app.json": "{}", "note.md": text})
     (note,) = documents(root).values()

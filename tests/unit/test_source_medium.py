@@ -24,7 +24,7 @@ def unpack(folder: Path) -> Path:
     return folder / "unpacked"
 
 
-def test_a_story_with_all_it_says_of_itself(tmp_path: Path) -> None:
+def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
     story = documents_of(export.write(tmp_path))["post/0a1b2c3d4e5f"]
     assert story.author == "Ann Author"
     assert story.summary == "What one wears"

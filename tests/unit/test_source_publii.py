@@ -66,7 +66,7 @@ def test_each_editor_is_recognised(site: Path) -> None:
     assert isinstance(json.loads(posts["post/3"].body), list)
 
 
-def test_blocks_tell_by_themselves_where_the_editor_is_not_noted(database: Path) -> None:
+def test_blocks_are_recognised_without_an_editor_note(database: Path) -> None:
     change(database, "UPDATE posts_additional_data SET value = '{}'")
     assert documents_of(database)["post/3"].markup == "blocks"
     change(database, "UPDATE posts SET text = '[1] says the note' WHERE id = 3")

@@ -221,7 +221,7 @@ def test_no_file_is_written_next_to_the_database(site: Path) -> None:
     assert state() == before
 
 
-def test_names_with_signs_of_addresses(tmp_path: Path) -> None:
+def test_file_names_with_url_characters(tmp_path: Path) -> None:
     folder = tmp_path / "50% off? #1 żółć"
     folder.mkdir()
     assert len(documents_of(export.write(folder))) == 11

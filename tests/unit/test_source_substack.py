@@ -27,7 +27,7 @@ def pack(path: Path, members: dict[str, str | bytes]) -> Path:
     return path
 
 
-def test_the_chrome_goes_and_footnotes_quotes_and_code_stay(tmp_path: Path) -> None:
+def test_platform_markup_is_removed_and_footnotes_quotes_and_code_kept(tmp_path: Path) -> None:
     body = documents_of(export.write(tmp_path))["post/101"].body
     assert "CHROME" not in body
     assert "In a footnote." in body
@@ -45,7 +45,7 @@ def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
     assert documents_of(unpacked) == documents_of(export.write(tmp_path))
 
 
-def test_the_lists_of_readers_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
+def test_subscriber_lists_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     substack.detect(path)
     skipped_items = list_skipped(path)

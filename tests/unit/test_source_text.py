@@ -62,7 +62,7 @@ def test_encodings(tmp_path: Path, data: bytes) -> None:
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="aż🙂\n ", max_size=50), st.binary(max_size=8), st.sampled_from([0, 65530]))
-def test_a_stream_is_decoded_as_a_whole_would_be(
+def test_a_stream_is_decoded_like_the_whole(
     tmp_path: Path, before: str, tail: bytes, padding: int
 ) -> None:
     data = b"x" * padding + before.encode() + tail.replace(b"\0", b"") + "ż".encode() * 9

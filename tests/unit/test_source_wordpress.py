@@ -109,7 +109,7 @@ def test_a_site_without_posts(tmp_path: Path) -> None:
     assert of(tmp_path) == [ExpectedCount(0), SITE]
 
 
-def test_control_characters_cost_no_text(tmp_path: Path) -> None:
+def test_control_characters_lose_no_text(tmp_path: Path) -> None:
     items = of(tmp_path, export.item(1, "Old\x0b hats", "before \x08\x00 after \uffff end"))
     post = documents(items)["post/1"]
     assert (post.title, post.body) == ("Old  hats", "before    after � end")
@@ -197,7 +197,7 @@ def test_a_post_about_entities_is_only_words(tmp_path: Path) -> None:
     assert documents(of(tmp_path, export.item(1, "XML", body)))["post/1"].body == body
 
 
-def test_detect_leaves_others_alone(tmp_path: Path) -> None:
+def test_other_files_are_not_detected_as_wordpress(tmp_path: Path) -> None:
     assert wordpress.detect(tmp_path) is None
     assert wordpress.detect(tmp_path / "missing.xml") is None
     (tmp_path / "feed.xml").write_text("<rss><channel/></rss>", encoding="utf-8")

@@ -60,6 +60,6 @@ def test_output_is_released_as_soon_as_possible(
 
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
-def test_stops_without_meaning_are_refused(stops: list[str]) -> None:
+def test_empty_stop_strings_are_refused(stops: list[str]) -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
         StopMatcher(stops)

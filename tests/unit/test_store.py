@@ -75,7 +75,7 @@ def test_a_failed_transaction_changes_nothing(archive: Archive) -> None:
     assert texts(archive) == {"a": "Before."}
 
 
-def test_links_know_where_they_lead(archive: Archive, path: Path) -> None:
+def test_links_are_resolved_to_their_target(archive: Archive, path: Path) -> None:
     with archive.transaction():
         put(archive, "a", "One.")
         put(archive, "c", "Two.")

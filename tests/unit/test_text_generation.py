@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another() -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_pieces_are_whole_characters_and_together_the_text(plan_tokens: Plan) -> None:
+def test_pieces_are_whole_characters_and_join_to_the_text(plan_tokens: Plan) -> None:
     text = "für 日本 🦊!"
     plan_tokens(*ByteTokenizer().encode(text))
     assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(text)
@@ -105,7 +105,7 @@ def test_invalid_bytes_are_still_shown(plan_tokens: Plan) -> None:
 
 
 @pytest.mark.parametrize("stop", ["start", "end"])
-def test_it_stops_where_the_document_does(stop: str, plan_tokens: Plan) -> None:
+def test_generation_stops_at_the_end_of_a_document(stop: str, plan_tokens: Plan) -> None:
     plan_tokens(104, 105, getattr(ByteTokenizer(), stop), 33)
     assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "hi"
 
@@ -116,7 +116,7 @@ def test_it_stops_before_a_stop_string(plan_tokens: Plan) -> None:
     assert "".join(pieces) == "one\ntwo"
 
 
-def test_no_token_is_asked_for_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_token_is_requested_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(*_: object, **__: object) -> Iterator[GeneratedToken]:
         yield from map(GeneratedToken, b"Dear Sir,\n\nY")
         raise AssertionError("asked for more")

@@ -50,7 +50,7 @@ def test_ordinary_text_in_any_script_is_unchanged(text: str) -> None:
         ("вЂ“ РџСЂРёРІРµС‚", "– Привет"),
     ],
 )
-def test_encoding_damage_is_mended(damaged: str, meant: str) -> None:
+def test_encoding_damage_is_repaired(damaged: str, meant: str) -> None:
     assert repair_text(f"A good line.\n{damaged}\nAnother, é’ä.") == (
         f"A good line.\n{meant}\nAnother, é’ä.",
         {"encoding damage mended": 1},

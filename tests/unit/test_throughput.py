@@ -46,7 +46,7 @@ def test_the_law_is_fitted_from_its_own_samples() -> None:
     assert law.flops_per_s == pytest.approx(5e10)
 
 
-def test_samples_that_contradict_the_law_give_no_negative_part() -> None:
+def test_contradictory_samples_give_no_negative_term() -> None:
     law = fit_step_time(
         [StepTiming(10, 1e8, 0.001), StepTiming(2, 1e8, 0.5)], StepTimeModel(1e-3, 1e11)
     )
@@ -63,7 +63,7 @@ def test_the_time_of_a_step_is_overhead_per_layer_plus_arithmetic() -> None:
     assert pace.step_s(LARGER, 3, 16) == pytest.approx(2e-3 + work / 1e9)
 
 
-def test_real_steps_are_timed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_steps_are_timed_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     device = choose("cpu")
     before = torch.random.get_rng_state()
     speeds = measure_speeds(device, [SMALL, LARGER], rows=2, context=16, seconds=3600)

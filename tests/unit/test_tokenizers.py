@@ -93,7 +93,7 @@ def test_an_imported_tokenizer_round_trips_text(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_an_imported_one_keeps_its_special_tokens_apart(kind: str) -> None:
+def test_an_imported_tokenizer_keeps_special_tokens_separate(kind: str) -> None:
     tokenizer = from_files(files_of(kind))
     start, end = ROLES[kind]
     assert tokenizer.start == tokenizer.special[start]

@@ -68,9 +68,7 @@ def test_any_reads_cuts_and_copies_equal_single_texts(name: str, steps: bool) ->
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_long_text_is_read_in_pieces_unnoticed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_text_is_read_in_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ownwords.inference.torch_engine._CHUNK", 7)
     network, ids = MODELS[name], some_ids(2, 60).tolist()
     inputs = [ForwardInput(1, ids[0]), ForwardInput(0, ids[1][:31])]
@@ -107,7 +105,7 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
         ([40, 20, 10, 5], [[0, 1], [2, 3]]),
     ],
 )
-def test_texts_of_about_one_length_are_read_together(
+def test_texts_of_similar_length_are_read_together(
     counts: list[int], groups: list[list[int]]
 ) -> None:
     assert list(_groups(counts)) == groups
@@ -140,7 +138,7 @@ def test_the_engine_describes_itself() -> None:
     assert TorchEngine(tiny("qwen3", torch.float16)).name == "torch float16, cpu"
 
 
-def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
+def test_a_directory_is_opened_in_the_requested_precision(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(

@@ -160,7 +160,7 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
     assert vocabulary["при"] in kept_ids and vocabulary["世界"] not in kept_ids
 
 
-def test_the_words_of_common_english_are_pieces_and_no_text() -> None:
+def test_common_english_words_contain_no_blanks_within() -> None:
     words = trimming.common_words()
     assert {" the", " website", "The", "."} <= set(words)
     assert len(words) == len(set(words)) and max(map(len, words)) <= 24

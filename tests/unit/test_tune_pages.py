@@ -75,7 +75,7 @@ def test_the_table_has_every_detail_of_each_trial(tmp_path: Path) -> None:
     assert rows[11]["why"] == f"out of memory {HOSTILE}"
 
 
-def test_every_tag_closes_in_its_turn(page: str) -> None:
+def test_every_tag_is_closed_in_order(page: str) -> None:
     bare = re.sub(r"<style>.*?</style>", "", page.removeprefix("<!DOCTYPE html>\n"), flags=re.S)
     as_xml = re.sub(r"<(meta|br)( [^>]*)?>", r"<\1\2/>", bare)
     assert etree.fromstring(as_xml.encode()).tag == "html"
@@ -108,7 +108,7 @@ def test_the_page_supports_light_dark_and_phones(page: str) -> None:
             assert (point.attributes["cx"] or "").endswith("%")
 
 
-def test_every_trial_is_a_point_and_a_row() -> None:
+def test_every_trial_has_a_point_and_a_row() -> None:
     tried = search()
     tree = HTMLParser(render("blog", AXES, tried, judge(tried)))
     history = tree.css_first("svg[aria-labelledby^=history]")
@@ -142,7 +142,7 @@ def test_points_are_drawn_at_their_scores() -> None:
     )
 
 
-def test_hostile_words_stay_words() -> None:
+def test_hostile_text_is_escaped() -> None:
     page = render(HOSTILE, AXES, search(), None)
     assert "<script" not in page
     assert "&lt;script&gt;" in page

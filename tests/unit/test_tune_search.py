@@ -206,7 +206,7 @@ def test_the_search_avoids_failing_regions(tmp_path: Path) -> None:
     assert sum(shares) / 5 < 0.25
 
 
-def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
+def test_if_every_trial_fails_the_search_ends_soon(tmp_path: Path) -> None:
     class Broken(Toy):
         def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             raise TrialFailedError("out of memory")
@@ -372,7 +372,7 @@ def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> Non
     assert sum(trial.seconds for trial in result.trials) == 300
 
 
-def test_an_axis_goes_there_and_back() -> None:
+def test_axes_round_trip() -> None:
     ratio, share = AXES[0], AXES[2]
     assert ratio.at(0.5) == pytest.approx(1.0)
     assert ratio.at(0.75) == pytest.approx(2.0)

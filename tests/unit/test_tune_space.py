@@ -102,7 +102,7 @@ def test_another_size_uses_the_learning_rate_planned_for_it() -> None:
     )
 
 
-def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
+def test_epochs_are_of_the_author_s_text_and_fit_the_time() -> None:
     plan = from_a_base()
     ranges = search_space(plan, {}, 200.0, has_base=True)
     plain = {axis.name: axis.plan for axis in ranges.axes}
@@ -127,7 +127,7 @@ def test_a_plan_that_fills_the_time_allows_no_more_epochs() -> None:
     assert axes["readings"].high == 2.0
 
 
-def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
+def test_an_adamw_base_has_one_learning_rate() -> None:
     adamw_plan = make_plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
     ranges = search_space(adamw_plan, {}, 200.0, has_base=True)
     settings = ranges.settings({**{a.name: a.plan for a in ranges.axes}, "rate": 3.0})

@@ -92,9 +92,7 @@ def run_tuning(
 # --- what is trained ------------------------------------------------------------------------------
 
 
-def test_trial_1_is_exactly_the_plans_own_choice(
-    tmp_path: Path, texts: Corpus, play: FakeTraining
-) -> None:
+def test_trial_1_is_exactly_the_plan(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
     result = run_tuning(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
     assert play.works[0].fixed == {"train.batch_size": 4, "train.seed": 9}
     assert play.works[0].seconds == ORDER.trial_s == 1.0
@@ -151,7 +149,7 @@ def test_the_winner_becomes_the_workspace_s_model_and_other_files_are_deleted(
     assert json.dumps(dict(result.settings))
 
 
-def test_where_the_plan_was_best_its_own_model_is_kept(
+def test_if_the_plan_was_best_its_model_is_kept(
     tmp_path: Path, texts: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = FakeTraining(monkeypatch, best=0.02)
@@ -307,7 +305,7 @@ def test_the_same_command_reports_the_same_result(
     assert len(play.works) > count
 
 
-def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
+def test_twenty_trials_are_run(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
     order = TuneRequest(minutes=5.0, trials=20)
     assert order.trial_s == 10.0
     play.seconds = 10.0
@@ -356,7 +354,7 @@ def slower_forecast() -> object:
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler")
-def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_trainings_can_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import families
 
     assert families.TINY  # one thread

@@ -98,7 +98,7 @@ def test_encoded_values_round_trip(outer: Outer) -> None:
         ({"zzzzzz": 3}, "one of count, inner", "unknown"),
     ],
 )
-def test_a_misfit_is_named_with_its_path(
+def test_an_invalid_value_is_named_with_its_path(
     change: Mapping[str, object], message: str, problem: str
 ) -> None:
     with pytest.raises(ValidationError) as raised:
@@ -116,7 +116,7 @@ def test_missing_fields_are_named() -> None:
     assert decode(Inner, {"names": []}) == Inner()
 
 
-def test_null_and_unknown_fields_can_be_passed_over() -> None:
+def test_null_and_unknown_fields_can_be_ignored() -> None:
     data = {"rate": None, "other": [float("nan")]}
     assert decode(Inner, data, null_is_missing=True, unknown="ignore") == Inner()
 

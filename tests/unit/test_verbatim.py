@@ -44,7 +44,7 @@ def test_each_passage_is_found_completely_with_its_position() -> None:
         )
 
 
-def test_no_part_of_a_word_counts() -> None:
+def test_parts_of_words_do_not_count() -> None:
     assert shared_passages("xx walked to the old harbours", [("a", POST)], 4, least=5) == [
         SharedPassage(3, 20, "a", 3)
     ]
@@ -66,7 +66,7 @@ WORDS = st.lists(st.sampled_from(["rain", "the", "boat", "sold", "é", "\U0001f3
 
 @settings(max_examples=60)
 @given(WORDS, st.lists(WORDS, max_size=3), st.integers(1, 4))
-def test_the_longest_is_that_of_a_search_letter_by_letter(
+def test_the_longest_passage_equals_a_letter_by_letter_search(
     ours: list[str], theirs: list[list[str]], words: int
 ) -> None:
     sample = " ".join(ours)

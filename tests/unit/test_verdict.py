@@ -189,13 +189,15 @@ def test_an_uncertain_figure_decides_nothing(changes: dict[str, object]) -> None
 def test_with_many_posts_the_likelier_verdict_is_given_as_such(
     changes: dict[str, object], kind: str
 ) -> None:
-    few, many = (replace(sample_card.good().about, training_posts=n) for n in (37, 90))
-    assert judge_card(about=few, **changes).verdict.kind == TOO_FEW
-    card = judge_card(about=many, **changes)
+    fewer, more = (replace(sample_card.good().about, training_posts=n) for n in (37, 90))
+    assert judge_card(about=fewer, **changes).verdict.kind == TOO_FEW
+    card = judge_card(about=more, **changes)
     assert card.verdict.kind == kind
     assert card.verdict.sentence.startswith("Probably: it ") == (kind != TOO_FEW)
     assert (LIKELIER in card.verdict.because) == (kind != TOO_FEW)
-    assert [one.kind for one in card.verdicts[1:]].count(TOO_FEW) == 1  # of its topic nothing more
+    assert [verdict.kind for verdict in card.verdicts[1:]].count(
+        TOO_FEW
+    ) == 1  # of its topic nothing more
 
 
 def test_the_verdict_says_that_it_judges_the_manner() -> None:

@@ -300,7 +300,7 @@ def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
     assert repeated.high - repeated.low == pytest.approx(interval.high - interval.low, rel=0.01)
 
 
-def test_the_same_texts_on_both_sides_leave_no_excess() -> None:
+def test_identical_texts_have_no_excess() -> None:
     parts, wholes = [1.0, 0.0, 2.0, 1.0], [10.0, 8.0, 9.0, 12.0]
     excess = beside(
         (parts, wholes, ClusterBootstrap(range(4))),

@@ -105,7 +105,7 @@ def test_any_bits_survive_even_nan(dtype: torch.dtype, tmp_path: Path) -> None:
         assert torch.equal(original.view(torch.uint8), reloaded_parameter.view(torch.uint8))
 
 
-def test_blocks_smaller_than_a_tensor_make_no_difference(
+def test_small_blocks_give_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models.model("gpt2")
@@ -282,7 +282,7 @@ def test_links_are_followed_only_within_a_download_cache(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are none on Windows")
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_immediately(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / weight_mapping.SINGLE)
     with pytest.raises(ModelError, match="is not a file"):
         weight_mapping.find_tensors(tmp_path)
@@ -359,7 +359,7 @@ def test_an_invalid_header_is_refused(data: bytes, message: str, tmp_path: Path)
         read_header(path)
 
 
-def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / weight_mapping.SINGLE
     put(path, {"a": torch.ones(3), "b": torch.ones(2, 2)})
     data = path.read_bytes()
@@ -432,7 +432,7 @@ for family in ("gpt2", "qwen3"):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is counted in another way elsewhere")
-def test_loading_and_saving_need_the_model_and_little_more(tmp_path: Path) -> None:
+def test_loading_and_saving_need_little_more_memory_than_the_model(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-c", _MEASURED, str(tmp_path)],
         capture_output=True,
