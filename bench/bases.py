@@ -47,19 +47,19 @@ def main() -> int:
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one blog, in here
     args = parser.parse_args()
     if args.make:
-        done = make_row(args.make, args.workspace, args.minutes, args.base[0])
-        print(json.dumps(done | {"peak_mb": own_peak_mb()}))
+        figures_row = make_row(args.make, args.workspace, args.minutes, args.base[0])
+        print(json.dumps(figures_row | {"peak_mb": own_peak_mb()}))
         return 0
     missing = [str(path) for path in args.blogs if not path.exists()]
     if missing:
         print(f"skipped: {', '.join(missing)} not there")
     failed = 0
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
-        place = (args.workspace or Path(scratch)).resolve()
+        scratch_workspace = (args.workspace or Path(scratch)).resolve()
         print("| " + " | ".join(_COLUMNS) + " |\n|" + "---|" * len(_COLUMNS), flush=True)
         for blog in args.blogs:
             for base in args.base if str(blog) not in missing else ():
-                workspace = place / f"{blog.name}-{Path(base).name}.ownwords"
+                workspace = scratch_workspace / f"{blog.name}-{Path(base).name}.ownwords"
                 options = ["--make", str(blog), "--workspace", str(workspace), "--base", base]
                 ran = run("bases", *options, "--minutes", f"{args.minutes:g}")
                 name = f"{blog.name}, {Path(base).name}"

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import damage
-import makings
 import model_directories
+import tiny_make
 from ownwords.archive import sources
 from ownwords.cli.main import main as ownwords
 from ownwords.models import bundle
@@ -151,7 +151,7 @@ def inputs(count: int, generator: random.Random, folder: Path) -> Series:
 def archives(count: int, generator: random.Random, folder: Path) -> Series:
     """A byte of archive.sqlite flipped; then each verb that reads it, and `look` to mend it."""
     series = Series()
-    site = makings.blog(folder / "blog")
+    site = tiny_make.write_blog(folder / "blog")
     workspace = folder / "w.ownwords"
     exported = folder / "texts.jsonl"
     names = {"site": str(site), "workspace": str(workspace), "export": str(exported)}
@@ -208,7 +208,7 @@ def _write(directory: Path) -> list[str]:
 def kills(count: int, generator: random.Random, folder: Path, *, load: bool) -> Series:
     """SIGKILL at random moments of a whole `make`, until it ends by itself."""
     series = Series()
-    script = [sys.executable, str(HERE / "making_kills.py"), "box", str(folder)]
+    script = [sys.executable, str(HERE / "make_kills.py"), "box", str(folder)]
     with ExitStack() as stack:
         if load:
             for _ in range(2 * (os.cpu_count() or 1)):

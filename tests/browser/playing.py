@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ownwords.core.workspace import Workspace
 
-MAKE = Path(__file__).resolve().parents[1] / "played_make.py"
+MAKE = Path(__file__).resolve().parents[1] / "fake_make.py"
 
 
 @contextmanager

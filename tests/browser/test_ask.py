@@ -9,8 +9,8 @@ import pytest
 from browser import playing
 from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
+from fake_endpoint import fake_endpoint as endpoint
 from ownwords.archive.store import Archive
-from played_endpoint import fake_endpoint as endpoint
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -14,9 +14,9 @@ import pytest
 from browser import playing
 from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
+from fake_make import metric
 from ownwords.core.progress import JsonLines
 from ownwords.core.workspace import Workspace
-from played_make import metric
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

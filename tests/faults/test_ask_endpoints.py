@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from asked_passages import BACKUPS, PASSAGES, FakeSearcher, passage
-from ownwords.ask import date_questions
-from ownwords.ask.answer import Answer, answer
-from ownwords.ask.endpoints import Endpoint, ServedModel
-from ownwords.ask.http_client import RequestLimits
-from ownwords.ask.llm_backends import EndpointBackend
-from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
-from ownwords.ask.search import RetrievalResult
-from played_endpoint import (
+from fake_endpoint import (
     HERE,
     FakeEndpoint,
     allowed,
@@ -28,6 +20,14 @@ from played_endpoint import (
     is_silent,
     sends,
 )
+from ownwords.ask import date_questions
+from ownwords.ask.answer import Answer, answer
+from ownwords.ask.endpoints import Endpoint, ServedModel
+from ownwords.ask.http_client import RequestLimits
+from ownwords.ask.llm_backends import EndpointBackend
+from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
+from ownwords.ask.search import RetrievalResult
+from sample_passages import BACKUPS, PASSAGES, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"
 GOOD = 'You keep three copies [1: "three copies of everything"].'

@@ -19,7 +19,7 @@ TESTS = Path(__file__).resolve().parents[1]
 @pytest.mark.parametrize("kind", ["box", "gemma"])
 def test_after_a_kill_at_any_moment_make_resumes(kind: str, tmp_path: Path) -> None:
     process = subprocess.run(
-        [sys.executable, str(TESTS / "making_kills.py"), kind, str(tmp_path)],
+        [sys.executable, str(TESTS / "make_kills.py"), kind, str(tmp_path)],
         env={
             **os.environ,
             "PYTHONPATH": str(TESTS),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from asked_passages import PASSAGES, FakeSearcher, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
 from ownwords.ask.answer_builder import CHECKED
@@ -20,6 +19,7 @@ from ownwords.ask.llm_backends import LLMBackend
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.search import RetrievalResult
 from ownwords.core.errors import ConfigError
+from sample_passages import PASSAGES, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"
 GOOD = 'You keep three copies [1: "three copies of everything"].'

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asked_passages import BACKUPS, EXCERPTS, LATER, PASSAGES, QUOTED, passage
 from ownwords.ask.answer_builder import AnswerBuilder
 from ownwords.ask.citations import (
     Excerpt,
@@ -14,6 +13,7 @@ from ownwords.ask.citations import (
     repeats_known,
     unsupported_reason,
 )
+from sample_passages import BACKUPS, EXCERPTS, LATER, PASSAGES, QUOTED, passage
 
 QUESTION = "How many copies do I keep?"
 COPIES = "three copies of everything"

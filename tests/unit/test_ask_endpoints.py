@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
+from fake_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
 from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint, ServedModel, TokenUsage, discover, endpoint_at
 from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
 from ownwords.core.errors import ConfigError
-from played_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
 
 LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)

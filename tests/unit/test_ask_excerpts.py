@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asked_passages import passage
 from ownwords.ask.excerpts import best_units, matching_units
 from ownwords.ask.sentence_model import SentenceModel
 from ownwords.ask.windows import WINDOW_BYTES, blocks, units, windows
+from sample_passages import passage
 from sentence_folders import folder_in
 
 CODE = "```bash\nbrew developer off\n\nbrew update\n```"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fake_endpoint import HERE, fake_endpoint
 from ownwords.ask import llm_backends
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.errors import EndpointError, EndpointRefusedError
 from ownwords.ask.llm_backends import EndpointBackend, LLMBackend, LocalBackend, open_backend
 from ownwords.core.errors import OwnwordsError
-from played_endpoint import HERE, fake_endpoint
 
 if TYPE_CHECKING:
     from ownwords.inference.generation import FinishReason, GenerationRequest

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asked_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, passage
 from ownwords.ask import prompt, prompt_injection
 from ownwords.ask.citations import find_quote
 from ownwords.ask.errors import ContextLengthError
 from ownwords.ask.llm_backends import estimate_tokens, minimum_tokens
 from ownwords.ask.prompt import build_prompt
 from ownwords.ask.sentence_matching import best_sentences, content_stems, sentences, stems
+from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, passage
 
 QUESTION = "How many copies do I keep?"
 

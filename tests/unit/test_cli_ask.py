@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 import ownwords
-from asked_passages import PASSAGES, passage
+from fake_endpoint import FakeEndpoint, allowed, drips, fake_endpoint
 from ownwords.archive.look import look
 from ownwords.ask import endpoints, llm_backends
 from ownwords.ask.answer import Answer
@@ -26,7 +26,7 @@ from ownwords.ask.llm_backends import EndpointBackend
 from ownwords.cli.ask_view import AskView
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
-from played_endpoint import FakeEndpoint, allowed, drips, fake_endpoint
+from sample_passages import PASSAGES, passage
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
 POSTS = {

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import makings
 import ownwords
+import tiny_make
 from ownwords.archive.report import Report
 from ownwords.base import catalogue
 from ownwords.core import hardware
@@ -89,7 +89,7 @@ NONE = ["read", "was trained", "writes", "was compared", "was scored"]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    makings.quick(monkeypatch, tmp_path_factory.getbasetemp())
+    tiny_make.skip_measurements(monkeypatch, tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")
@@ -97,11 +97,11 @@ def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str
     """A blog, a base, and the result of making them once; read-only."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        makings.quick(patch, tmp_path_factory.getbasetemp())
-        makings.blog(folder / "blog")
-        makings.base(folder / "base")
+        tiny_make.skip_measurements(patch, tmp_path_factory.getbasetemp())
+        tiny_make.write_blog(folder / "blog")
+        tiny_make.train_base(folder / "base")
         listener = Listener()
-        result = pipeline.make(makings.order(folder), callbacks=listener)
+        result = pipeline.make(tiny_make.make_request(folder), callbacks=listener)
     return folder, listener.messages, result
 
 
@@ -114,7 +114,7 @@ def made_folder(first_make: tuple[Path, list[str], MakeResult], tmp_path: Path) 
 
 def make_again(folder: Path, **more: object) -> tuple[list[str], MakeResult]:
     listener = Listener()
-    result = pipeline.make(makings.order(folder, **more), callbacks=listener)
+    result = pipeline.make(tiny_make.make_request(folder, **more), callbacks=listener)
     return listener.messages, result
 
 
@@ -192,7 +192,7 @@ def test_the_best_installed_base_is_chosen_and_kept(
 def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folder: Path) -> None:
     old = made_folder / "w" / "runs" / make_again(made_folder)[1].trained.run
     assert list((old / "checkpoints").glob("step-*"))
-    makings.write_post(made_folder / "blog", 24)
+    tiny_make.write_post(made_folder / "blog", 24)
     messages, result = make_again(made_folder, minutes=2.0)
     assert messages[1] == (
         "Since the last model here: 25 posts instead of 24, other minutes."
@@ -253,7 +253,7 @@ def put_searched_model(folder: Path, **more: object) -> str:
     provenance = json.loads((model / PROVENANCE).read_text())
     provenance["tune"] = {
         "base": model_fingerprint(folder / "base" / "model", provenance=True),
-        "settings": repr(sorted(makings.SMALL.items())),
+        "settings": repr(sorted(tiny_make.SMALL.items())),
         "run": "finetune-of-trial-7",
         "trials": 9,
         "trial": 7,
@@ -337,8 +337,8 @@ def test_a_blog_in_another_language_than_the_base_is_reported_before_planning(
 
 
 def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
-    makings.blog(tmp_path / "blog")
-    fixed = {**makings.SMALL, "model.parameters": 40_000}
+    tiny_make.write_blog(tmp_path / "blog")
+    fixed = {**tiny_make.SMALL, "model.parameters": 40_000}
     messages, result = make_again(tmp_path, base=None, fixed=fixed)
     assert messages == ["read", "planned from nothing", "trained", messages[3], "scores", "scored"]
     assert (result.trained.before, result.compared) == (None, None)
@@ -347,18 +347,18 @@ def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
 def test_a_dry_run_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     shutil.copytree(made_folder / "blog", tmp_path / "new" / "blog")
-    request = makings.order(tmp_path / "new", base=made_folder / "base" / "model")
+    request = tiny_make.make_request(tmp_path / "new", base=made_folder / "base" / "model")
     plan = pipeline.plan(request)
     assert plan.recipe.train.steps == 16
     assert not (tmp_path / "new" / "w" / "model").exists()
-    assert pipeline.plan(makings.order(made_folder)).recipe == plan.recipe
+    assert pipeline.plan(tiny_make.make_request(made_folder)).recipe == plan.recipe
 
 
 def test_time_spent_on_a_question_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock stops while the author is asked."""
-    makings.blog(tmp_path / "blog")
+    tiny_make.write_blog(tmp_path / "blog")
     words = " ".join(f"word{(k * k) % 977}" for k in range(9000))
     (tmp_path / "blog" / "long.md").write_text(f"---\ntitle: A long one\n---\n\n{words}\n")
     clock = [100.0]
@@ -375,7 +375,7 @@ def test_time_spent_on_a_question_does_not_count(
         clock[0] += 50
         return "leave out"
 
-    request = makings.order(tmp_path, base=None)
+    request = tiny_make.make_request(tmp_path, base=None)
     request = MakeRequest(request.paths, request.workspace, base=None, began=90.0)
     with pytest.raises(CorpusError, match="enough"):
         pipeline.make(request, ask=ask)
@@ -396,26 +396,26 @@ def test_time_spent_on_a_question_does_not_count(
 def test_impossible_requests_are_refused_immediately(
     more: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    makings.blog(tmp_path / "blog", posts=8)
+    tiny_make.write_blog(tmp_path / "blog", posts=8)
     (tmp_path / "base").mkdir()
     with pytest.raises(OwnwordsError, match=message.replace("?", r"\?")):
-        pipeline.make(makings.order(tmp_path, **{"base": None, **more}))
+        pipeline.make(tiny_make.make_request(tmp_path, **{"base": None, **more}))
 
 
 def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
     (tmp_path / "blog").mkdir()
     (tmp_path / "blog" / "one.md").write_text("---\ntitle: One\n---\n\nToo short to learn from.\n")
     with pytest.raises(CorpusError, match="bytes of text to learn from"):
-        pipeline.make(makings.order(tmp_path, base=None))
+        pipeline.make(tiny_make.make_request(tmp_path, base=None))
 
 
 def test_concurrent_makes_do_not_interfere(made_folder: Path) -> None:
     class Second(MakeCallbacks):
         def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
-            pipeline.make(makings.order(made_folder))
+            pipeline.make(tiny_make.make_request(made_folder))
 
     with pytest.raises(OwnwordsError, match="another ownwords is making a model in"):
-        pipeline.make(makings.order(made_folder), callbacks=Second())
+        pipeline.make(tiny_make.make_request(made_folder), callbacks=Second())
 
 
 class InterruptingCallbacks(MakeCallbacks):
@@ -448,7 +448,7 @@ class InterruptingCallbacks(MakeCallbacks):
 def test_an_interrupt_reports_what_is_saved(
     at: str, message: str, first_make: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
-    request = makings.order(first_make[0], workspace=tmp_path / "w", minutes=1.0)
+    request = tiny_make.make_request(first_make[0], workspace=tmp_path / "w", minutes=1.0)
     with pytest.raises(KeyboardInterrupt, match=message):
         pipeline.make(request, callbacks=InterruptingCallbacks(at))
 
@@ -494,7 +494,7 @@ def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
         f"order = MakeRequest([Path({str(made_folder / 'blog')!r})],\n"
         f"    workspace=Path({str(made_folder / 'w')!r}),\n"
         f"    minutes=10.0, base=Path({str(made_folder / 'base' / 'model')!r}), device='cpu',\n"
-        f"    fixed={makings.SMALL!r}, scoring={makings.LITTLE!r})\n"
+        f"    fixed={tiny_make.SMALL!r}, scoring={tiny_make.SMALL_SCORING!r})\n"
         "print(pipeline.make(order).is_new)\n"
     )
     process = subprocess.run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import makings
+import tiny_make
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.cli import score
@@ -38,7 +38,7 @@ class Listener(MakeCallbacks):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    makings.quick(monkeypatch, tmp_path_factory.getbasetemp())
+    tiny_make.skip_measurements(monkeypatch, tmp_path_factory.getbasetemp())
 
 
 def long_post(blog: Path) -> None:
@@ -57,12 +57,12 @@ def ablation_run(
 ) -> Iterator[tuple[Path, list[str], MakeResult]]:
     folder = tmp_path_factory.mktemp("ablation")
     with pytest.MonkeyPatch.context() as patch:
-        makings.quick(patch, tmp_path_factory.getbasetemp())
-        makings.blog(folder / "blog")
+        tiny_make.skip_measurements(patch, tmp_path_factory.getbasetemp())
+        tiny_make.write_blog(folder / "blog")
         long_post(folder / "blog")
-        makings.base(folder / "base")
+        tiny_make.train_base(folder / "base")
         listener = Listener()
-        result = pipeline.make(makings.order(folder), callbacks=listener)
+        result = pipeline.make(tiny_make.make_request(folder), callbacks=listener)
     yield folder, listener.messages, result
 
 
@@ -128,7 +128,7 @@ def test_a_second_time_nothing_is_trained(
     monkeypatch.setattr(recipes, "plan_finetuning", never)
     monkeypatch.setattr(recipes, "plan_pretraining", never)
     listener = Listener()
-    result = pipeline.make(makings.order(folder), callbacks=listener)
+    result = pipeline.make(tiny_make.make_request(folder), callbacks=listener)
     assert listener.messages == ["was weighed"]
     assert not result.is_new
     assert dominant(result) == dominant(before)
@@ -184,7 +184,7 @@ def test_little_time_is_not_spent_on_it(
     folder, _, _ = ablation_run
     monkeypatch.setattr(dominant_post_ablation, "MOST_S", 0.0)
     listener = Listener()
-    order = replace(makings.order(folder), workspace=tmp_path / "w")
+    order = replace(tiny_make.make_request(folder), workspace=tmp_path / "w")
     result = pipeline.make(order, callbacks=listener)
     assert listener.messages == []
     assert dominant(result).rows[0].bits is None

@@ -14,6 +14,7 @@ from starlette.requests import Request as Asked
 from starlette.responses import Response
 
 import openai_server
+from fake_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 from ownwords.archive.look import look
 from ownwords.ask import endpoints
 from ownwords.core.errors import OwnwordsError
@@ -21,7 +22,6 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve.api import ask
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import error_response
-from played_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 
 POSTS = {
     "Copper and rain": (

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fake_jobs import until
 from ownwords.archive.look import look
 from ownwords.core.errors import SourceError
 from ownwords.core.progress import Progress
@@ -14,7 +15,6 @@ from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.requests import FetchRequest, JobInputs
 from ownwords.serve.sources import fetch_feed as fetching
 from ownwords.serve.sources.fetch_feed import fetch_feed
-from played_jobs import until
 
 ITEM = (
     "<item><title>Post {n}</title><link>https://b.example/{n}</link>"

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from fake_jobs import FLAGS, fake_jobs, until
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.job_log import logged_job
 from ownwords.core.progress import Event, JsonLines, Progress
@@ -26,7 +27,6 @@ from ownwords.serve.jobs.requests import REQUESTS, JobInputs, MakeRequest, parse
 from ownwords.serve.jobs.results import job_result
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.watcher import Change, ChangeReader, Watcher
-from played_jobs import FLAGS, fake_jobs, until
 
 ASKED = MakeRequest(4.0, "shipped")
 HEADERS = {"X-Ownwords": "1", "Host": "127.0.0.1"}

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
+from fake_jobs import fake_jobs, until
+from fake_make import PLAN, metric
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace, try_lock
@@ -25,8 +27,6 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import error_response
 from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.tail import EventTail
-from played_jobs import fake_jobs, until
-from played_make import PLAN, metric
 
 Begin = Callable[[str], JobManager]
 

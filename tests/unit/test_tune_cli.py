@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("optuna")
 pytest.importorskip("torch")
 
+from fake_training import FakeTraining
 from ownwords.cli.main import main
 from ownwords.training.interrupt import TrainingInterrupted
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import TrainedModel, TrainRequest
 from ownwords.training.run import Run
-from played_training import FakeTraining
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 BARE = ["tune", BLOG, "--base", "none"]

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 from optuna.storages import InMemoryStorage
 
+from fake_training import FakeTraining, score_of
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
@@ -25,7 +26,6 @@ from ownwords.training.recipes import TrainRequest
 from ownwords.training.shards import TrainingText
 from ownwords.tune.trial import choices, repetitions
 from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
-from played_training import FakeTraining, score_of
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
 ORDER = TuneRequest(minutes=0.3, each_s=1.0)
@@ -335,7 +335,7 @@ def test_another_machine_speed_is_reported(
     notes: list[str] = []
     progress = Progress(lambda event: notes.append(event.message))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("played_training.EXPECTED", slower_forecast())
+        patch.setattr("fake_training.EXPECTED", slower_forecast())
         result = run_tuning(tmp_path / "b", texts, play, order, progress=progress)
     assert any("trains on 30,000 tokens per trial" in note for note in notes)
     assert result.model is None
@@ -345,7 +345,7 @@ def test_another_machine_speed_is_reported(
 def slower_forecast() -> object:
     from dataclasses import replace
 
-    from played_training import EXPECTED
+    from fake_training import EXPECTED
 
     return replace(EXPECTED, tokens=30_000)
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import large_vocabulary
-import makings
+import tiny_make
 from families import TINY
 from ownwords.archive import look as looking
 from ownwords.archive.analysis import ArchiveAnalysis
@@ -131,8 +131,8 @@ def make_run(kind: str, folder: Path, workspace: str, moment: str = "") -> MakeR
         MOMENTS_OF_KIND[kind][moment](progress, callbacks)
     more: dict[str, object] = {}
     if kind == "gemma":
-        more = {"base": folder / "gemma", "fixed": {**makings.SMALL, "lora.rank": 4}}
-    request = makings.order(folder, workspace=folder / workspace, **more)
+        more = {"base": folder / "gemma", "fixed": {**tiny_make.SMALL, "lora.rank": 4}}
+    request = tiny_make.make_request(folder, workspace=folder / workspace, **more)
     return pipeline.make(request, progress=progress, callbacks=callbacks)
 
 
@@ -167,11 +167,11 @@ def run_forked(work: Callable[[], object]) -> int:
 def make_inputs(kind: str, folder: Path) -> None:
     """Make the blog and the base, unless they exist."""
     if not (folder / "blog").exists():
-        makings.blog(folder / "blog")
+        tiny_make.write_blog(folder / "blog")
         if kind == "gemma":
             large_vocabulary.write(folder / "gemma", config=TINY["gemma3"])
         else:
-            makings.base(folder / "base")
+            tiny_make.train_base(folder / "base")
 
 
 def main(kind: str, folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ SMALL = {
     "train.evaluations": 2,
     "train.precision": "float32",
 }
-LITTLE = ScoreConfig(
+SMALL_SCORING = ScoreConfig(
     max_posts=3,
     max_bytes=3000,
     baseline_bytes=4000,
@@ -36,7 +36,7 @@ _WHO = ("gardener", "miller", "teacher", "sailor", "baker")
 _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth hour")
 
 
-def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
+def skip_measurements(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     """Skip the measurement of speeds and of the voice."""
     patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     patch.setattr(
@@ -46,7 +46,7 @@ def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     patch.setattr(scoring, "REFERENCE", folder / "no such folder")
 
 
-def blog(folder: Path, posts: int = 24) -> Path:
+def write_blog(folder: Path, posts: int = 24) -> Path:
     """Posts that resemble each other, none a copy of another."""
     folder.mkdir(parents=True)
     for number in range(posts):
@@ -70,7 +70,7 @@ def write_post(folder: Path, number: int) -> None:
     (folder / f"{number:02d}.md").write_text(head + "\n" + "\n\n".join(sentences) + "\n", "utf-8")
 
 
-def base(folder: Path) -> Path:
+def train_base(folder: Path) -> Path:
     """A model directory trained on other texts, with its replay text."""
     texts = [
         TrainingText(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8)
@@ -84,14 +84,14 @@ def base(folder: Path) -> Path:
     return folder_of_model
 
 
-def order(folder: Path, **more: object) -> MakeRequest:
+def make_request(folder: Path, **more: object) -> MakeRequest:
     """A request for the blog and the base in the folder."""
     settings: dict[str, object] = {
         "workspace": folder / "w",
         "minutes": 10.0,
         "base": folder / "base" / "model",
         "fixed": SMALL,
-        "scoring": LITTLE,
+        "scoring": SMALL_SCORING,
         "device": "cpu",
     }
     return MakeRequest([folder / "blog"], **(settings | more))  # type: ignore[arg-type]

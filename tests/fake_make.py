@@ -1,6 +1,6 @@
 """A process that behaves like `ownwords make --json` without making anything.
 
-`played_make.py HOW make PATHS… --workspace FOLDER …`: HOW is what it does, one of `MANNERS`; "as
+`fake_make.py HOW make PATHS… --workspace FOLDER …`: HOW is what it does, one of `MANNERS`; "as
 told" is what stands in the workspace's file `manner`. It writes what it was given and told to
 `given.json` in the workspace, and holds the making's lock.
 """

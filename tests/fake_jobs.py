@@ -14,7 +14,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.requests import JobInputs
 
-PLAYED = Path(__file__).resolve().parent / "played_make.py"
+PLAYED = Path(__file__).resolve().parent / "fake_make.py"
 FLAGS = ("--set", "archive.drafts=true")
 
 
