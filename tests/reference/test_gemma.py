@@ -65,7 +65,7 @@ def converted(file: Path) -> Path:
 def trimmed(converted: Path) -> Path:
     """The same weights with the tokens of an author of `OWN`."""
     trimmed_base = trimming.trim(converted, OWN, converted.parent / "trimmed")
-    assert trimmed_base.tokens < 0.2 * trimmed_base.tokens_before
+    assert trimmed_base.tokens < 0.3 * trimmed_base.tokens_before
     return trimmed_base.folder
 
 
