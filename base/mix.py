@@ -181,7 +181,7 @@ def trained_tokenizer(
     sampled = [TextSample(part, size) for part in parts.values()]
     with progress.stage("Training a tokenizer", None, "texts"):
         tokenizer = bpe.train((text.text for part in sampled for text in part), vocabulary)
-    with atomic_dir.replace_dir(folder) as beside:
+    with atomic_dir.replace_dir(folder) as new_folder:
         for name, data in tokenizer.files().items():
-            atomic_dir.write_file(beside / name, data)
+            atomic_dir.write_file(new_folder / name, data)
     return tokenizer

@@ -188,10 +188,10 @@ def put(stored: Path, into: Path) -> int:
             f"the model takes {size / 1e6:.1f} MB, and may take {STORED_BYTES / 1e6:.0f} MB",
             hint="train a smaller one: --parameters",
         )
-    with atomic_dir.replace_dir(into) as beside:
+    with atomic_dir.replace_dir(into) as new_folder:
         for path in files:
-            atomic_dir.write_file(beside / path.name, path.read_bytes())
-        atomic_dir.write_file(beside / manifest.FILE, base_manifest)
+            atomic_dir.write_file(new_folder / path.name, path.read_bytes())
+        atomic_dir.write_file(new_folder / manifest.FILE, base_manifest)
     return size
 
 

@@ -81,11 +81,11 @@ def read(path: Path) -> Iterator[TrainingText]:
         yield TrainingText(name, text)
 
 
-def split_into_files(path: Path, beside: Path) -> Path:
+def split_into_files(path: Path, folder_beside: Path) -> Path:
     """The folder of a file's documents, one text file each."""
     if path.is_dir():
         return path
-    folder = beside / path.name.partition(".")[0]
+    folder = folder_beside / path.name.partition(".")[0]
     folder.mkdir(parents=True, exist_ok=True)
     names: Counter[str] = Counter()
     for name, text in documents(path):

@@ -202,8 +202,8 @@ class KnownTexts:
     def longest_runs(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[int, int]:
         """The longest copied runs, in tokens and in words, that end beyond the prompt."""
         encode_prompt, text_numbers = (
-            [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(some))]
-            for some in (prompt, [*prompt, *ids])
+            [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(id_list))]
+            for id_list in (prompt, [*prompt, *ids])
         )
         tokens = _longest_run(self.tokens, [*prompt, *ids], len(prompt))
         return tokens, _longest_run(self.words, text_numbers, len(encode_prompt))

@@ -169,13 +169,13 @@ def _ours_run(name: str, seed: int, quick: bool) -> "Score":
 
 
 def _compare(name: str, ours: "list[Score]", theirs: "list[Score]") -> None:
-    mine, theirs_mean = (
+    ours_mean, theirs_mean = (
         sum(score.bits_per_byte for score in scores) / len(scores) for scores in (ours, theirs)
     )
     gain = ours[0].advantage(theirs[0])
     sure = f", 95% of resampled posts {gain.low:.3f} to {gain.high:.3f} (seed 1)" if gain else ""
     print(
-        f"ours {name}: {mine:.4f} against {theirs_mean:.4f}, {1 - mine / theirs_mean:.1%}"
+        f"ours {name}: {ours_mean:.4f} against {theirs_mean:.4f}, {1 - ours_mean / theirs_mean:.1%}"
         f" less{sure}"
     )
 

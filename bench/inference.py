@@ -260,9 +260,16 @@ def _weight_bytes(shape: str, folder: Path, row: Row) -> float:
 
 
 def _cache_bytes(shape: str, row: Row) -> float:
-    its = config(shape)
+    shape_config = config(shape)
     width = 4 if row.kind == "f32" else 2
-    return 2.0 * its.layers * its.kv_heads * its.head_dim * (PROMPT + STEPS) * width
+    return (
+        2.0
+        * shape_config.layers
+        * shape_config.kv_heads
+        * shape_config.head_dim
+        * (PROMPT + STEPS)
+        * width
+    )
 
 
 @cache

@@ -98,12 +98,12 @@ def main() -> int:
     )
     heads = ("bits", "said again", "looped", "loops", "no words", "broken", "odd", "left out")
     print("  ".join(f"{head:>10}" for head in (*heads, "real", "tokens/s")))
-    beside: Sequence[str] = ()
+    real_row: Sequence[str] = ()
     for setting in settings:
         sampling = SamplingParams(**to_params(setting))
-        row, beside = measure_setting(model, real, sampling, scores, arguments.count)
+        row, real_row = measure_setting(model, real, sampling, scores, arguments.count)
         print("  ".join(f"{cell:>10}" for cell in row), describe(setting), flush=True)
-    print("  ".join(f"{cell:>10}" for cell in (f"{baseline:.2f}", *beside)), "real posts")
+    print("  ".join(f"{cell:>10}" for cell in (f"{baseline:.2f}", *real_row)), "real posts")
     return 0
 
 
@@ -172,7 +172,7 @@ def measure_setting(
     texts, surprise, tokens = write_texts(model, real.titles, sampling, count)
     took_s = time.perf_counter() - began
     fluency_scores = fluency(texts, real.held_out, real.training, real.lexicon)
-    beside = [
+    real_openings = [
         opening
         for text in real.held_out
         for opening in openings(text, fluency_scores.passage_words)
@@ -199,7 +199,7 @@ def measure_setting(
     )
     row = [f"{surprise / tokens / math.log(2):.2f}", *ours[:2], f"{loops(texts):.1%}", *ours[2:]]
     row += [f"{left_out / len(scores):.1%}", f"{bits:.3f}", f"{tokens / took_s:.0f}"]
-    return row, [*theirs[:2], f"{loops(beside):.1%}", *theirs[2:]]
+    return row, [*theirs[:2], f"{loops(real_openings):.1%}", *theirs[2:]]
 
 
 def write_texts(

@@ -187,14 +187,14 @@ def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
     """Of our rows that differ by precision alone, the one that a plan would choose."""
     from ownwords.training.throughput import pick_precision
 
-    alike: dict[Row, dict[Precision, Row]] = {}
+    same_but_precision: dict[Row, dict[Precision, Row]] = {}
     for row in rows:
         if row.ours:
             same = replace(row, name="", precision="float32")
-            alike.setdefault(same, {})[row.precision] = row
+            same_but_precision.setdefault(same, {})[row.precision] = row
     return {
         by_precision[pick_precision({p: seconds[row.name] for p, row in by_precision.items()})].name
-        for by_precision in alike.values()
+        for by_precision in same_but_precision.values()
     }
 
 

@@ -72,17 +72,17 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def fake_endpoint(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> Iterator[FakeEndpoint]:  # noqa: ANN401
     """A running endpoint with the given behaviour."""
-    played = FakeEndpoint(**behaviour)
+    endpoint = FakeEndpoint(**behaviour)
     httpd = ThreadingHTTPServer((HERE, 0), _Handler)
     httpd.daemon_threads = True  # one that plays a slow one need not be waited for
     httpd.block_on_close = False
-    httpd.played = played  # type: ignore[attr-defined]
-    played.port = httpd.server_address[1]
+    httpd.endpoint = endpoint  # type: ignore[attr-defined]
+    endpoint.port = httpd.server_address[1]
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         with allowed(monkeypatch):
-            yield played
+            yield endpoint
     finally:
         httpd.shutdown()
         thread.join()
@@ -144,28 +144,28 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
     @property
-    def played(self) -> FakeEndpoint:
-        endpoint: FakeEndpoint = self.server.played  # type: ignore[attr-defined]
+    def endpoint(self) -> FakeEndpoint:
+        endpoint: FakeEndpoint = self.server.endpoint  # type: ignore[attr-defined]
         return endpoint
 
     def do_GET(self) -> None:
-        self.played.requests.append(("GET", self.path, {}, dict(self.headers)))
+        self.endpoint.requests.append(("GET", self.path, {}, dict(self.headers)))
         if self.path == "/v1/models":
-            self.give(200, {"object": "list", "data": list(self.played.models)})
+            self.give(200, {"object": "list", "data": list(self.endpoint.models)})
         else:
             self.give_path()
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.played.requests.append(("POST", self.path, body, dict(self.headers)))
+        self.endpoint.requests.append(("POST", self.path, body, dict(self.headers)))
         if self.path != "/v1/chat/completions":
             self.give_path(body)
             return
-        key = self.played.wants_key
+        key = self.endpoint.wants_key
         if key and self.headers.get("Authorization") != f"Bearer {key}":
             self.give(401, {"error": {"message": "Incorrect API key provided"}})
             return
-        replies = self.played.replies
+        replies = self.endpoint.replies
         reply = replies.pop(0) if len(replies) > 1 else replies[0]
         if callable(reply):
             reply(self)
@@ -175,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.stream(reply)
 
     def give_path(self, body: dict[str, Any] | None = None) -> None:
-        reply = self.played.paths.get(self.path)
+        reply = self.endpoint.paths.get(self.path)
         if callable(reply):
             self.give(200, reply(body))
         elif isinstance(reply, bytes):
@@ -187,15 +187,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.give(200, reply)
 
     def stream(self, text: str) -> None:
-        played = self.played
+        endpoint = self.endpoint
         self.begin("text/event-stream")
         self.wfile.write(b": a comment that keeps the line open\n\n")
-        for at in range(0, len(text), played.pieces):
-            self.wfile.write(chunk(text[at : at + played.pieces]))
-        if played.finish:
-            self.wfile.write(chunk("", played.finish))
-        if played.usage:
-            self.wfile.write(event({"choices": [], "usage": played.usage}))
+        for at in range(0, len(text), endpoint.pieces):
+            self.wfile.write(chunk(text[at : at + endpoint.pieces]))
+        if endpoint.finish:
+            self.wfile.write(chunk("", endpoint.finish))
+        if endpoint.usage:
+            self.wfile.write(event({"choices": [], "usage": endpoint.usage}))
         self.wfile.write(b"data: [DONE]\n\n")
 
     def begin(self, kind: str) -> None:

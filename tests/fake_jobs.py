@@ -33,7 +33,7 @@ def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
     """Start jobs that behave in a given manner; none outlives the block."""
     managers: list[JobManager] = []
 
-    def played(manner: str) -> JobManager:
+    def start_manager(manner: str) -> JobManager:
         jobs = JobManager(
             workspace,
             inputs_of=lambda _: JobInputs(workspace.root, (Path("blog"),), FLAGS),
@@ -43,7 +43,7 @@ def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
         return jobs
 
     try:
-        yield played
+        yield start_manager
     finally:
         for record in (workspace.runs / "jobs").glob("*/job.json"):
             with suppress(OSError, ValueError):

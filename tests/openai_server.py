@@ -94,10 +94,10 @@ def _weights(vocabulary: int, seed: int) -> bytes:
     for n in range(2):
         shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}
     shapes["model.norm"] = (WIDTH,)
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     header, parts, at = dict[str, object](), list[bytes](), 0
     for name, shape in shapes.items():
-        values = chance.normal(float(len(shape) == 1), 0.3, shape).astype("<f4").tobytes()
+        values = rng.normal(float(len(shape) == 1), 0.3, shape).astype("<f4").tobytes()
         end = at + len(values)
         header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
         parts.append(values)

@@ -10,12 +10,12 @@ TESTS = Path(__file__).resolve().parent
 
 def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> str:
     """Run `tests/<script>.py` on a folder; returns its stderr."""
-    several = ["-m", "torch.distributed.run", "--standalone"]
-    several += ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+    launcher = ["-m", "torch.distributed.run", "--standalone"]
+    launcher += ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
     process = subprocess.run(
         [
             sys.executable,
-            *(several if processes > 1 else []),
+            *(launcher if processes > 1 else []),
             str(TESTS / f"{script}.py"),
             str(folder),
             *arguments,

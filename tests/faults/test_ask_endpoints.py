@@ -45,9 +45,9 @@ def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def writer_of(
-    played: FakeEndpoint, limits: RequestLimits | None = None, context: int = 0
+    fake: FakeEndpoint, limits: RequestLimits | None = None, context: int = 0
 ) -> EndpointBackend:
-    endpoint = Endpoint(played.url, "Ollama", (ServedModel("m", context=context),))
+    endpoint = Endpoint(fake.url, "Ollama", (ServedModel("m", context=context),))
     return EndpointBackend(endpoint, limits=limits or RequestLimits())
 
 
@@ -73,33 +73,33 @@ def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[is_silent]) as played:
-        shows_passages(ask(writer_of(played, SHORT)), "did not respond within 0.3 s")
+    with fake_endpoint(monkeypatch, replies=[is_silent]) as endpoint:
+        shows_passages(ask(writer_of(endpoint, SHORT)), "did not respond within 0.3 s")
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[drips(0.05)]) as played:
-        shows_passages(ask(writer_of(played, SHORT)), "did not finish within 0.6 s")
+    with fake_endpoint(monkeypatch, replies=[drips(0.05)]) as endpoint:
+        shows_passages(ask(writer_of(endpoint, SHORT)), "did not finish within 0.6 s")
 
 
 def test_a_runaway_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as played:
-        shows_passages(ask(writer_of(played)), "does not stop writing")
+    with fake_endpoint(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as endpoint:
+        shows_passages(ask(writer_of(endpoint)), "does not stop writing")
 
 
 def test_it_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[breaks_off("You keep thr")]) as played:
-        shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
+    with fake_endpoint(monkeypatch, replies=[breaks_off("You keep thr")]) as endpoint:
+        shows_passages(ask(writer_of(endpoint)), "broke off in the middle of its answer")
 
 
 def test_a_stream_without_an_end_marker(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=["You keep three"], finish=None) as played:
-        shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
+    with fake_endpoint(monkeypatch, replies=["You keep three"], finish=None) as endpoint:
+        shows_passages(ask(writer_of(endpoint)), "broke off in the middle of its answer")
 
 
 def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as played:
-        answer = ask(writer_of(played))
+    with fake_endpoint(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as endpoint:
+        answer = ask(writer_of(endpoint))
     assert answer.answer == "You keep three copies [1]."
     assert answer.citations[0].quote == "three copies of everything"
     assert any(note.startswith("The answer ends early: ") for note in answer.notes)
@@ -123,13 +123,13 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[sends(data)]) as played:
-        shows_passages(ask(writer_of(played)), why)
+    with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
+        shows_passages(ask(writer_of(endpoint)), why)
 
 
 def test_an_html_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[sends(b"<html>", "application/json")]) as played:
-        shows_passages(ask(writer_of(played)), "did not answer with JSON")
+    with fake_endpoint(monkeypatch, replies=[sends(b"<html>", "application/json")]) as endpoint:
+        shows_passages(ask(writer_of(endpoint)), "did not answer with JSON")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_an_html_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[(status, body)]) as played:
-        answer = ask(writer_of(played))
+    with fake_endpoint(monkeypatch, replies=[(status, body)]) as endpoint:
+        answer = ask(writer_of(endpoint))
     shows_passages(answer, why)
     assert "\x1b" not in answer.why
     assert len(answer.why) < 500
@@ -166,19 +166,19 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
         }
         return 400, {"error": error}
 
-    with fake_endpoint(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as played:
-        writer = writer_of(played)
+    with fake_endpoint(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as endpoint:
+        writer = writer_of(endpoint)
         answer = ask(writer, LONG)
-        first, second = (len(prompt) for prompt in played.prompts())
-        asked_for = [body["max_tokens"] for body in played.bodies()]
+        first, second = (len(prompt) for prompt in endpoint.prompts())
+        asked_for = [body["max_tokens"] for body in endpoint.bodies()]
     assert answer.answer == "You keep three copies [1]."
     assert second < 0.75 * first
     assert asked_for[1] <= 512
     assert writer.context <= 2048
     assert any("the context of 2,048 tokens" in note for note in answer.notes)
-    with fake_endpoint(monkeypatch, replies=[refuses(9000, 100)]) as played:
-        answer = ask(writer_of(played), LONG)
-        assert len(played.bodies()) <= 3
+    with fake_endpoint(monkeypatch, replies=[refuses(9000, 100)]) as endpoint:
+        answer = ask(writer_of(endpoint), LONG)
+        assert len(endpoint.bodies()) <= 3
     assert answer.answer == ""
     assert answer.passages == tuple(LONG)
     assert "No passage fits" in answer.why
@@ -186,9 +186,9 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
 
 def test_a_refusal_without_figures_is_retried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = (400, {"error": "input length exceeds the context length"})
-    with fake_endpoint(monkeypatch, replies=[refusal, refusal, GOOD]) as played:
-        answer = ask(writer_of(played), LONG)
-        lengths = [len(prompt) for prompt in played.prompts()]
+    with fake_endpoint(monkeypatch, replies=[refusal, refusal, GOOD]) as endpoint:
+        answer = ask(writer_of(endpoint), LONG)
+        lengths = [len(prompt) for prompt in endpoint.prompts()]
     assert answer.answer
     assert lengths == sorted(lengths, reverse=True)
     assert len(set(lengths)) == 3
@@ -197,33 +197,33 @@ def test_a_refusal_without_figures_is_retried_with_less(monkeypatch: pytest.Monk
 def test_a_silently_truncated_prompt_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ollama truncates: only the token count reveals it."""
     usage = {"prompt_tokens": 700, "completion_tokens": 20}
-    with fake_endpoint(monkeypatch, replies=[GOOD], usage=usage) as played:
-        writer = writer_of(played)
+    with fake_endpoint(monkeypatch, replies=[GOOD], usage=usage) as endpoint:
+        writer = writer_of(endpoint)
         answer = ask(writer, LONG)
-        assert len(played.prompts()[0].split()) > 700
+        assert len(endpoint.prompts()[0].split()) > 700
         repeated = ask(writer, LONG)
-        assert len(played.prompts()[1].split()) <= 700  # what is known now is kept to
+        assert len(endpoint.prompts()[1].split()) <= 700  # what is known now is kept to
     assert answer.answer
     (note,) = [note for note in answer.notes if "rest silently" in note]
     assert "read only 700 of at least" in note
     assert not any("rest silently" in note for note in repeated.notes)
     honest = {"prompt_tokens": DEFAULT_PROMPT_TOKENS, "completion_tokens": 20}
-    with fake_endpoint(monkeypatch, replies=[GOOD], usage=honest) as played:
-        assert not any("rest silently" in note for note in ask(writer_of(played), LONG).notes)
-    with fake_endpoint(monkeypatch, replies=[GOOD], usage={"prompt_tokens": 0}) as played:
-        assert not any("rest silently" in note for note in ask(writer_of(played), LONG).notes)
+    with fake_endpoint(monkeypatch, replies=[GOOD], usage=honest) as endpoint:
+        assert not any("rest silently" in note for note in ask(writer_of(endpoint), LONG).notes)
+    with fake_endpoint(monkeypatch, replies=[GOOD], usage={"prompt_tokens": 0}) as endpoint:
+        assert not any("rest silently" in note for note in ask(writer_of(endpoint), LONG).notes)
 
 
 def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_endpoint(
         monkeypatch, replies=[GOOD + ' Then [2: "I gave'], finish="length"
-    ) as played:
-        answer = ask(writer_of(played))
+    ) as endpoint:
+        answer = ask(writer_of(endpoint))
     assert answer.answer == "You keep three copies [1]."
     assert any("cut at its maximum length" in note for note in answer.notes)
     thinking = event({"choices": [{"delta": {"reasoning_content": "hm"}}]}) + chunk("", "length")
-    with fake_endpoint(monkeypatch, replies=[sends(thinking)]) as played:
-        shows_passages(ask(writer_of(played)), "used all its tokens for thinking")
+    with fake_endpoint(monkeypatch, replies=[sends(thinking)]) as endpoint:
+        shows_passages(ask(writer_of(endpoint)), "used all its tokens for thinking")
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_unsupported_answer_is_not_shown(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[lie]) as played:
-        answer = ask(writer_of(played))
+    with fake_endpoint(monkeypatch, replies=[lie]) as endpoint:
+        answer = ask(writer_of(endpoint))
     shows_passages(answer, "m at Ollama")
 
 
@@ -253,8 +253,8 @@ def test_only_supported_sentences_are_shown(monkeypatch: pytest.MonkeyPatch) -> 
         f'{GOOD} You keep them in a volcano [1: "in a volcano"]. Trust me. You gave up later'
         ' [2: "I gave up on three copies"].'
     )
-    with fake_endpoint(monkeypatch, replies=[reply], pieces=3) as played:
-        answer = ask(writer_of(played))
+    with fake_endpoint(monkeypatch, replies=[reply], pieces=3) as endpoint:
+        answer = ask(writer_of(endpoint))
     assert answer.answer == "You keep three copies [1]. You gave up later [2] (unchecked)."
     assert [citation.quote for citation in answer.citations] == [
         "three copies of everything",
@@ -268,8 +268,8 @@ def test_links_in_an_answer_are_removed(monkeypatch: pytest.MonkeyPatch) -> None
         "You keep [three copies](https://evil.example/) ![](https://evil.example/x.png)"
         ' [1: "three copies of everything"].'
     )
-    with fake_endpoint(monkeypatch, replies=[reply]) as played:
-        answer = ask(writer_of(played))
+    with fake_endpoint(monkeypatch, replies=[reply]) as endpoint:
+        answer = ask(writer_of(endpoint))
     assert answer.answer == "You keep three copies [1]."
     assert answer.citations[0].url == "https://example.org/1/"
 
@@ -277,9 +277,9 @@ def test_links_in_an_answer_are_removed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_model_gets_no_tools_and_only_the_passages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with fake_endpoint(monkeypatch, replies=[GOOD]) as played:
-        ask(writer_of(played), PASSAGES[:1])
-        ((method, path, body, _),) = played.requests
+    with fake_endpoint(monkeypatch, replies=[GOOD]) as endpoint:
+        ask(writer_of(endpoint), PASSAGES[:1])
+        ((method, path, body, _),) = endpoint.requests
     assert (method, path) == ("POST", "/v1/chat/completions")
     assert not {"tools", "functions", "tool_choice"} & body.keys()
     assert PASSAGES[1].text not in str(body)

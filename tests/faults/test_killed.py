@@ -69,8 +69,8 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     _, error = first.communicate(timeout=60)
     assert first.returncode == 0, error
     whole_s = time.monotonic() - began
-    mine = '[[post]]\nid = "hats:post/5"\ndecision = "leave out"\n'
-    (workspace / "choices.toml").write_text(mine, encoding="utf-8")
+    choices_text = '[[post]]\nid = "hats:post/5"\ndecision = "leave out"\n'
+    (workspace / "choices.toml").write_text(choices_text, encoding="utf-8")
 
     generator = random.Random(3)
     now = "Post 0 of 150"

@@ -242,12 +242,12 @@ def test_a_server_that_shuts_down_ends_its_streams_with_an_error(workspace: Work
     body["logit_bias"] = {"256": -100, "257": -100}
 
     async def work(client: Client) -> str:
-        asking = asyncio.create_task(client.post(WRITE, body))
+        request = asyncio.create_task(client.post(WRITE, body))
         loaded = await client.state.get_model(OWN)
         while not loaded.worker.running:
             await asyncio.sleep(0.01)
         await client.state.close()
-        return (await asyncio.wait_for(asking, 20)).text
+        return (await asyncio.wait_for(request, 20)).text
 
     *chunks, last = events_of(openai_server.run_with_client(workspace, work), ended=False)
     assert all("choices" in chunk for chunk in chunks)

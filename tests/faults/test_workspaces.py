@@ -104,8 +104,8 @@ def test_six_copies_of_a_text_count_once(tmp_path: Path) -> None:
 
 def test_a_decision_about_a_missing_text_is_reported(notes: Path, tmp_path: Path) -> None:
     run_look(notes, tmp_path / "w")
-    mine = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
-    (tmp_path / "w" / "choices.toml").write_text(mine, encoding="utf-8")
+    choices_text = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
+    (tmp_path / "w" / "choices.toml").write_text(choices_text, encoding="utf-8")
     (message, *_) = run_look(notes, tmp_path / "w").notes
     assert message == (
         "choices.toml has decisions about 1 text that is not in the archive: notes:nine.md."

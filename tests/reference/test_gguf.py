@@ -257,21 +257,17 @@ PIECES = (
 
 def fuzzed(count: int, seed: int) -> list[str]:
     """Strings of ten scripts and separators, one in five from all of Unicode."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     words = TEXT[:400].split(" ")
     texts = []
     for number in range(count):
         parts = []
-        for _ in range(chance.randint(1, 12)):
-            low, high = chance.choice(SCRIPTS)
-            letters = [chr(chance.randint(low, high)) for _ in range(chance.randint(1, 6))]
-            parts.append(
-                chance.choice([chance.choice(PIECES), chance.choice(words), "".join(letters)])
-            )
+        for _ in range(rng.randint(1, 12)):
+            low, high = rng.choice(SCRIPTS)
+            letters = [chr(rng.randint(low, high)) for _ in range(rng.randint(1, 6))]
+            parts.append(rng.choice([rng.choice(PIECES), rng.choice(words), "".join(letters)]))
         if number % 5 == 0:
-            parts += [
-                chr(chance.choice([*range(0xD800), *range(0xE000, 0x110000)])) for _ in "1234"
-            ]
+            parts += [chr(rng.choice([*range(0xD800), *range(0xE000, 0x110000)])) for _ in "1234"]
         texts.append("".join(parts))
     return texts
 

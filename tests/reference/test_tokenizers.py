@@ -155,20 +155,20 @@ def test_the_engines_agree_on_every_character() -> None:
     tokenizers = pytest.importorskip("tokenizers")
     tiktoken = pytest.importorskip("tiktoken")
     rustbpe = pytest.importorskip("rustbpe")
-    everything = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF)
+    all_characters = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF)
     single = {bytes([byte]): byte for byte in range(256)}
     for characters in (r"\p{L}", r"\p{N}", r"\s", r"[^\s\p{L}\p{N}]"):
         split = tokenizers.pre_tokenizers.Split(
             tokenizers.Regex(characters), "removed", invert=True
         )
-        joined = "".join(part for part, _ in split.pre_tokenize_str(everything))
+        joined = "".join(part for part, _ in split.pre_tokenize_str(all_characters))
         encoding = tiktoken.Encoding(
             "x", pat_str=characters, mergeable_ranks=single, special_tokens={}
         )
-        two = encoding.decode(encoding.encode_ordinary(everything))  # drops what does not match
+        two = encoding.decode(encoding.encode_ordinary(all_characters))  # drops what does not match
         trainer = rustbpe.Tokenizer()
         trainer.train_from_iterator(iter(["a"]), 256, pattern=characters)
-        three = bytes(trainer.encode(everything)).decode()
+        three = bytes(trainer.encode(all_characters)).decode()
         assert joined == two == three, characters
 
 

@@ -219,7 +219,7 @@ def _posts() -> list[PostSummary]:
             reason="54% of all the prose, and it reads unlike your other posts",
         )
     ]
-    for i, (title, words, mine) in enumerate(zip(_TITLES, lengths, own, strict=True), start=1):
+    for i, (title, words, own_count) in enumerate(zip(_TITLES, lengths, own, strict=True), start=1):
         year = 2012 + (i * 7) % 13
         posts.append(
             PostSummary(
@@ -229,9 +229,9 @@ def _posts() -> list[PostSummary]:
                 day=f"{2020 if year == 2019 else year}-{1 + i % 12:02}-{1 + i % 28:02}",
                 kind="page" if i in {31, 40} else "post",
                 words=words,
-                own_words=mine,
-                share=mine / total,
-                training_words=mine,
+                own_words=own_count,
+                share=own_count / total,
+                training_words=own_count,
                 split=("validation", "test", "train", "train", "train")[i % 5],
             )
         )

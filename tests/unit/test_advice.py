@@ -94,9 +94,9 @@ def test_numbers_are_rounded_for_readers(n: float, text: str) -> None:
 
 def test_without_held_out_posts_no_tenth_is_promised() -> None:
     question = "How much is held out, and how much does that tell?"
-    too_few, enough = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
+    too_few, sufficient = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
     assert too_few.startswith("Nothing:")
-    assert enough.startswith("A tenth of the words.")
+    assert sufficient.startswith("A tenth of the words.")
 
 
 def test_the_amount_is_grammatical_at_any_number() -> None:

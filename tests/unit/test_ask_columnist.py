@@ -142,8 +142,8 @@ def test_unanswerable_questions_are_refused_or_name_their_missing_word(
     # With those that no threshold was ever looked at with.
     judged = [question.text for question in either.judgement.asked.of("unanswerable")]
     assert len(either.unasked) >= 30
-    for some in (judged, either.unasked):
-        results = [either.searcher.find(question) for question in some]
+    for question_set in (judged, either.unasked):
+        results = [either.searcher.find(question) for question in question_set]
         assert sum(result.is_weak for result in results) >= 0.6 * len(results)
         assert sum(result.is_weak or bool(result.absent) for result in results) >= 0.9 * len(
             results

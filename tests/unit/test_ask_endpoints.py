@@ -31,8 +31,10 @@ def test_local_servers_are_found_without_sending_them_anything(
     ):
         with socket.socket() as free:
             free.bind((HERE, 0))
-            nobody = free.getsockname()[1]
-        there = discover({nobody: "Nobody", two.port: "LM Studio", endpoint.port: "Ollama"}, LONG)
+            unused_port = free.getsockname()[1]
+        there = discover(
+            {unused_port: "Nobody", two.port: "LM Studio", endpoint.port: "Ollama"}, LONG
+        )
         assert [
             (found_endpoint.name, [m.name for m in found_endpoint.models])
             for found_endpoint in there
@@ -41,8 +43,8 @@ def test_local_servers_are_found_without_sending_them_anything(
             ("Ollama", ["writer"]),
         ]
         assert there[0].is_local
-        for played in (endpoint, two):
-            ((method, path, body, headers),) = played.requests
+        for fake in (endpoint, two):
+            ((method, path, body, headers),) = fake.requests
             assert (method, path, body) == ("GET", "/v1/models", {})
             assert "secret" not in str(headers)
 
@@ -55,9 +57,9 @@ def test_local_servers_are_found_without_sending_them_anything(
 def test_an_invalid_model_list_is_not_an_endpoint(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with fake_endpoint(monkeypatch) as played:
-        played.paths["/models"] = data
-        bare = Endpoint(f"http://{HERE}:{played.port}", "x")
+    with fake_endpoint(monkeypatch) as endpoint:
+        endpoint.paths["/models"] = data
+        bare = Endpoint(f"http://{HERE}:{endpoint.port}", "x")
         with pytest.raises(EndpointError):
             endpoints.with_models(bare)
 
@@ -81,19 +83,19 @@ def test_the_context_length_reported_by_servers_is_used(monkeypatch: pytest.Monk
     assert (vllm.name, vllm.models) == ("vLLM", (ServedModel("v", context=8192),))
     listed = [{"id": "l", "owned_by": "llamacpp", "meta": {"n_params": 1_200_000}}]
     props = {"default_generation_settings": {"n_ctx": 2048}}
-    with fake_endpoint(monkeypatch, models=listed, paths={"/props": props}) as played:
-        (llama,) = discover({played.port: "something"}, LONG)
+    with fake_endpoint(monkeypatch, models=listed, paths={"/props": props}) as endpoint:
+        (llama,) = discover({endpoint.port: "something"}, LONG)
     assert (llama.name, llama.models) == ("llama.cpp", (ServedModel("l", 2048, 1_200_000),))
 
 
 def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "Für einen Grund: “weil”.\nUnd 猫."
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
-    with fake_endpoint(monkeypatch, replies=[text], usage=usage) as played:
-        reply = ask(endpoint_at(played.url))
-        assert played.requests == []  # nothing is sent before it is wanted
+    with fake_endpoint(monkeypatch, replies=[text], usage=usage) as endpoint:
+        reply = ask(endpoint_at(endpoint.url))
+        assert endpoint.requests == []  # nothing is sent before it is wanted
         pieces = list(reply)
-        (body,) = played.bodies()
+        (body,) = endpoint.bodies()
     assert "".join(pieces) == text
     assert len(pieces) > 1
     assert (reply.used, reply.ended) == (TokenUsage(12, 9), "stop")
@@ -110,8 +112,8 @@ def test_an_unstreamed_answer_is_accepted_and_reasoning_ignored(
         b'{"choices": [{"message": {"content": "Because.", "reasoning_content": "hm"},'
         b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
     )
-    with fake_endpoint(monkeypatch, replies=[sends(data, "application/json")]) as played:
-        reply = ask(endpoint_at(played.url))
+    with fake_endpoint(monkeypatch, replies=[sends(data, "application/json")]) as endpoint:
+        reply = ask(endpoint_at(endpoint.url))
         assert "".join(reply) == "Because."
     assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
 
@@ -122,9 +124,9 @@ def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatc
         (400, {"error": {"message": "Unsupported value: 'temperature'", "param": "temperature"}}),
         (422, {"error": {"message": "extra field stream_options not permitted"}}),
     ]
-    with fake_endpoint(monkeypatch, replies=[*refusals, "Yes."]) as played:
-        assert "".join(ask(endpoint_at(played.url))) == "Yes."
-        last = played.bodies()[-1]
+    with fake_endpoint(monkeypatch, replies=[*refusals, "Yes."]) as endpoint:
+        assert "".join(ask(endpoint_at(endpoint.url))) == "Yes."
+        last = endpoint.bodies()[-1]
     assert last["max_completion_tokens"] == 50
     assert not {"max_tokens", "temperature", "stream_options"} & last.keys()
 
@@ -138,10 +140,10 @@ def test_keys_are_sent_only_to_their_own_endpoint(monkeypatch: pytest.MonkeyPatc
     assert endpoint_at("http://127.0.0.1:8080/v1", both).key == "ours"
     assert endpoint_at("http://example.org/v1", both).key == ""  # anybody on the way could read it
     assert "ours" not in repr(endpoint_at("https://example.org/v1", both))
-    with fake_endpoint(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
-        assert "".join(ask(endpoint_at(played.url, both))) == "Yes."
+    with fake_endpoint(monkeypatch, wants_key="ours", replies=["Yes."]) as endpoint:
+        assert "".join(ask(endpoint_at(endpoint.url, both))) == "Yes."
         with pytest.raises(EndpointRefusedError, match="401") as raised:
-            list(ask(endpoint_at(played.url, {})))
+            list(ask(endpoint_at(endpoint.url, {})))
     assert "OWNWORDS_API_KEY" in raised.value.hint
 
 
@@ -188,10 +190,10 @@ def test_a_context_overflow_reports_its_figures(
     body: dict[str, object], room: int, sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        fake_endpoint(monkeypatch, replies=[(400, body)]) as played,
+        fake_endpoint(monkeypatch, replies=[(400, body)]) as endpoint,
         pytest.raises(ContextLengthError) as raised,
     ):
-        list(ask(endpoint_at(played.url)))
+        list(ask(endpoint_at(endpoint.url)))
     assert (raised.value.context, raised.value.sent) == (room, sent)
 
 
@@ -204,9 +206,9 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
         return {"data": data[::-1]}
 
     texts = ["x" * length for length in range(1, 131)]  # more than one request takes
-    with fake_endpoint(monkeypatch, paths={"/v1/embeddings": vectors}) as played:
-        rows = endpoints.embeddings(endpoint_at(played.url), "e", texts)
-        assert len(played.bodies("/v1/embeddings")) > 1
+    with fake_endpoint(monkeypatch, paths={"/v1/embeddings": vectors}) as endpoint:
+        rows = endpoints.embeddings(endpoint_at(endpoint.url), "e", texts)
+        assert len(endpoint.bodies("/v1/embeddings")) > 1
     assert rows.dtype == np.float32
     assert rows.tolist() == [[float(len(text)), 1.0] for text in texts]
 
@@ -225,10 +227,10 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        fake_endpoint(monkeypatch, paths={"/v1/embeddings": data}) as played,
+        fake_endpoint(monkeypatch, paths={"/v1/embeddings": data}) as endpoint,
         pytest.raises(EndpointError),
     ):
-        endpoints.embeddings(endpoint_at(played.url), "e", ["a", "b"])
+        endpoints.embeddings(endpoint_at(endpoint.url), "e", ["a", "b"])
 
 
 def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +240,7 @@ def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) ->
         + event({"choices": [{"delta": {"role": "assistant", "content": None}}]})
         + chunk("two", "stop").rstrip(b"\n")
     )  # fmt: skip
-    with fake_endpoint(monkeypatch, replies=[sends(data)]) as played:
-        reply = ask(endpoint_at(played.url))
+    with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
+        reply = ask(endpoint_at(endpoint.url))
         assert "".join(reply) == "one two"
     assert reply.ended == "stop"

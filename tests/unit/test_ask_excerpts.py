@@ -68,12 +68,12 @@ def test_vectors_select_units_where_words_do_not() -> None:
 def test_units_of_each_passage_are_scored_with_its_own_vectors(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     model = SentenceModel(folder_in(tmp_path))
-    some = [
+    passages = [
         passage(1, "The rain fell. My kettle broke."),
         passage(2, "A bus of the garden. The rain fell. My kettle broke on a bus."),
     ]
-    together = matching_units("my kettle broke", some, model, 1)
-    for excerpt in some:
+    together = matching_units("my kettle broke", passages, model, 1)
+    for excerpt in passages:
         assert (
             together[excerpt.id]
             == matching_units("my kettle broke", [excerpt], model, 1)[excerpt.id]

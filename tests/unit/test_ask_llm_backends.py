@@ -69,12 +69,12 @@ def test_names_are_understood(tmp_path: Path) -> None:
 def test_without_a_model_name_the_endpoint_is_asked_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with fake_endpoint(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
-        writer = open_backend(played.url)
-        assert played.requests == []
+    with fake_endpoint(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as endpoint:
+        writer = open_backend(endpoint.url)
+        assert endpoint.requests == []
         assert generate(writer) == "Nothing."
         assert (writer.name, writer.context) == (f"only at {HERE}", 9000)
-        assert played.bodies()[0]["model"] == "only"
+        assert endpoint.bodies()[0]["model"] == "only"
         assert writer.ended == "stop"
 
 
@@ -83,23 +83,23 @@ def test_a_model_without_chat_is_used_only_by_name(
 ) -> None:
     refusal = (400, {"error": {"message": '"embedder" does not support chat'}})
     models = [{"id": "embedder"}, {"id": "talker"}]
-    with fake_endpoint(monkeypatch, models=models, replies=[refusal, "Yes."]) as played:
-        writer = open_backend(played.url)
+    with fake_endpoint(monkeypatch, models=models, replies=[refusal, "Yes."]) as endpoint:
+        writer = open_backend(endpoint.url)
         assert generate(writer) == "Yes."
-        assert [body["model"] for body in played.bodies()] == ["embedder", "talker"]
+        assert [body["model"] for body in endpoint.bodies()] == ["embedder", "talker"]
         assert generate(writer) == "Yes."  # it is remembered
-        assert played.bodies()[-1]["model"] == "talker"
-    with fake_endpoint(monkeypatch, models=models, replies=[refusal]) as played:
+        assert endpoint.bodies()[-1]["model"] == "talker"
+    with fake_endpoint(monkeypatch, models=models, replies=[refusal]) as endpoint:
         with pytest.raises(EndpointRefusedError, match="does not support chat"):
-            generate(open_backend(f"{played.url}#embedder"))
-        assert len(played.bodies()) == 1
+            generate(open_backend(f"{endpoint.url}#embedder"))
+        assert len(endpoint.bodies()) == 1
         with pytest.raises(EndpointRefusedError):
-            generate(open_backend(played.url))
+            generate(open_backend(endpoint.url))
 
 
 def test_an_unreachable_endpoint_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch) as played:
-        writer = EndpointBackend(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
+    with fake_endpoint(monkeypatch) as endpoint:
+        writer = EndpointBackend(Endpoint(f"http://{HERE}:{endpoint.port}/v1", "x"))
         generate(writer)
         away = Endpoint(f"http://{HERE}:9/v1", "x", (ServedModel("m"),))
         with pytest.raises(EndpointError, match=f"no server answers at http://{HERE}:9"):

@@ -39,12 +39,12 @@ def test_the_question_comes_first_and_last_and_passages_are_separated() -> None:
 
 
 def test_the_prompt_says_who_wrote_each_passage() -> None:
-    some = [
+    passages = [
         passage(1, BACKUPS),
         passage(2, QUOTED, whose="quoted"),
         passage(3, PLANTED, whose="other"),
     ]
-    user = build_prompt(QUESTION, some, words).messages[1]["content"]
+    user = build_prompt(QUESTION, passages, words).messages[1]["content"]
     labels = re.findall(r"^words: (.*)$", user, re.MULTILINE)
     assert labels == [
         "the author's own",

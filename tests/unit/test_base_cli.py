@@ -55,11 +55,11 @@ def test_a_base_is_added_listed_verified_and_removed(
     assert main(["base"]) == 0
     output = capsys.readouterr().out
     lines = [line.split() for line in output.splitlines() if line.strip()]
-    head, shipped, mine = lines[:3]
+    head, shipped, added_line = lines[:3]
     assert head[:3] == ["name", "parameters", "size"] and head[-1] == "installed"
     memory, minutes, bits = shipped[-7], float(shipped[-5]), float(shipped[-4])
     assert shipped[0] == "shipped" and float(memory) > 0 and minutes > 0 and 0 < bits < 8
-    assert mine[0] == "mine" and mine[-4:] == ["-", "-", "-", "yes"]
+    assert added_line[0] == "mine" and added_line[-4:] == ["-", "-", "-", "yes"]
     gemma = next(line for line in lines if line[0] == "gemma3-270m")
     assert "gemma" in gemma and float(gemma[-3]) > minutes and float(gemma[-2]) < bits
     assert gemma[-1] == "no"

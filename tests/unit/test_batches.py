@@ -247,12 +247,12 @@ def test_evaluation_reads_every_token_once_in_order(
     for number, batch in enumerate(batches):
         for row in range(rows):
             begin = (number * rows + row) * context
-            mine = owner[begin : begin + context]
+            own_ids = owner[begin : begin + context]
             if batch.documents_BT is not None:
-                numbers = batch.documents_BT[row, : len(mine)].numpy()
-                assert ((numbers[1:] != numbers[:-1]) == (mine[1:] != mine[:-1])).all()
+                numbers = batch.documents_BT[row, : len(own_ids)].numpy()
+                assert ((numbers[1:] != numbers[:-1]) == (own_ids[1:] != own_ids[:-1])).all()
             else:
-                assert len(set(mine.tolist())) <= 1
+                assert len(set(own_ids.tolist())) <= 1
     unmasked = list(sequential_batches(shards, rows=rows, context=context, isolate=False))
     assert all(batch.documents_BT is None for batch in unmasked)
 

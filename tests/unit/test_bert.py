@@ -55,9 +55,9 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
         for head in range(config.heads):
             at = slice(head * size, (head + 1) * size)
             scores = query[:, at] @ key[:, at].T / math.sqrt(size)
-            chances = np.exp(scores - scores.max(-1, keepdims=True))
-            chances /= chances.sum(-1, keepdims=True)
-            heads.append(chances @ value[:, at])
+            probabilities = np.exp(scores - scores.max(-1, keepdims=True))
+            probabilities /= probabilities.sum(-1, keepdims=True)
+            heads.append(probabilities @ value[:, at])
         attended = linear(np.concatenate(heads, -1), f"{name}.attention.output")
         x = norm(x + attended, weights, f"{name}.attention_norm", config.norm_eps)
         up = linear(x, f"{name}.mlp.up")

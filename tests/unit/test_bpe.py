@@ -160,10 +160,10 @@ def test_a_lone_surrogate_is_refused_with_its_position(bpe: BPETokenizer) -> Non
 
 def test_special_tokens_are_text_unless_allowed(bpe: BPETokenizer) -> None:
     text = "so <|end|><|document|> it"
-    plain, meant = bpe.encode(text), bpe.encode(text, special=True)
+    plain, parsed = bpe.encode(text), bpe.encode(text, special=True)
     assert bpe.end not in plain
-    assert meant == [*bpe.encode("so "), bpe.end, bpe.start, *bpe.encode(" it")]
-    assert bpe.decode(plain) == bpe.decode(meant) == text
+    assert parsed == [*bpe.encode("so "), bpe.end, bpe.start, *bpe.encode(" it")]
+    assert bpe.decode(plain) == bpe.decode(parsed) == text
 
 
 def test_the_longest_special_token_wins() -> None:

@@ -52,9 +52,9 @@ def test_written_choices_are_read_back(tmp_path: Path) -> None:
     for post in report.posts:
         post.decision = "keep"
     report.posts[0].title = "w" * 5_000
-    mine = [AuthorChoice(report.posts[1].id, "keep"), AuthorChoice("gone", "cap")]
-    text = write_choices(report.posts, mine)
-    assert read(tmp_path, text) == mine
+    choices_made = [AuthorChoice(report.posts[1].id, "keep"), AuthorChoice("gone", "cap")]
+    text = write_choices(report.posts, choices_made)
+    assert read(tmp_path, text) == choices_made
     assert max(map(len, text.splitlines())) < 2_000
 
 

@@ -206,7 +206,7 @@ def test_a_sampler_with_a_guard_equals_one_with_banned_tokens(
     uniform = np.random.default_rng(7)
     size = tokenizer.vocabulary_size
     sampling = SamplingParams(temperature=0.8, repetition_penalty=1.1, bias={3: 0.5})
-    with_bans, asking = Sampler(sampling, size), Sampler(sampling, size, watching)
+    with_bans, with_guard = Sampler(sampling, size), Sampler(sampling, size, watching)
     monkeypatch.setattr("ownwords.native.sampling.native_sampler", lambda *_: None)
     plain = Sampler(sampling, size, watching)
     hindered = 0
@@ -219,11 +219,11 @@ def test_a_sampler_with_a_guard_equals_one_with_banned_tokens(
         scores[document[end]] += 12
         banned = [*watching.banned(history[:length]), 11]
         chosen = with_bans.sample(scores, history, length, draw, banned)
-        assert asking.sample(scores, history, length, draw, [11]) == chosen
+        assert with_guard.sample(scores, history, length, draw, [11]) == chosen
         assert plain.sample(scores, history, length, draw, [11]) == chosen
         hindered += chosen != document[end]
     assert hindered > 100
-    assert asking.sample(scores, history[:0], 0, 0.5) == with_bans.sample(
+    assert with_guard.sample(scores, history[:0], 0, 0.5) == with_bans.sample(
         scores, history[:0], 0, 0.5
     )
 

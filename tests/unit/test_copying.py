@@ -81,10 +81,12 @@ def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: in
     scheduler = BatchScheduler(model.engine, rows=8, length=CONTEXT)
     outputs: dict[RequestHandle, list[int]] = {}
     for number in range(count):
-        some = dice.choice(texts).split(" ")
-        begin = dice.randrange(len(some) - 14)
+        words_of_text = dice.choice(texts).split(" ")
+        begin = dice.randrange(len(words_of_text) - 14)
         request = GenerationRequest(
-            ids=model.tokenizer.encode(" ".join(some[begin : begin + dice.randint(1, 14)])),
+            ids=model.tokenizer.encode(
+                " ".join(words_of_text[begin : begin + dice.randint(1, 14)])
+            ),
             max_tokens=TOKENS,
             sampling=SamplingParams(temperature=(0, 0.5, 1)[number % 3]),
             vocabulary=model.tokenizer.vocabulary_size,

@@ -22,17 +22,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_processes_know_their_place_and_agree(results: list[dict[str, Any]]) -> None:
-    for rank, mine in enumerate(results):
-        assert (mine["rank"], mine["size"], mine["first"]) == (rank, 2, rank == 0)
-        assert (mine["mode"], mine["note"]) == ("fsdp", "")
-        assert mine["sum"] == 0.5 + 1.5
-        assert mine["agreed"] == [False, True, True]
-        assert mine["least"] == 6
-        assert mine["rows"] == [3, 3]
-        assert "a multiple of 2" in mine["fsdp, 5 rows"]
-        assert mine["shared"] == {"step": 3, "was": ["é", None]}
-        assert mine["in_turn"] == ["made by the first"]
-    first, second = (mine["dealt"] for mine in results)
+    for rank, report in enumerate(results):
+        assert (report["rank"], report["size"], report["first"]) == (rank, 2, rank == 0)
+        assert (report["mode"], report["note"]) == ("fsdp", "")
+        assert report["sum"] == 0.5 + 1.5
+        assert report["agreed"] == [False, True, True]
+        assert report["least"] == 6
+        assert report["rows"] == [3, 3]
+        assert "a multiple of 2" in report["fsdp, 5 rows"]
+        assert report["shared"] == {"step": 3, "was": ["é", None]}
+        assert report["in_turn"] == ["made by the first"]
+    first, second = (report["dealt"] for report in results)
     assert [item for item, counts in first if counts] == ["a", "c", "e"]
     assert [item for item, counts in second if counts] == ["b", "d"]
     assert len(first) == len(second)
@@ -67,8 +67,8 @@ def test_a_checkpoint_does_not_depend_on_the_number_of_writers(
 
 @pytest.mark.slow
 def test_an_adapter_is_not_sharded(results: list[dict[str, Any]]) -> None:
-    for mine in results:
-        assert "train an adapter with DDP" in mine["fsdp, adapter"]
+    for report in results:
+        assert "train an adapter with DDP" in report["fsdp, adapter"]
 
 
 def test_a_single_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

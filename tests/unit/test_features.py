@@ -133,10 +133,10 @@ def test_containment_of_a_note_in_a_dump_can_be_estimated_from_sketches() -> Non
     dump = extract_features(document(("prose", numbered(60_000))))
     foreign = extract_features(document(("prose", numbered(60_000, 60_000))))
     level = max(note.level, dump.level)
-    mine = note.sketch[: sketch_size(note.sketch, level)]
-    assert len(mine) > 10
-    assert np.isin(mine, dump.sketch).all()
-    assert not np.isin(mine, foreign.sketch).any()
+    own_sketch = note.sketch[: sketch_size(note.sketch, level)]
+    assert len(own_sketch) > 10
+    assert np.isin(own_sketch, dump.sketch).all()
+    assert not np.isin(own_sketch, foreign.sketch).any()
 
 
 def test_shingles_depend_on_order() -> None:
@@ -174,9 +174,9 @@ def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int
     assert (second.level, second.style_words) == (first.level, first.style_words)
     assert (second.named, second.private) == (first.named, first.private)
     for name in ("sketch", "vocabulary", "counts", "style"):
-        mine, theirs = getattr(first, name), getattr(second, name)
-        assert mine.dtype == theirs.dtype
-        assert np.array_equal(mine, theirs)
+        own_value, theirs = getattr(first, name), getattr(second, name)
+        assert own_value.dtype == theirs.dtype
+        assert np.array_equal(own_value, theirs)
     assert first.own_words == sum(n for kind, n in first.words.items() if kind in OWN_KINDS)
 
 

@@ -299,13 +299,13 @@ def test_a_merged_adapter_is_part_of_the_weights(counts_seen: list[int]) -> None
     adapter = lora.LoraAdapter(model, lora.AdapterConfig(5, 8.0), layers)
     ids = some_ids(2, 40)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        beside = model(ids)
+        unmerged = model(ids)
         adapter.merge()
         merged = model(ids)
         adapter.detach()
         assert torch.equal(model(ids), merged)
     assert len(counts_seen) == 6
-    assert _apart(merged, beside) < 0.02
+    assert _apart(merged, unmerged) < 0.02
 
 
 def test_weights_changed_before_the_backward_pass_are_detected() -> None:

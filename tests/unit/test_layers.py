@@ -61,8 +61,8 @@ def test_attention_is_its_definition(kv_heads: int, tokens: int) -> None:
 
 def test_a_single_query_sees_all_its_keys() -> None:
     query, key, value = _random(2, 4, 1, 8), _random(2, 2, 9, 8), _random(2, 2, 9, 8)
-    everything = torch.ones(1, 9, dtype=torch.bool)
-    expected = _written_out(query, key, value, everything)
+    no_mask = torch.ones(1, 9, dtype=torch.bool)
+    expected = _written_out(query, key, value, no_mask)
     torch.testing.assert_close(attend(query, key, value, AttentionMask(None), 0.3), expected)
 
 

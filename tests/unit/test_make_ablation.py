@@ -98,12 +98,12 @@ def test_the_two_differ_in_that_post_alone(
 ) -> None:
     folder, _, result = ablation_run
     workspace = folder / "w"
-    ours, beside = (
+    ours, full_record = (
         read_json(path / PROVENANCE)
         for path in (workspace / "model", workspace / "runs" / "in-full" / "model")
     )
-    assert ours["recipe"] == beside["recipe"]
-    assert ours["corpus"] == beside["corpus"]
+    assert ours["recipe"] == full_record["recipe"]
+    assert ours["corpus"] == full_record["corpus"]
     post = dominant_post_ablation.dominant_post(result.report)
     assert post is not None
     with Archive(workspace / "archive.sqlite") as archive:
@@ -141,10 +141,10 @@ def test_score_reuses_the_ablation_of_the_same_model(
     workspace = Workspace(folder / "w")
     with Archive(workspace.archive) as archive:
         key = corpus.load_corpus(archive).key
-    beside = workspace.runs / "in-full" / "model"
+    full_model = workspace.runs / "in-full" / "model"
     models = score._comparison_models(result.model, str(folder / "base" / "model"), workspace, key)
-    assert models.ablation == beside
-    assert score._comparison_models(result.model, "none", workspace, key).ablation == beside
+    assert models.ablation == full_model
+    assert score._comparison_models(result.model, "none", workspace, key).ablation == full_model
     assert score._comparison_models(result.model, "none", workspace, "other texts").ablation is None
     # The model from nothing was trained otherwise, so the one in full says nothing about it.
     nothing = workspace.runs / "from-nothing" / "model"

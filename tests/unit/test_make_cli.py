@@ -144,10 +144,10 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakePipeline:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    played = FakePipeline(tmp_path)
-    monkeypatch.setattr(pipeline, "make", played.make)
-    monkeypatch.setattr(pipeline, "plan", played.plan)
-    return played
+    fake_pipeline = FakePipeline(tmp_path)
+    monkeypatch.setattr(pipeline, "make", fake_pipeline.make)
+    monkeypatch.setattr(pipeline, "plan", fake_pipeline.plan)
+    return fake_pipeline
 
 
 def test_only_the_shipped_base_is_said_to_know_english(

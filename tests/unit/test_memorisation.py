@@ -176,8 +176,8 @@ def test_novelty_agrees_with_sets_of_words() -> None:
 
         training_grams = {gram for text in training for gram in grams(text)}
         for share, group in ((figure.generated, sample), (figure.held_out, real)):
-            everything = [gram for text in group for gram in grams(text)]
-            new = sum(gram not in training_grams for gram in everything) / len(everything)
+            all_grams = [gram for text in group for gram in grams(text)]
+            new = sum(gram not in training_grams for gram in all_grams) / len(all_grams)
             assert share == pytest.approx(new)
 
 

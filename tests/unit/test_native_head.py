@@ -110,11 +110,13 @@ def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float])
         for margin in margins:
             for among in (VOCABULARY, 9_001, 3):
                 cache.cut(0, 0)
-                (some,) = cache.read([0], [[token]], near=(margin, among))
+                (limited_scores,) = cache.read([0], [[token]], near=(margin, among))
                 wanted = scores[:among] >= scores[:among].max() - margin
-                np.testing.assert_array_equal(some[:among][wanted], scores[:among][wanted])
-                is_scored = some > -np.inf
-                np.testing.assert_array_equal(some[is_scored], scores[is_scored])
+                np.testing.assert_array_equal(
+                    limited_scores[:among][wanted], scores[:among][wanted]
+                )
+                is_scored = limited_scores > -np.inf
+                np.testing.assert_array_equal(limited_scores[is_scored], scores[is_scored])
                 most = max(most, int(is_scored.sum()))
         cache.cut(0, 0)
     return most
@@ -212,12 +214,12 @@ def test_texts_are_the_same(
     """Thousands of draws: the same with all scores and without."""
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     settings = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
-    some = [generate_ids(engine, sampling, seed) for sampling, seed in settings]
+    texts_limited = [generate_ids(engine, sampling, seed) for sampling, seed in settings]
     padded = generate_ids(engine, SAMPLINGS[1], 3, vocabulary=5_000)
     monkeypatch.setattr(SamplingParams, "logit_margin", None)
     exhaustive = [generate_ids(engine, sampling, seed) for sampling, seed in settings]
-    assert some == exhaustive
-    assert len({token for text in some for token in text}) > 100
+    assert texts_limited == exhaustive
+    assert len({token for text in texts_limited for token in text}) > 100
     assert padded == generate_ids(engine, SAMPLINGS[1], 3, vocabulary=5_000)
 
 
@@ -239,21 +241,21 @@ def test_banned_tokens_are_replaced_by_others(
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     likely = np.argsort(engine.cache(1, 4).forward([ForwardInput(0, [7])])[0])[-50:].tolist()
     guard = BanningGuard(likely)
-    some = generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
+    text_limited = generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
     monkeypatch.setattr(SamplingParams, "logit_margin", None)
-    assert some == generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
+    assert text_limited == generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
 
 
 def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     cache = engine.cache(2, 4)
     near = LogitRange(0.0, VOCABULARY)
-    (some,) = cache.forward([ForwardInput(0, [9], near)])
-    assert np.isneginf(some).any()
+    (limited_scores,) = cache.forward([ForwardInput(0, [9], near)])
+    assert np.isneginf(limited_scores).any()
     cache.truncate(0, 0)
     both = cache.forward([ForwardInput(0, [9], near), ForwardInput(1, [9])])
     assert not np.isneginf(both).any()  # of several texts all are found
-    assert some.argmax() == both[0].argmax()
+    assert limited_scores.argmax() == both[0].argmax()
 
 
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
@@ -277,9 +279,9 @@ def test_logit_margins_exclude_only_tokens_that_are_never_chosen() -> None:
             top_k=int(drawn.choice([0, 5])),
         )
         assert sampling.logit_margin is not None
-        some = np.where(scores >= scores.max() - sampling.logit_margin, scores, -np.inf)
+        limited_scores = np.where(scores >= scores.max() - sampling.logit_margin, scores, -np.inf)
         uniform = (number + 0.5) / 2_000
-        token = sample_token(some.astype(np.float32), sampling, uniform=uniform)
+        token = sample_token(limited_scores.astype(np.float32), sampling, uniform=uniform)
         assert token == sample_token(scores, sampling, uniform=uniform)
     for needs_all in (
         SamplingParams(),

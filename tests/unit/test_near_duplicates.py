@@ -17,8 +17,8 @@ SHARE = 0.5
 
 
 def prose(seed: int, words: int) -> str:
-    chance = random.Random(seed)
-    return " ".join(f"w{chance.randrange(10**6)}" for _ in range(words))
+    rng = random.Random(seed)
+    return " ".join(f"w{rng.randrange(10**6)}" for _ in range(words))
 
 
 def archive(texts: dict[str, str]) -> tuple[dict[str, Features], Callable[[str], str]]:

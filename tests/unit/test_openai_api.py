@@ -199,13 +199,13 @@ def test_logprobs_are_those_of_the_model(workspace: Workspace, own: Model) -> No
     generated = [*choice["text"].encode()]
     logprobs = choice["logprobs"]
     scores = own.logits([*ids, *generated])[len(ids) - 1 :].astype(np.float64)
-    chances = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    log_probs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     assert logprobs["tokens"] == [chr(i) for i in generated]
     assert logprobs["text_offset"] == list(range(len(generated)))
     for n, i in enumerate(generated):
-        assert logprobs["token_logprobs"][n] == pytest.approx(chances[n, i], abs=1e-3)
+        assert logprobs["token_logprobs"][n] == pytest.approx(log_probs[n, i], abs=1e-3)
         best = sorted(logprobs["top_logprobs"][n].values(), reverse=True)[:3]
-        assert best == pytest.approx(np.sort(chances[n])[::-1][:3], abs=1e-3)
+        assert best == pytest.approx(np.sort(log_probs[n])[::-1][:3], abs=1e-3)
         assert 3 <= len(logprobs["top_logprobs"][n]) <= 4
 
 
@@ -231,12 +231,16 @@ def test_a_stream_equals_the_unstreamed_answer(workspace: Workspace) -> None:
     assert (last["choices"], last["usage"]) == ([], answer["usage"])
     assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
     for n, choice in enumerate(answer["choices"]):
-        its = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == n]
-        assert "".join(choice["text"] for choice in its) == choice["text"]
-        assert [choice["finish_reason"] for choice in its[:-1]] == [None] * (len(its) - 1)
-        assert its[-1]["finish_reason"] == choice["finish_reason"]
+        choices_of_n = [
+            chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == n
+        ]
+        assert "".join(choice["text"] for choice in choices_of_n) == choice["text"]
+        assert [choice["finish_reason"] for choice in choices_of_n[:-1]] == [None] * (
+            len(choices_of_n) - 1
+        )
+        assert choices_of_n[-1]["finish_reason"] == choice["finish_reason"]
         for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-            pieces = [value for choice in its for value in choice["logprobs"][name]]
+            pieces = [value for choice in choices_of_n for value in choice["logprobs"][name]]
             assert pieces == rounded(choice["logprobs"][name])
     for chunk in chunks:
         assert chunk["usage"] is None
@@ -356,14 +360,14 @@ def test_the_chunks_of_a_chat(workspace: Workspace) -> None:
 
 def test_the_models_there_are(workspace: Workspace, chatty: Path) -> None:
     async def work(client: Client) -> tuple[Any, Any, Any]:
-        everything = (await client.get("/v1/models")).json()
+        listing = (await client.get("/v1/models")).json()
         single = (await client.get(f"/v1/models/{CHATTY}")).json()
-        return everything, single, await client.get("/v1/models/gpt-9/x")
+        return listing, single, await client.get("/v1/models/gpt-9/x")
 
-    everything, single, none = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
-    assert everything["object"] == "list"
-    assert [model["id"] for model in everything["data"]][:2] == [OWN, CHATTY]
-    assert single in everything["data"]
+    listing, single, none = openai_server.run_with_client(workspace, work, {CHATTY: chatty})
+    assert listing["object"] == "list"
+    assert [model["id"] for model in listing["data"]][:2] == [OWN, CHATTY]
+    assert single in listing["data"]
     assert (single["object"], single["owned_by"]) == ("model", "ownwords")
     assert single["created"] == int((chatty / "config.json").stat().st_mtime)
     assert none.status_code == HTTPStatus.NOT_FOUND
@@ -422,9 +426,9 @@ def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
             await client.request(EMBED, model="letters", input=text_input) for text_input in inputs
         ]
 
-    text, texts, ids, several = openai_server.run_with_client(workspace, work)
+    text, texts, ids, several_texts = openai_server.run_with_client(workspace, work)
     assert ids == text
-    assert several == texts
+    assert several_texts == texts
 
 
 @pytest.mark.usefixtures("embedding")

@@ -292,9 +292,11 @@ def test_masters_follow_a_float32_run() -> None:
     masters.load_weights(exact.weights())
     for step in range(5):
         set_gradients(narrow, step)
-        for mine, yours in zip(wide.parameters(), narrow.parameters(), strict=True):
-            assert yours.grad is not None
-            mine.grad = yours.grad.float()
+        for wide_parameter, narrow_parameter in zip(
+            wide.parameters(), narrow.parameters(), strict=True
+        ):
+            assert narrow_parameter.grad is not None
+            wide_parameter.grad = narrow_parameter.grad.float()
         exact.step(1.0, step)
         masters.step(1.0, step)
     assert_close(masters.weights(), exact.weights(), atol=1e-6)

@@ -17,11 +17,11 @@ GLUE = [
 # fmt: on
 
 
-def filler(chance: random.Random, words: int) -> str:
+def filler(rng: random.Random, words: int) -> str:
     def word() -> str:
-        if chance.random() < 0.6:
-            return chance.choice(GLUE)
-        return "".join(chance.choices("abcdefgh", k=4)) + "o"
+        if rng.random() < 0.6:
+            return rng.choice(GLUE)
+        return "".join(rng.choices("abcdefgh", k=4)) + "o"
 
     return " ".join(word() for _ in range(words))
 
@@ -31,8 +31,8 @@ def archive(
 ) -> tuple[list[PhraseSource], dict[str, str]]:
     texts = {}
     for i in range(n):
-        chance = random.Random(i)
-        texts[f"{i:03}"] = f"{filler(chance, 60)}, {insert(i)}, {filler(chance, 60)}."
+        rng = random.Random(i)
+        texts[f"{i:03}"] = f"{filler(rng, 60)}, {insert(i)}, {filler(rng, 60)}."
     return [PhraseSource(id_, year(int(id_)), 130) for id_ in texts], texts
 
 

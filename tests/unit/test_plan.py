@@ -98,8 +98,10 @@ def test_a_hopeless_request_reports_what_it_takes() -> None:
         make_plan(facts(1234, own_share=0.4), 600, {})
     with pytest.raises(ConfigError, match=r"1\.0 s are too few: starting takes 3\.0 s") as raised:
         make_plan(facts(300_000), 1, {})
-    enough = 60 * float(raised.value.hint.removeprefix("give --minutes ").split()[0])
-    assert make_plan(facts(300_000), enough, {}).recipe.train.steps >= PLAN_CONSTANTS.least_steps
+    sufficient_s = 60 * float(raised.value.hint.removeprefix("give --minutes ").split()[0])
+    assert (
+        make_plan(facts(300_000), sufficient_s, {}).recipe.train.steps >= PLAN_CONSTANTS.least_steps
+    )
     with pytest.raises(ConfigError, match="memory"):
         make_plan(facts(300_000, memory=100_000_000), 600, {})
     with pytest.raises(ConfigError, match=r"training a model of 98,919,552 parameters takes"):

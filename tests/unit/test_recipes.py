@@ -307,9 +307,9 @@ def test_a_run_resumes_after_the_cache_has_lost_its_replay_text(
 
 def test_a_sample_of_held_out_texts_is_deterministic() -> None:
     texts = [TrainingText(str(i), "x" * (100 + i)) for i in range(40)]
-    some = list(TextSample(texts, 1000))
-    assert some == list(TextSample(list(reversed(texts)), 1000))[::-1]
-    assert 700 < sum(len(text.text) for text in some) <= 1000
+    texts_sampled = list(TextSample(texts, 1000))
+    assert texts_sampled == list(TextSample(list(reversed(texts)), 1000))[::-1]
+    assert 700 < sum(len(text.text) for text in texts_sampled) <= 1000
     assert len(list(TextSample(texts, 1))) == 1
 
 

@@ -60,12 +60,12 @@ def by_hand(
         weights = {i: math.exp((s - most) / params.temperature) for i, s in remaining.items()}
         return {i: w / math.fsum(weights.values()) for i, w in weights.items()}
 
-    def first(order: list[int], enough: float) -> dict[int, float]:
-        chances, reached, chosen = shares(), 0.0, {}
+    def first(order: list[int], needed: float) -> dict[int, float]:
+        probabilities, reached, chosen = shares(), 0.0, {}
         for i in order:
-            if reached < enough:
+            if reached < needed:
                 chosen[i] = remaining[i]
-            reached += chances[i]
+            reached += probabilities[i]
         return chosen
 
     if params.top_k:
@@ -78,11 +78,11 @@ def by_hand(
         )
     if params.top_p < 1:
         remaining = first([i for i in ranked if i in remaining], params.top_p)
-    chances = shares()
-    least = params.min_p * max(chances.values()) * (1 - 1e-12)
-    remaining = {i: s for i, s in remaining.items() if chances[i] >= least}
-    chances = shares()
-    return [chances.get(i, 0.0) for i in range(len(scores))]
+    probabilities = shares()
+    least = params.min_p * max(probabilities.values()) * (1 - 1e-12)
+    remaining = {i: s for i, s in remaining.items() if probabilities[i] >= least}
+    probabilities = shares()
+    return [probabilities.get(i, 0.0) for i in range(len(scores))]
 
 
 class Case:

@@ -42,14 +42,14 @@ def near(first: str, second: str, share: float = 0.9) -> DuplicatePair:
 
 def one_of(
     id_: str,
-    these: list[PostFacts],
+    facts: list[PostFacts],
     pairs: list[DuplicatePair] | None = None,
     far: dict[str, float] | None = None,
     choice: Decision | None = None,
 ) -> PostDecision:
     outliers = [StyleOutlier(name, distance, ()) for name, distance in (far or {}).items()]
     choices = [AuthorChoice(id_, choice)] if choice else []
-    return select_posts(these, pairs or [], outliers, CONFIG, choices)[id_]
+    return select_posts(facts, pairs or [], outliers, CONFIG, choices)[id_]
 
 
 def test_an_ordinary_post_is_kept_without_flags() -> None:
@@ -104,45 +104,45 @@ def test_a_post_without_own_words_is_kept_but_not_trained_on() -> None:
 
 
 def test_of_copies_the_earliest_is_kept() -> None:
-    these = [
+    facts = [
         *posts(),
         post("b", 100, day=date(2020, 1, 1)),
         post("a", 110, day=date(2021, 1, 1)),
         post("c", 111),
     ]
     pairs = [near("a", "b"), near("b", "c", 1.0)]
-    assert one_of("b", these, pairs).decision == "keep"
-    assert one_of("b", these, pairs).flags == ("duplicate",)
-    assert one_of("a", these, pairs).decision == "leave out"
-    assert "90% shared with “Title b”" in one_of("a", these, pairs).reason
-    assert "the same text as “Title b”" in one_of("c", these, pairs).reason
+    assert one_of("b", facts, pairs).decision == "keep"
+    assert one_of("b", facts, pairs).flags == ("duplicate",)
+    assert one_of("a", facts, pairs).decision == "leave out"
+    assert "90% shared with “Title b”" in one_of("a", facts, pairs).reason
+    assert "the same text as “Title b”" in one_of("c", facts, pairs).reason
 
 
 def test_a_long_post_containing_an_earlier_note_is_kept() -> None:
-    these = [*posts(), post("note", 20, day=date(2019, 1, 1)), post("long", 200)]
+    facts = [*posts(), post("note", 20, day=date(2019, 1, 1)), post("long", 200)]
     pairs = [near("long", "note", 1.0)]
-    assert one_of("long", these, pairs).decision == "keep"
-    assert one_of("note", these, pairs).decision == "leave out"
+    assert one_of("long", facts, pairs).decision == "keep"
+    assert one_of("note", facts, pairs).decision == "leave out"
 
 
 def test_an_excluded_post_does_not_exclude_its_copies() -> None:
-    these = [*posts(), post("x", 5_000), post("part", 100)]
+    facts = [*posts(), post("x", 5_000), post("part", 100)]
     pairs = [near("part", "x", 1.0)]
-    assert one_of("part", these, pairs, {"x": 6.0}).decision == "keep"
+    assert one_of("part", facts, pairs, {"x": 6.0}).decision == "keep"
     choices = [AuthorChoice("x", "leave out")]
-    assert select_posts(these, pairs, [], CONFIG, choices)["part"].decision == "keep"
+    assert select_posts(facts, pairs, [], CONFIG, choices)["part"].decision == "keep"
 
 
 def test_the_author_s_choice_overrides_the_defaults() -> None:
-    these = [*posts(), post("x", 3_000)]
-    included = one_of("x", these, far={"x": 5.9}, choice="keep")
+    facts = [*posts(), post("x", 3_000)]
+    included = one_of("x", facts, far={"x": 5.9}, choice="keep")
     assert (included.decision, included.training_words, included.by) == ("keep", 3_000, "you")
-    capped = one_of("x", these, far={"x": 5.9}, choice="cap")
+    capped = one_of("x", facts, far={"x": 5.9}, choice="cap")
     assert (capped.decision, capped.training_words, capped.by) == ("cap", 333, "you")
-    excluded = one_of("03", these, choice="leave out")
+    excluded = one_of("03", facts, choice="leave out")
     assert (excluded.decision, excluded.training_words, excluded.by) == ("leave out", 0, "you")
     both = [near("01", "02", 1.0)]
-    assert one_of("02", these, both, choice="keep").decision == "keep"
+    assert one_of("02", facts, both, choice="keep").decision == "keep"
 
 
 def test_a_choice_for_a_missing_post_is_ignored() -> None:
@@ -162,9 +162,9 @@ def test_few_posts_are_capped_at_twice_an_even_share_with_a_reason() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_one_or_two_posts_are_not_capped(n: int) -> None:
-    these = [post(f"{i}", 10 + 1_000 * i) for i in range(n)]
+    facts = [post(f"{i}", 10 + 1_000 * i) for i in range(n)]
     assert all(
-        decision.decision == "keep" for decision in select_posts(these, [], [], CONFIG).values()
+        decision.decision == "keep" for decision in select_posts(facts, [], [], CONFIG).values()
     )
 
 
@@ -173,12 +173,12 @@ WORDS = st.lists(st.integers(0, 400), max_size=40)
 
 @given(WORDS, st.randoms(use_true_random=False))
 def test_no_post_exceeds_the_cap_and_order_does_not_matter(
-    words: list[int], chance: random.Random
+    words: list[int], rng: random.Random
 ) -> None:
-    these = [post(f"{i:02}", n) for i, n in enumerate(words)]
-    decisions = select_posts(these, [], [], CONFIG)
-    shuffled = list(these)
-    chance.shuffle(shuffled)
+    facts = [post(f"{i:02}", n) for i, n in enumerate(words)]
+    decisions = select_posts(facts, [], [], CONFIG)
+    shuffled = list(facts)
+    rng.shuffle(shuffled)
     assert select_posts(shuffled, [], [], CONFIG) == decisions
     word_counts = [
         decision.training_words for decision in decisions.values() if decision.training_words
@@ -186,7 +186,7 @@ def test_no_post_exceeds_the_cap_and_order_does_not_matter(
     cap = min(1.0, max(CONFIG.max_post_share, 2 / max(1, len(word_counts))))
     assert all(n <= cap * sum(word_counts) * (1 + 1e-6) for n in word_counts)
     for decision in decisions.values():
-        own_words = these[int(decision.id)].features.own_words
+        own_words = facts[int(decision.id)].features.own_words
         assert (
             decision.training_words == own_words
             if decision.decision == "keep"
@@ -214,23 +214,23 @@ def test_effective_posts() -> None:
 
 
 def test_of_copies_only_the_author_s_choice_is_kept() -> None:
-    these = [
+    facts = [
         *posts(),
         post("a", 100, day=date(2019, 1, 1)),
         post("b", 100, day=date(2020, 1, 1)),
     ]
-    decisions = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, [AuthorChoice("b", "keep")])
+    decisions = select_posts(facts, [near("a", "b", 1.0)], [], CONFIG, [AuthorChoice("b", "keep")])
     assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "leave out")
     assert "“Title b”, which is kept" in decisions["a"].reason
     both = [AuthorChoice("a", "keep"), AuthorChoice("b", "keep")]
-    decisions = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, both)
+    decisions = select_posts(facts, [near("a", "b", 1.0)], [], CONFIG, both)
     assert (decisions["b"].decision, decisions["a"].decision) == ("keep", "keep")
 
 
 def test_a_chosen_note_does_not_exclude_the_long_post_that_contains_it() -> None:
-    these = [*posts(), post("note", 20), post("long", 200)]
+    facts = [*posts(), post("note", 20), post("long", 200)]
     decisions = select_posts(
-        these, [near("long", "note", 1.0)], [], CONFIG, [AuthorChoice("note", "keep")]
+        facts, [near("long", "note", 1.0)], [], CONFIG, [AuthorChoice("note", "keep")]
     )
     assert (decisions["note"].decision, decisions["long"].decision) == ("keep", "keep")
 

@@ -81,7 +81,7 @@ def run_with_client(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitabl
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starlette]:
+def whole_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starlette]:
     """The app over a workspace that does not exist, and still does not afterwards."""
     folder = tmp_path_factory.mktemp("empty")
     state = state_of(folder)
@@ -176,8 +176,8 @@ def test_the_pages_obey_their_content_security_policy() -> None:
         "/api/corpus/../../archive.sqlite",
     ],
 )
-def test_no_path_reaches_a_file(everything: Starlette, path: str) -> None:
-    assert status_of(everything, path) == 404
+def test_no_path_reaches_a_file(whole_app: Starlette, path: str) -> None:
+    assert status_of(whole_app, path) == 404
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -185,9 +185,9 @@ def test_no_path_reaches_a_file(everything: Starlette, path: str) -> None:
     path=st.text(st.characters(codec="utf-8"), max_size=30), kind=st.sampled_from(["GET", "POST"])
 )
 def test_any_path_is_answered_without_a_server_error(
-    everything: Starlette, path: str, kind: str
+    whole_app: Starlette, path: str, kind: str
 ) -> None:
-    assert 200 <= status_of(everything, f"/{path}", kind) < 500
+    assert 200 <= status_of(whole_app, f"/{path}", kind) < 500
 
 
 def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path) -> None:
@@ -213,14 +213,14 @@ def test_a_damaged_archive_is_reported_and_not_a_bug(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     look([blog], workspace=state.workspace.root)
     data = state.workspace.archive.read_bytes()
-    chance = random.Random(5)
+    rng = random.Random(5)
     paths = ["", "/facets", "/posts", "/post?id=blog:0", "/search?q=rain+gauge", "/decisions"]
 
     async def work(client: httpx.AsyncClient) -> None:
         for _ in range(25):
             damaged = bytearray(data)
-            for offset in chance.choices(range(100, len(data)), k=40):
-                damaged[offset] ^= 1 << chance.randrange(8)
+            for offset in rng.choices(range(100, len(data)), k=40):
+                damaged[offset] ^= 1 << rng.randrange(8)
             state.workspace.archive.unlink()
             state.workspace.archive.write_bytes(damaged)
             for path in paths:

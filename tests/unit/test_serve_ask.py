@@ -106,11 +106,11 @@ def running(
     **behaviour: Any,  # noqa: ANN401
 ) -> Iterator[FakeEndpoint]:
     """An endpoint on this machine that gives these replies, and is discovered."""
-    with fake_endpoint(monkeypatch, replies=list(replies), **behaviour) as played:
-        there = endpoints.with_models(endpoints.endpoint_at(played.url))
+    with fake_endpoint(monkeypatch, replies=list(replies), **behaviour) as endpoint:
+        there = endpoints.with_models(endpoints.endpoint_at(endpoint.url))
         with monkeypatch.context() as patch:
             patch.setattr(endpoints, "discover", lambda: [there])
-            yield played
+            yield endpoint
 
 
 @pytest.fixture(autouse=True)
@@ -131,22 +131,22 @@ def test_without_a_model_the_passages_are_shown(workspace: Workspace) -> None:
 def test_a_question_without_an_answer_is_refused_without_a_model(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(monkeypatch, "It is so.") as played:
+    with running(monkeypatch, "It is so.") as endpoint:
         events = ask_question(
-            workspace, f"at:{played.url}#writer", "Did I ever parachute from a zeppelin?"
+            workspace, f"at:{endpoint.url}#writer", "Did I ever parachute from a zeppelin?"
         )
     answer = dict(events)["answer"]
     assert answer["refused"]
     assert "not in your archive" in answer["answer"]
-    assert played.bodies() == []
+    assert endpoint.bodies() == []
 
 
 def test_the_passages_come_before_the_answer_and_only_supported_sentences_are_shown(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reply = f'It is copper, you wrote [1: "{QUOTE}"]. It is also gold [1: "made of purest gold"].'
-    with running(monkeypatch, reply) as played:
-        events = ask_question(workspace, f"at:{played.url}#writer")
+    with running(monkeypatch, reply) as endpoint:
+        events = ask_question(workspace, f"at:{endpoint.url}#writer")
     names = [name for name, _ in events]
     assert names[0] == "passages"
     assert names[-1] == "answer"
@@ -166,8 +166,8 @@ def test_a_dead_endpoint_gives_a_note_and_the_passages(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = (500, {"error": {"message": "out of memory"}})
-    with running(monkeypatch, broken) as played:
-        answer = dict(ask_question(workspace, f"at:{played.url}#writer"))["answer"]
+    with running(monkeypatch, broken) as endpoint:
+        answer = dict(ask_question(workspace, f"at:{endpoint.url}#writer"))["answer"]
     assert answer["answer"] == ""
     assert "out of memory" in answer["why"]
     assert answer["passages"]
@@ -179,16 +179,16 @@ def test_the_models_that_could_answer_are_listed(
     async def work(client: httpx.AsyncClient) -> Any:  # noqa: ANN401
         return (await client.get("/api/ask", params={"refresh": "yes"})).json()
 
-    nobody = run_with_client(workspace, work)
-    assert nobody["endpoints"] == []
-    assert nobody["own"][0] == {"name": "own:blog", "label": "blog"}
+    without_server = run_with_client(workspace, work)
+    assert without_server["endpoints"] == []
+    assert without_server["own"][0] == {"name": "own:blog", "label": "blog"}
     small = {"id": "tiny", "meta": {"n_params": 5_000_000}}
-    with running(monkeypatch, "x", models=[small, {"id": "large"}]) as played:
+    with running(monkeypatch, "x", models=[small, {"id": "large"}]) as endpoint:
         answer = run_with_client(workspace, work)
     rows = [(row["name"], row["label"], row["is_fit"]) for row in answer["endpoints"]]
     assert rows == [
-        (f"at:{played.url}#tiny", "tiny", False),
-        (f"at:{played.url}#large", "large", True),
+        (f"at:{endpoint.url}#tiny", "tiny", False),
+        (f"at:{endpoint.url}#large", "large", True),
     ]
 
 
@@ -239,12 +239,12 @@ def test_without_an_archive_it_says_so(tmp_path: Path) -> None:
 def test_a_disconnect_ends_the_answer(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, reply: Callable[..., None]
 ) -> None:
-    with running(monkeypatch, reply) as played:
+    with running(monkeypatch, reply) as endpoint:
 
         async def work(client: httpx.AsyncClient) -> None:
             app = client._transport.app  # type: ignore[attr-defined]
             has_left = asyncio.Event()
-            body = json.dumps({"question": QUESTION, "writer": f"at:{played.url}#writer"})
+            body = json.dumps({"question": QUESTION, "writer": f"at:{endpoint.url}#writer"})
             messages = [{"type": "http.request", "body": body.encode()}]
 
             async def receive() -> Any:  # noqa: ANN401

@@ -47,7 +47,7 @@ def begin(workspace: Workspace) -> Iterator[Begin]:
         yield of
 
 
-def ended(jobs: JobManager, id_: str) -> Job:
+def wait_until_ended(jobs: JobManager, id_: str) -> Job:
     until(lambda: jobs.job(id_).ended is not None)
     return jobs.job(id_)
 
@@ -66,7 +66,7 @@ def test_a_job_gets_a_clean_environment_and_its_inputs(
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OWNWORDS_HOME", "/somewhere")
     jobs = begin("ends")
-    job = ended(jobs, jobs.start(ASKED).id)
+    job = wait_until_ended(jobs, jobs.start(ASKED).id)
     assert (job.status, job.share) == ("done", 1.0)
     assert {stage.status for stage in job.stages} == {"skipped"}  # the played one logs none
     inputs = json.loads((workspace.root / "given.json").read_text())
@@ -76,7 +76,7 @@ def test_a_job_gets_a_clean_environment_and_its_inputs(
     ]
     assert "secret" not in inputs["env"].values()
     assert inputs["env"]["OWNWORDS_HOME"] == "/somewhere"
-    ended(jobs, jobs.start(MakeRequest()).id)
+    wait_until_ended(jobs, jobs.start(MakeRequest()).id)
     assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
 
 
@@ -102,7 +102,7 @@ def test_a_stopped_job_has_saved_and_resumes_under_its_name(
     with pytest.raises(InUseError):
         jobs.start(ASKED)
     jobs.stop(job.id)
-    job = ended(jobs, job.id)
+    job = wait_until_ended(jobs, job.id)
     assert job.status == "stopped"
     assert job.line == "stopped after step 10 of 40; everything is saved"
     assert job.can.resume
@@ -130,7 +130,7 @@ def test_a_restarted_server_finds_the_job_and_can_stop_it(
     assert job.request == {"kind": "make", "minutes": 4.0, "base": "shipped", "name": ""}
     assert another.find_worker()
     another.stop(id_)
-    assert ended(begin("waits"), id_).status == "stopped"
+    assert wait_until_ended(begin("waits"), id_).status == "stopped"
 
 
 def test_in_an_empty_folder_the_first_job_creates_the_workspace(
@@ -139,7 +139,7 @@ def test_in_an_empty_folder_the_first_job_creates_the_workspace(
     (workspace.root / ".lock").unlink()
     workspace.root.rmdir()
     jobs = begin("ends")
-    ended(jobs, jobs.start(ASKED).id)
+    wait_until_ended(jobs, jobs.start(ASKED).id)
     with workspace.opened():  # as `ownwords make` and `look` do, which refuse any other folder
         pass
 
@@ -153,12 +153,12 @@ def test_an_unresponsive_job_is_killed(workspace: Workspace, begin: Begin) -> No
         until(lambda count=count: (workspace.root / "interrupts").stat().st_size == count)  # type: ignore[misc]
     assert jobs.job(id_).status == "stopping"
     jobs.stop(id_)
-    ended(jobs, id_)
+    wait_until_ended(jobs, id_)
 
 
 def test_a_failed_job_reports_one_sentence(begin: Begin) -> None:
     jobs = begin("fails")
-    job = ended(jobs, jobs.start(ASKED).id)
+    job = wait_until_ended(jobs, jobs.start(ASKED).id)
     assert job.status == "failed"
     assert job.error is not None
     assert (job.error.message, job.error.hint) == ("the blog holds no text", "write some")
@@ -167,7 +167,7 @@ def test_a_failed_job_reports_one_sentence(begin: Begin) -> None:
 
 def test_a_killed_job_is_reported_with_its_last_lines(begin: Begin) -> None:
     jobs = begin("falls")
-    job = ended(jobs, jobs.start(ASKED).id)
+    job = wait_until_ended(jobs, jobs.start(ASKED).id)
     assert job.status == "killed"
     assert jobs.lines(job.id)[-1] == (None, "about to fall")
     assert job.can.resume
@@ -243,7 +243,7 @@ def test_stages_are_reported_as_they_begin(workspace: Workspace, begin: Begin) -
     logged(log, Event(7.0, "train", "overall", values={"share": 0.2, "remaining_s": 9.0}))
     assert jobs.job(id_).share == 0.25
     jobs.stop(id_)
-    assert ended(jobs, id_).share == 0.25
+    assert wait_until_ended(jobs, id_).share == 0.25
     jobs.resume(id_)
     assert jobs.job(id_).share == 0.25
 
@@ -382,7 +382,7 @@ def test_a_package_is_installed_only_for_the_user_of_this_machine(
     assert answer.status_code == status, answer.text
     if status == 201:
         id_ = answer.json()["id"]
-        ended(state.jobs, id_)
+        wait_until_ended(state.jobs, id_)
         record = json.loads((workspace.runs / "jobs" / id_ / "job.json").read_text())
         assert record["command"] == [
             *("base", "add", "tiny", "--accept-terms", "tiny"),
@@ -441,7 +441,7 @@ def test_one_poller_notifies_every_reader(
                 assert "sources" in change.value["what"]
             assert reads <= polls + 1
             await state.run(lambda: state.jobs.stop(job.id))
-            await state.run(lambda: ended(state.jobs, job.id))
+            await state.run(lambda: wait_until_ended(state.jobs, job.id))
             await state.run(lambda: state.jobs.remove(job.id))
             assert (await wait_for(first, "removed")).value == {"id": job.id}
         assert shared.readers == 0

@@ -79,18 +79,18 @@ def check(
     """Check that the shards hold each text, byte for byte, between its special tokens."""
     assert shards.documents == len(texts)
     assert shards.names == tuple(text.id for text in texts)
-    everything = []
+    all_ids = []
     for i, text in enumerate(texts):
         ids = shards.document(i).tolist()
-        everything += ids
+        all_ids += ids
         if start is not None:
             assert ids.pop(0) == start
         if end is not None:
             assert ids.pop() == end
         assert bytes(ids) == text.text.encode()
         assert shards.bytes_D[i] == len(text.text.encode())
-    assert shards.ids.tolist() == everything
-    assert shards.tokens == len(everything)
+    assert shards.ids.tolist() == all_ids
+    assert shards.tokens == len(all_ids)
     assert shards.text_bytes == sum(len(text.text.encode()) for text in texts)
     assert shards.offsets_D1.dtype == shards.bytes_D.dtype == np.int64
 

@@ -133,11 +133,11 @@ def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Pa
     complete = documents(blogger.read(feed))
     for length in range(content.index(b"<title>"), len(content) - 10, 83):
         feed.write_bytes(content[:length])
-        ended = content[:length].count(b"</entry>")
+        complete_entries = content[:length].count(b"</entry>")
         try:
             items = list(blogger.read(feed))
         except SourceError as error:
-            assert not ended
+            assert not complete_entries
             assert "breaks off" in str(error)
             continue
         assert "breaks off" in notes(items)
@@ -145,7 +145,10 @@ def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Pa
         assert {ref: post.body for ref, post in posts.items()}.items() <= {
             ref: post.body for ref, post in complete.items()
         }.items()
-        assert len(posts) + sum(e.count for e in items if isinstance(e, SkippedItem)) == ended
+        assert (
+            len(posts) + sum(e.count for e in items if isinstance(e, SkippedItem))
+            == complete_entries
+        )
 
 
 @pytest.mark.parametrize(

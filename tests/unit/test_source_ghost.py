@@ -196,7 +196,7 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
         list(ghost.read(path))
 
 
-anything = st.recursive(
+any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=8,
@@ -209,9 +209,9 @@ NAMES = ["id", "title", "html", "lexical", "status", "type", "published_at", "po
 )
 @given(
     tables=st.fixed_dictionaries(
-        {"posts": st.lists(st.dictionaries(st.sampled_from(NAMES), anything) | anything)},
+        {"posts": st.lists(st.dictionaries(st.sampled_from(NAMES), any_json) | any_json)},
         optional={
-            name: st.lists(st.dictionaries(st.sampled_from(NAMES), anything)) | anything
+            name: st.lists(st.dictionaries(st.sampled_from(NAMES), any_json)) | any_json
             for name in ("tags", "users", "posts_tags", "posts_meta", "settings", "comments")
         },
     )

@@ -152,13 +152,13 @@ def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Pa
         assert "breaks off" in notes(items)
         posts = documents(items)
         assert posts.items() <= complete.items()
-        ended = content[:length].count(b"</item>")
+        complete_entries = content[:length].count(b"</item>")
         handed = len(posts) + sum(
             item.count
             for item in items
             if isinstance(item, SkippedItem) and item.what not in ("comment",)
         )
-        assert handed == ended
+        assert handed == complete_entries
 
 
 def test_damage_in_the_middle_is_reported(tmp_path: Path) -> None:

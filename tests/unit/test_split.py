@@ -56,8 +56,8 @@ def test_five_posts_give_one_to_each_held_out_side() -> None:
 
 
 def test_posts_that_cannot_be_held_out_are_named() -> None:
-    these = [part(0, 10), *(part(i, 1_000, train_only=True) for i in range(1, 5))]
-    division = split_posts(these, [], CONFIG)
+    inputs = [part(0, 10), *(part(i, 1_000, train_only=True) for i in range(1, 5))]
+    division = split_posts(inputs, [], CONFIG)
     assert side(division, "test") == {"000"}
     assert "validation" in division.note
 
@@ -107,9 +107,9 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
     posts: list[tuple[int, bool]],
     copies: list[set[int]],
     shares: tuple[float, float],
-    chance: random.Random,
+    rng: random.Random,
 ) -> None:
-    these = [
+    inputs = [
         SplitInput(f"{i:03}", b"x", words, train_only)
         for i, (words, train_only) in enumerate(posts)
     ]
@@ -119,11 +119,11 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
         if not any(group & links for links in apart):
             apart.append(group)
     config = SplitConfig(*shares)
-    division = split_posts(these, apart, config)
-    assert set(division.sides) == {post.id for post in these if post.words}
+    division = split_posts(inputs, apart, config)
+    assert set(division.sides) == {post.id for post in inputs if post.words}
     for group in apart:
         assert len({division.sides[id_] for id_ in group if id_ in division.sides}) <= 1
-    words = division.counts(these).words
+    words = division.counts(inputs).words
     assert words["train"] >= MIN_TRAIN_SHARE * sum(words.values()) - 1e-6
-    chance.shuffle(these)
-    assert split_posts(these, reversed(apart), config) == division
+    rng.shuffle(inputs)
+    assert split_posts(inputs, reversed(apart), config) == division

@@ -49,16 +49,16 @@ def columnist_posts() -> Iterator[Document]:
 
 
 def author(seed: int, accent: str = "") -> dict[str, float]:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     rates = {word: 1 / (rank + 2) for rank, word in enumerate(FREQUENT)}
-    rates |= {f"subject{chance.randrange(500)}": 0.02 for _ in range(60)}
+    rates |= {f"subject{rng.randrange(500)}": 0.02 for _ in range(60)}
     rates |= dict.fromkeys(accent.split(), 0.4)
     return rates
 
 
 def post(rates: Mapping[str, float], words: int, seed: int) -> Features:
-    chance = random.Random(seed)
-    text = " ".join(chance.choices(list(rates), list(rates.values()), k=words))
+    rng = random.Random(seed)
+    text = " ".join(rng.choices(list(rates), list(rates.values()), k=words))
     return extract_features(Document("x", "X", (Segment("prose", text),)))
 
 

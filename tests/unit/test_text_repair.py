@@ -38,7 +38,7 @@ def test_ordinary_text_in_any_script_is_unchanged(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "meant"),
+    ("damaged", "expected"),
     [
         ("Iâ€™d say so", "I’d say so"),
         ("cafÃ©", "café"),
@@ -50,9 +50,9 @@ def test_ordinary_text_in_any_script_is_unchanged(text: str) -> None:
         ("вЂ“ РџСЂРёРІРµС‚", "– Привет"),
     ],
 )
-def test_encoding_damage_is_repaired(damaged: str, meant: str) -> None:
+def test_encoding_damage_is_repaired(damaged: str, expected: str) -> None:
     assert repair_text(f"A good line.\n{damaged}\nAnother, é’ä.") == (
-        f"A good line.\n{meant}\nAnother, é’ä.",
+        f"A good line.\n{expected}\nAnother, é’ä.",
         {"encoding damage mended": 1},
     )
 

@@ -227,8 +227,8 @@ def test_files_besides_the_config_are_read_too() -> None:
     assert tokenizer.end == tokenizer.special["<|im_end|>"]
     assert tokenizer.start is None
     assert tokenizer.template == "{{ messages }}"
-    several = [{"name": "tools", "template": "no"}, {"name": "default", "template": "yes"}]
-    config = json.dumps({"chat_template": several}).encode()
+    templates = [{"name": "tools", "template": "no"}, {"name": "default", "template": "yes"}]
+    config = json.dumps({"chat_template": templates}).encode()
     assert from_files({**files_of("Qwen"), tokenizer_json.CONFIG: config}).template == "yes"
 
 

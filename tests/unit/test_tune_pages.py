@@ -49,8 +49,8 @@ def page(request: pytest.FixtureRequest) -> str:
     if request.param == "whole":
         toml = "[optim]\nlearning_rate = 0.002\n\n[train]\ndropout = 0.0"
         return render(HOSTILE, AXES, tried, judge(tried), toml)
-    some = {"begun": tried[:5], "nothing yet": [replace(tried[-1], repeats=0, kind="plan")]}
-    return render("blog", AXES, some.get(request.param, tried[:1]), None)
+    states = {"begun": tried[:5], "nothing yet": [replace(tried[-1], repeats=0, kind="plan")]}
+    return render("blog", AXES, states.get(request.param, tried[:1]), None)
 
 
 def test_the_table_has_every_detail_of_each_trial(tmp_path: Path) -> None:

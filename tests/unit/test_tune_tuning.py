@@ -371,7 +371,7 @@ def test_real_trainings_can_be_searched(tmp_path: Path, monkeypatch: pytest.Monk
         "train.precision": "float32",
     }
     mat = "The cat number {} sat on the mat and sang. "
-    some = Corpus(
+    small_corpus = Corpus(
         train=FakeSplit({f"t{i}": mat.format(i) * 8 for i in range(12)}),
         validation=FakeSplit({f"v{i}": mat.format(i) * 4 for i in (40, 41)}),
         test=FakeSplit({}),
@@ -380,7 +380,7 @@ def test_real_trainings_can_be_searched(tmp_path: Path, monkeypatch: pytest.Monk
     )
     order = TuneRequest(minutes=20, each_s=60.0, trials=2)
     work = TrainRequest(tmp_path, 60.0, fixed, device="cpu", corpus="key")
-    result = tune(some, work, order)
+    result = tune(small_corpus, work, order)
     tried = result.search.trials
     assert [trial.state for trial in tried] == ["done"] * 8
     assert [trial.kind for trial in tried] == ["plan", "spread", *["again"] * 6]
