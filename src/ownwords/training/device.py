@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError
+from ownwords.models.memory_pool import pool
 from ownwords.training.settings import Precision
 
 _ORDER = ("cuda", "xpu", "mps", "cpu")  # the best first; ROCm's name in PyTorch is cuda
@@ -64,7 +65,8 @@ class Device:
         return isinstance(error, RuntimeError) and any(words in message for words in _OUT_OF_MEMORY)
 
     def release_memory(self) -> None:
-        """Release the memory that PyTorch's allocator holds in reserve, as before a retry."""
+        """Release the memory that is held in reserve, as before a retry."""
+        pool.release()
         if self.is_asynchronous:
             self._runtime.empty_cache()
 

@@ -15,7 +15,8 @@ struct BackwardScratch {
     // as tiles of A, their inputs as tiles of B.
     Bf16 *grads[PRODUCT_COUNT], *inputs[PRODUCT_COUNT];
     // Gradients of activations, a row per token.
-    Bf16 *attn_grad, *qkv_grad;
+    Bf16 *attn_grad;
+    Bf16 *qkv_grad;  // first the rotated queries, keys and values, if there are any
     Bf16 *kv_grads;  // of each query head's keys and values
     float *resid_grad;
     // Each tile's part of the gradients of norms and biases.
@@ -23,7 +24,7 @@ struct BackwardScratch {
 
     explicit BackwardScratch(const Block &b, void *at)
         : layout(at), packed(b, false, layout) {
-        const i64 padded = steps_of(b) * TILE_K, rows = tiles_of(b) * TILE_TOKENS + PANEL;
+        const i64 padded = steps_of(b) * TILE_K, rows = padded_rows(b);
         for (int of = 0; of < PRODUCT_COUNT; ++of) {
             const ProductShape shape = b.product(of);
             grads[of] = layout.next<Bf16>(padded * shape.wide_outputs());

@@ -42,6 +42,7 @@ struct Block : BlockArgs {
     }
     i64 in_stride(Product of) const { return product(of).in_stride(); }
     i64 out_stride(Product of) const { return product(of).out_stride(); }
+    i64 gate_up_stride() const { return padded_stride(mlp_width()); }
     HeadShape head_shape() const {
         return {query_heads, kv_heads, head_dim, head_eps, head_offset};
     }
@@ -123,33 +124,45 @@ inline void append_low(Bf16 *rows, i64 stride, i64 width, i64 rank, const Bf16 *
            });
 }
 
-// Saved for the backward pass. Rows of bfloat16 are padded_stride apart, and as wide as the product
-// that reads or wrote them. Rows beyond the last token are read, and their results ignored.
+// Rows of an activation, as many as tiles of tokens read; results of those beyond the last token are
+// ignored.
+inline i64 padded_rows(const Block &b) { return tiles_of(b) * TILE_TOKENS + PANEL; }
+
+// The memory that the forward pass works in.
+struct ForwardScratch {
+    MemoryLayout layout;
+    const PackedWeights packed;
+    Bf16 *qkv_rope;  // only with rotary positions
+
+    ForwardScratch(const Block &b, void *at) : layout(at), packed(b, true, layout) {
+        qkv_rope = layout.next<Bf16>(
+            b.has_rope() ? padded_rows(b) * b.out_stride(PRODUCT_QKV) : 0);
+    }
+};
+
+// Saved for the backward pass, which recomputes what needs no matrix product: normalized and rotated
+// rows, the activation. Rows of bfloat16 are padded_stride apart, and as wide as the product that
+// reads or wrote them.
 template <typename T>
 struct SavedActivations {
-    Bf16 *qkv, *qkv_rope, *attn_out;
-    Bf16 *act;  // input of `down`
-    Bf16
-        // derivatives that its gradient is multiplied with: by gate, if there is one, then by up
-        *act_grad;
-    Bf16 *low[PRODUCT_COUNT];   // adapters' columns of inputs that are not saved: of qkv and up
-    Bf16 *half_output[2];       // inputs of the norms after each half, if there are any
-    T *resid_mid;
+    Bf16 *qkv, *attn_out;
+    Bf16 *gate_up;             // inputs of the activation: of gate, if there is one, then of up
+    Bf16 *low[PRODUCT_COUNT];  // adapters' columns of inputs that are not saved: all but attn_out
+    Bf16 *half_output[2];      // inputs of the norms after each half, if there are any
+    T *resid_mid;              // only without these norms, from which it is recomputed
     float *log_sums;
     NormStats *stats[2], *output_stats[2];  // of the norms before and after each half
     i64 bytes;
 
     explicit SavedActivations(const Block &b, void *at) : low{} {
         MemoryLayout layout(at);
-        const i64 rows = tiles_of(b) * TILE_TOKENS + PANEL;
+        const i64 rows = padded_rows(b);
         qkv = layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV));
-        qkv_rope = b.has_rope() ? layout.next<Bf16>(rows * b.out_stride(PRODUCT_QKV)) : qkv;
         attn_out = layout.next<Bf16>(rows * b.in_stride(PRODUCT_OUTPUT));
-        act = layout.next<Bf16>(rows * b.in_stride(PRODUCT_DOWN));
-        act_grad = layout.next<Bf16>(rows * b.out_stride(PRODUCT_UP));
-        for (const Product of : {PRODUCT_QKV, PRODUCT_UP})
+        gate_up = layout.next<Bf16>(b.rows() * b.gate_up_stride());
+        for (const Product of : {PRODUCT_QKV, PRODUCT_UP, PRODUCT_DOWN})
             low[of] = layout.next<Bf16>(b.rows() * b.product(of).rank);
-        resid_mid = layout.next<T>(b.rows() * b.width);
+        resid_mid = layout.next<T>(b.has_output_norms() ? 0 : b.rows() * b.width);
         log_sums = layout.next<float>(b.rows() * b.query_heads);
         const i64 normed_rows = b.has_output_norms() ? b.rows() : 0;
         for (int half = 0; half < 2; ++half) {
@@ -189,5 +202,22 @@ struct Dropout {
         return (VecI32)random >= int32_t(limit) ? splat(scale) : VecF32{};
     }
 };
+
+// A row of to = residual + dropout(norm(output)): what a half of the block adds. Its norm, if there is
+// one, has the input and statistics that are saved. `output` is overwritten.
+template <typename T>
+void add_half(const Block &b, const SavedActivations<T> &saved, int half, i64 row,
+              const T *residual, float *output, T *to) {
+    const T *norm_weight = static_cast<const T *>(b.weights[OUTPUT_NORMS[half]]);
+    const Dropout dropout(b, uint32_t(half));
+    if (norm_weight != nullptr)
+        norm_row(saved.half_output[half] + row * b.width, saved.output_stats[half][row],
+                 norm_weight, (const T *)nullptr, b.norm_offset, b.width, output);
+    for (i64 c = 0; c < b.width; c += LANES) {
+        const VecF32 delta = load(output + c);
+        store(to + c,
+              load(residual + c) + (dropout ? delta * dropout.at(row * b.width + c) : delta));
+    }
+}
 
 }  // namespace ownwords

@@ -1,4 +1,5 @@
 // The backward pass of a transformer block.
+#include "train/activation.h"
 #include "train/backward_scratch.h"
 
 namespace ownwords {
@@ -104,7 +105,8 @@ class BlockBackward {
         ScratchBuffer<Bf16> half_grads(
             TILE_TOKENS * std::max(output.out_stride(), b.out_stride(PRODUCT_DOWN)));
         ScratchBuffer<Bf16> mlp_grads(TILE_TOKENS * up.out_stride()),
-            normed(TILE_TOKENS * up.in_stride());
+            act(TILE_TOKENS * b.in_stride(PRODUCT_DOWN)), normed(TILE_TOKENS * up.in_stride());
+        ScratchBuffer<T> resid_mid_rows(b.has_output_norms() ? TILE_TOKENS * b.width : 0);
         ScratchBuffer<float> dnormed(TILE_TOKENS * padded_stride(b.width));
         float *total = vector_grads_of(tile);
         std::fill_n(total, vector_grads.count, 0.0f);
@@ -113,13 +115,25 @@ class BlockBackward {
 
         half_back(1, tile, dy, half_grads);
         pack_grads(PRODUCT_DOWN, tile, half_grads, ROLE_DOWN_BIAS, total + vector_grads.down);
-        activate_back(begin, count, half_grads, mlp_grads);
-        pack_inputs(PRODUCT_DOWN, tile, saved.act + begin * b.in_stride(PRODUCT_DOWN));
+        if (b.gelu)
+            activate_back<Gelu>(begin, count, half_grads, mlp_grads, act);
+        else
+            activate_back<Silu>(begin, count, half_grads, mlp_grads, act);
+        restore_low(PRODUCT_DOWN, begin, act);
+        pack_inputs(PRODUCT_DOWN, tile, act);
         append_low(PRODUCT_UP, count, mlp_grads);
         pack_grads(PRODUCT_UP, tile, mlp_grads, ROLE_UP_BIAS, total + vector_grads.up);
+        const T *resid_mid = saved.resid_mid + begin * b.width;
+        if (b.has_output_norms()) {
+            const T *x = static_cast<const T *>(b.x) + begin * b.width;
+            for (i64 row = 0; row < count; ++row)
+                add_half(b, saved, 0, begin + row, x + row * b.width, (float *)dnormed,
+                         resid_mid_rows + row * b.width);
+            resid_mid = resid_mid_rows;
+        }
         multiply(PRODUCT_UP, count, mlp_grads, to_floats(dnormed));
-        norm_back(saved.resid_mid + begin * b.width, saved.stats[1] + begin, ROLE_MLP_NORM, count,
-                  dnormed, dy, resid_grad, up.in_stride(), normed, total + vector_grads.mlp_norm);
+        norm_back(resid_mid, saved.stats[1] + begin, ROLE_MLP_NORM, count, dnormed, dy, resid_grad,
+                  up.in_stride(), normed, total + vector_grads.mlp_norm);
         restore_low(PRODUCT_UP, begin, normed);
         pack_inputs(PRODUCT_UP, tile, normed);
 
@@ -132,26 +146,57 @@ class BlockBackward {
             Bf16 *to = attn_grad + row * attn_stride + panel * PANEL;
             for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
         });
+        if (b.has_rope()) restore_qkv_rope(begin);
     }
 
-    void activate_back(i64 begin, i64 count, const Bf16 *grads, Bf16 *mlp_grads) const {
-        const i64 hidden = b.hidden, mlp_width = b.mlp_width(), width = b.out_stride(PRODUCT_UP);
-        const Bf16 *act_grad = saved.act_grad + begin * width;
+    // The gradients of gate and up, and the activation.
+    template <typename Activation>
+    void activate_back(i64 begin, i64 count, const Bf16 *grads, Bf16 *mlp_grads, Bf16 *act) const {
+        const i64 hidden = b.hidden, up_at = b.mlp_width() - hidden,
+                  stride = b.gate_up_stride(), grad_stride = b.out_stride(PRODUCT_UP),
+                  act_stride = b.in_stride(PRODUCT_DOWN);
+        const bool is_gated = b.is_gated();
+        const Bf16 *gate_up = saved.gate_up + begin * stride;
         multiply(PRODUCT_DOWN, count, grads, [=](i64 row, i64 panel, const float *line) {
-            for (i64 part = 0; part < mlp_width; part += hidden) {
-                const i64 at = row * width + part + panel * PANEL;
-                prefetch(act_grad + at + PANEL);
-                for (i64 c = 0; c < PANEL; c += LANES)
-                    store(mlp_grads + at + c, load(line + c) * load(act_grad + at + c));
+            const Bf16 *from = gate_up + row * stride + panel * PANEL;
+            Bf16 *to = mlp_grads + row * grad_stride + panel * PANEL,
+                 *inner = act + row * act_stride + panel * PANEL;
+            prefetch(from + PANEL);
+            prefetch(from + up_at + PANEL);
+            for (i64 c = 0; c < PANEL; c += LANES) {
+                const ActGrad item = Activation::template at<true>(load(from + c));
+                const VecF32 grad = load(line + c);
+                if (!is_gated) {
+                    store(to + c, grad * item.grad);
+                    store(inner + c, item.value);
+                    continue;
+                }
+                const VecF32 up = load(from + up_at + c);
+                store(to + c, grad * item.grad * up);
+                store(to + up_at + c, grad * item.value);
+                store(inner + c, item.value * up);
             }
         });
     }
 
+    // Rotate the queries, keys and values of a tile again, for the attention's gradient.
+    void restore_qkv_rope(i64 begin) const {
+        const i64 stride = b.out_stride(PRODUCT_QKV);
+        for (i64 row = begin; row < begin + rows_from(begin); ++row) {
+            const i64 angle = row % b.rope_period * b.head_dim;
+            norm_and_rope(b.head_shape(), saved.qkv + row * stride, weight(ROLE_QUERY_NORM),
+                          weight(ROLE_KEY_NORM), cosine + angle, sine + angle,
+                          scratch.qkv_grad + row * stride);
+        }
+    }
+
+    // With rotary positions the gradient replaces the queries that it is computed from.
     void attention_backward(i64 text, i64 head) const {
         const FlashShape shape = flash_shape(b, text);
         const i64 row = text * b.tokens;
+        const Bf16 *qkv = b.has_rope() ? scratch.qkv_grad : saved.qkv;
         flash_attention_backward(
-            shape, head, saved.qkv_rope + row * shape.stride,
+            shape, head, qkv + row * shape.stride,
             saved.attn_out + row * shape.out_stride, scratch.attn_grad + row * shape.out_stride,
             saved.log_sums + row * b.query_heads, scratch.qkv_grad + row * shape.stride,
             scratch.kv_grads + 2 * row * b.attn_width());
@@ -425,9 +470,7 @@ void measure(BlockArgs &args) {
     const Block b(args);
     args.saved_bytes = SavedActivations<T>(b, nullptr).bytes;
     args.backward_scratch_bytes = BackwardScratch(b, nullptr).layout.used();
-    MemoryLayout forward(nullptr);
-    PackedWeights(b, true, forward);
-    args.forward_scratch_bytes = forward.used();
+    args.forward_scratch_bytes = ForwardScratch(b, nullptr).layout.used();
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ template <typename T>
 class BlockForward {
   public:
     explicit BlockForward(const BlockArgs &args)
-        : b(args), layout(b.scratch), packed(b, true, layout), saved(b, b.saved) {}
+        : b(args), scratch(b, b.scratch), saved(b, b.saved) {}
 
     void run() const {
         pack();
@@ -30,9 +30,10 @@ class BlockForward {
 
   private:
     const Block b;
-    MemoryLayout layout;
-    const PackedWeights packed;
+    const ForwardScratch scratch;
+    const PackedWeights &packed = scratch.packed;
     const SavedActivations<T> saved;
+    Bf16 *const qkv_rope = b.has_rope() ? scratch.qkv_rope : saved.qkv;
 
     const T *const cosine = static_cast<const T *>(b.cos);
     const T *const sine = static_cast<const T *>(b.sin);
@@ -145,74 +146,85 @@ class BlockForward {
             const i64 angle = (begin + row) % b.rope_period * b.head_dim;
             norm_and_rope(b.head_shape(), qkv + row * qkv_stride, weight(ROLE_QUERY_NORM),
                           weight(ROLE_KEY_NORM), cosine + angle, sine + angle,
-                          saved.qkv_rope + (begin + row) * qkv_stride);
+                          qkv_rope + (begin + row) * qkv_stride);
         }
     }
 
-    // The backward pass recomputes normalized rows, but not what an adapter makes of them.
-    void append_and_save_low(Product of, i64 begin, Bf16 *normed) const {
+    // The backward pass recomputes these rows, but not what an adapter makes of them.
+    void append_and_save_low(Product of, i64 begin, Bf16 *rows) const {
         const ProductShape shape = b.product(of);
-        const i64 count = rows_from(begin), stride = shape.in_stride();
-        append_low(normed, stride, shape.inputs, shape.rank, packed.low[of], count);
+        const i64 count = rows_from(begin);
+        append_low(of, count, rows);
         for (i64 row = 0; row < count; ++row)
             std::memcpy(saved.low[of] + (begin + row) * shape.rank,
-                        normed + row * stride + shape.inputs, size_t(shape.rank) * sizeof(Bf16));
+                        rows + row * shape.in_stride() + shape.inputs,
+                        size_t(shape.rank) * sizeof(Bf16));
     }
 
     void attend(i64 text, i64 head) const {
         const FlashShape shape = flash_shape(b, text);
         const i64 row = text * b.tokens;
-        flash_attention(shape, head, saved.qkv_rope + row * shape.stride,
+        flash_attention(shape, head, qkv_rope + row * shape.stride,
                         saved.attn_out + row * shape.out_stride,
                         saved.log_sums + row * b.query_heads);
     }
 
     void project_and_mlp(i64 begin) const {
-        const i64 count = rows_from(begin), normed_stride = b.in_stride(PRODUCT_UP);
-        ScratchBuffer<Bf16> normed(TILE_TOKENS * normed_stride);
+        const i64 count = rows_from(begin), normed_stride = b.in_stride(PRODUCT_UP),
+                  attn_stride = b.in_stride(PRODUCT_OUTPUT), act_stride = b.in_stride(PRODUCT_DOWN);
+        ScratchBuffer<Bf16> normed(TILE_TOKENS * normed_stride), act(TILE_TOKENS * act_stride);
         ScratchBuffer<float> out(TILE_TOKENS * padded_stride(b.width));
-        project(PRODUCT_OUTPUT, begin, saved.attn_out, out);
-        add(0, begin, static_cast<const T *>(b.x), out, saved.resid_mid);
+        ScratchBuffer<T> resid_mid_rows(b.has_output_norms() ? TILE_TOKENS * b.width : 0);
+        T *resid_mid =
+            b.has_output_norms() ? (T *)resid_mid_rows : saved.resid_mid + begin * b.width;
+        Bf16 *attn_out = saved.attn_out + begin * attn_stride;
+        append_low(PRODUCT_OUTPUT, count, attn_out);
+        project(PRODUCT_OUTPUT, count, attn_out, out);
+        add(0, begin, static_cast<const T *>(b.x) + begin * b.width, out, resid_mid);
         for (i64 row = 0; row < count; ++row)
-            norm(saved.resid_mid + (begin + row) * b.width, ROLE_MLP_NORM,
-                 saved.stats[1] + begin + row, normed + row * normed_stride);
+            norm(resid_mid + row * b.width, ROLE_MLP_NORM, saved.stats[1] + begin + row,
+                 normed + row * normed_stride);
         append_and_save_low(PRODUCT_UP, begin, normed);
         if (b.gelu)
-            activate<Gelu>(begin, count, normed);
+            activate<Gelu>(begin, count, normed, act);
         else
-            activate<Silu>(begin, count, normed);
-        project(PRODUCT_DOWN, begin, saved.act, out);
-        add(1, begin, saved.resid_mid, out, static_cast<T *>(b.y));
+            activate<Silu>(begin, count, normed, act);
+        append_and_save_low(PRODUCT_DOWN, begin, act);
+        project(PRODUCT_DOWN, count, act, out);
+        add(1, begin, resid_mid, out, static_cast<T *>(b.y) + begin * b.width);
     }
 
-    void project(Product of, i64 begin, Bf16 *inputs, float *out) const {
+    void append_low(Product of, i64 count, Bf16 *rows) const {
         const ProductShape shape = b.product(of);
-        const i64 count = rows_from(begin), stride = shape.in_stride(),
-                  steps = shape.wide_inputs() / TILE_K, width = padded_stride(b.width);
-        Bf16 *rows = inputs + begin * stride;
-        append_low(rows, stride, shape.inputs, shape.rank, packed.low[of], count);
-        matmul(row_major(rows, stride), packed.wide[of], steps * TILE_PAIR, count, b.width / PANEL,
-               steps, [&](i64 row, i64 panel, const float *line) {
+        ownwords::append_low(rows, shape.in_stride(), shape.inputs, shape.rank, packed.low[of],
+                             count);
+    }
+
+    void project(Product of, i64 count, const Bf16 *rows, float *out) const {
+        const ProductShape shape = b.product(of);
+        const i64 steps = shape.wide_inputs() / TILE_K, width = padded_stride(b.width);
+        matmul(row_major(rows, shape.in_stride()), packed.wide[of], steps * TILE_PAIR, count,
+               b.width / PANEL, steps, [=](i64 row, i64 panel, const float *line) {
                    std::memcpy(out + row * width + panel * PANEL, line, PANEL * sizeof(float));
                });
     }
 
     template <typename Activation>
-    void activate(i64 begin, i64 count, const Bf16 *normed) const {
+    void activate(i64 begin, i64 count, const Bf16 *normed, Bf16 *act) const {
         const ProductShape shape = b.product(PRODUCT_UP);
-        const i64 width = b.in_stride(PRODUCT_DOWN), grad_stride = shape.out_stride(),
+        const i64 act_stride = b.in_stride(PRODUCT_DOWN), stride = b.gate_up_stride(),
                   hidden = b.hidden, steps = shape.wide_inputs() / TILE_K;
         const T *bias = weight(ROLE_UP_BIAS);
-        Bf16 *act = saved.act + begin * width, *act_grad = saved.act_grad + begin * grad_stride;
+        Bf16 *gate_up = saved.gate_up + begin * stride;
         const TilesA rows = row_major(normed, shape.in_stride());
         if (!b.is_gated()) {
             matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, hidden / PANEL, steps,
                    [=](i64 row, i64 panel, const float *line) {
                        for (i64 c = 0, at = panel * PANEL; c < PANEL; c += LANES) {
-                           const ActGrad item =
-                               Activation::template at<true>(biased(load(line + c), bias, at + c));
-                           store(act + row * width + at + c, item.value);
-                           store(act_grad + row * grad_stride + at + c, item.grad);
+                           const VecF32 up = biased(load(line + c), bias, at + c);
+                           store(gate_up + row * stride + at + c, up);
+                           store(act + row * act_stride + at + c,
+                                 Activation::template at<true>(up).value);
                        }
                    });
             return;
@@ -220,11 +232,11 @@ class BlockForward {
         matmul(rows, packed.wide[PRODUCT_UP], steps * TILE_PAIR, count, 2 * hidden / PANEL, steps,
                [=](i64 row, i64 panel, const float *line) {
                    for (i64 c = 0, at = panel * TILE_ROWS; c < TILE_ROWS; c += LANES) {
-                       const ActGrad item = Activation::template at<true>(load(line + c));
-                       const VecF32 up = load(line + TILE_ROWS + c);
-                       store(act + row * width + at + c, item.value * up);
-                       store(act_grad + row * grad_stride + at + c, item.grad * up);
-                       store(act_grad + row * grad_stride + hidden + at + c, item.value);
+                       const VecF32 gate = load(line + c), up = load(line + TILE_ROWS + c);
+                       store(gate_up + row * stride + at + c, gate);
+                       store(gate_up + row * stride + hidden + at + c, up);
+                       store(act + row * act_stride + at + c,
+                             Activation::template at<true>(gate).value * up);
                    }
                });
     }
@@ -235,27 +247,21 @@ class BlockForward {
         norm_row(x, *stats, weight(part), weight(Role(part + 1)), b.norm_offset, b.width, normed);
     }
 
-    // to = residual + dropout(norm(out + bias)), with a norm only if the model has it
+    // A tile of to = residual + dropout(norm(out + bias)), with a norm only if the model has it.
     void add(int half, i64 begin, const T *residual, float *out, T *to) const {
-        const T *bias = weight(half == 0 ? ROLE_OUTPUT_BIAS : ROLE_DOWN_BIAS),
-                *norm_weight = weight(OUTPUT_NORMS[half]);
-        const Dropout dropout(b, uint32_t(half));
-        for (i64 row = begin; row < begin + rows_from(begin); ++row) {
-            float *line = out + (row - begin) * padded_stride(b.width);
-            for (i64 c = 0; c < b.width; c += LANES)
-                store(line + c, biased(load(line + c), bias, c));
-            if (norm_weight != nullptr) {
+        const T *bias = weight(half == 0 ? ROLE_OUTPUT_BIAS : ROLE_DOWN_BIAS);
+        for (i64 i = 0; i < rows_from(begin); ++i) {
+            const i64 row = begin + i;
+            float *line = out + i * padded_stride(b.width);
+            if (bias != nullptr)
+                for (i64 c = 0; c < b.width; c += LANES)
+                    store(line + c, biased(load(line + c), bias, c));
+            if (b.has_output_norms()) {
                 Bf16 *input = saved.half_output[half] + row * b.width;
                 for (i64 c = 0; c < b.width; c += LANES) store(input + c, load(line + c));
-                const NormStats stats = rms_stats(input, b.width, b.norm_eps);
-                saved.output_stats[half][row] = stats;
-                norm_row(input, stats, norm_weight, (const T *)nullptr, b.norm_offset, b.width,
-                         line);
+                saved.output_stats[half][row] = rms_stats(input, b.width, b.norm_eps);
             }
-            for (i64 c = row * b.width; c < (row + 1) * b.width; c += LANES, line += LANES) {
-                const VecF32 delta = load(line);
-                store(to + c, load(residual + c) + (dropout ? delta * dropout.at(c) : delta));
-            }
+            add_half(b, saved, half, row, residual + i * b.width, line, to + i * b.width);
         }
     }
 

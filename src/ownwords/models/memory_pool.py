@@ -1,0 +1,52 @@
+"""Reuses large buffers from step to step.
+
+From the C heap, the activations that a step saves leave holes between smaller tensors, which take
+as much memory again; mapped anew for each step, their pages would first be filled with zeros. Here
+a buffer keeps its pages until it is used again.
+"""
+
+import mmap
+import sys
+import threading
+import weakref
+
+import torch
+from torch import Tensor
+
+
+class MemoryPool:
+    """Buffers that return to the pool when the last tensor that uses them is gone."""
+
+    def __init__(self) -> None:
+        self._free: list[mmap.mmap] = []
+        self._lock = threading.Lock()
+
+    def allocate(self, size: int) -> Tensor:
+        """An uninitialized tensor of `size` bytes."""
+        memory = self._take(size)
+        view = memoryview(memory)
+        # PyTorch holds a reference to the view until the tensor's memory is no longer used.
+        weakref.finalize(view, self._free.append, memory).atexit = False
+        return torch.frombuffer(view, dtype=torch.uint8, count=size)
+
+    def release(self) -> None:
+        """Give all unused memory back to the system."""
+        with self._lock:
+            self._free.clear()
+
+    def _take(self, size: int) -> mmap.mmap:
+        with self._lock:
+            # Tensors may be deleted at any time, so others may append to the list meanwhile.
+            known = sorted(self._free, key=len)
+            for memory in known:
+                if len(memory) >= size:
+                    self._free.remove(memory)
+                    return memory
+            if known:  # too small: replaced, so that there are never more buffers than were in use
+                self._free.remove(known[-1])
+        if sys.platform == "win32":
+            return mmap.mmap(-1, max(size, 1))
+        return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+pool = MemoryPool()
