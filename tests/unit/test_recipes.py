@@ -14,8 +14,9 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import bundle, peft
+from ownwords.models import bundle, fused, lora, peft
 from ownwords.models.configs.config import ModelConfig
+from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -208,6 +209,36 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(tmp_path: Path) -
         torch.testing.assert_close(saved[name], parameter, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="replace its base"):
         finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
+
+
+def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
+    stored = bundle.load(base.folder)
+    narrow = tmp_path / "narrow"
+    tokenizer = tokenizers.from_files(stored.tokenizer_files)
+    bundle.save(narrow, stored.model, tokenizer, dtype=torch.bfloat16)
+    dtypes: list[torch.dtype] = []
+    attach = lora.attach
+
+    def attached(model: CausalLM, *given: Any) -> lora.LoraAdapter:  # noqa: ANN401
+        dtypes.append(next(model.parameters()).dtype)
+        return attach(model, *given)
+
+    monkeypatch.setattr(lora, "attach", attached)
+    tuned = finetune(
+        narrow,
+        OTHERS,
+        HELD_OTHERS,
+        work(tmp_path / "lora", {**TUNED, "train.precision": "autocast"}),
+        by_lora=True,
+    )
+    expected = torch.bfloat16 if fused.has_fast_bf16() else torch.float32
+    assert dtypes == [expected]
+    assert tuned.bits_per_byte is not None
+    assert tuned.bits_per_byte < bits(base.folder, HELD_OTHERS, tmp_path)
+    assert next(bundle.load(tuned.folder).model.parameters()).dtype == torch.bfloat16
 
 
 def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class BaseModelInfo:
     muon_lr: float | None = None
     learning_rate: float | None = None
     lora: bool | None = None  # None: the plan chooses between a LoRA and all weights
+    bf16: bool = False  # a LoRA is trained beside weights in bfloat16, by the compiled block
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class PlanConstants:
     lora_epochs: float = _constant(2.5, LOG)
     lora_context: float = _constant(1024, ESTIMATE)  # tokens per row on a CPU, at most
     # Bytes that a LoRA may take where fewer rows at once cost nearly no time
-    lora_memory: float = _constant(2.8e9, ESTIMATE)
+    lora_memory: float = _constant(1.4e9, ESTIMATE)
     # Bytes of held-out text on which the base is measured before the plan
     glance_bytes: float = _constant(4_000, ESTIMATE)
     timed_context: float = _constant(256, ESTIMATE)  # tokens of the rows of a LoRA that are timed
@@ -263,19 +263,31 @@ class PlanConstants:
     # --- memory ---------------------------------------------------------------------------------
 
     def training_bytes(
-        self, shape: ModelConfig, size: int, rows: int, context: int, rank: int = 0
+        self,
+        shape: ModelConfig,
+        size: int,
+        rows: int,
+        context: int,
+        rank: int = 0,
+        *,
+        bf16: bool = False,
     ) -> float:
         """Peak memory in bytes of training `size` parameters with `rows` rows at once.
 
         With a LoRA (`rank` above 0) the weights are frozen: they have no gradient and no moments.
+        With `bf16` they are bfloat16, as are the activations that the compiled block saves.
         """
         heads = shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
         values = 6 * shape.width + heads + 4 * shape.hidden
         logits = 3 * max(256 * shape.vocabulary, 2**22)
         weights = self.bytes_a_parameter * size
         if rank:
-            weights = self.bytes_a_value * size
+            weights = (2 if bf16 else self.bytes_a_value) * size
             weights += self.bytes_a_parameter * rank * lora_sides(shape)
+        if rank and bf16:
+            values = 4 * shape.width + heads + 2 * shape.hidden
+            saved = 2.0 * rows * context * values * shape.layers
+            return self.memory_base + weights + saved + self.bytes_a_value * logits
         return (
             self.memory_base
             + weights

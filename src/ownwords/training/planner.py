@@ -252,7 +252,7 @@ class Planner:
         base = cast(BaseModelInfo, self.facts.base)
         self.choose("model.parameters", base.parameters, "that of the base", "the base")
         held = self.constants.training_bytes(
-            base.shape, base.parameters, 1, self.context, self.rank
+            base.shape, base.parameters, 1, self.context, self.rank, bf16=base.bf16
         )
         if held > self.memory_budget:
             what = "a LoRA of the base's" if self.rank else "all"
@@ -325,14 +325,16 @@ class Planner:
             "measured" if self.is_measured(length) else "plan",
         )
         self.choose("train.compile", length.compiles, self.sizing.compile_why, SPEED)
+        bf16 = facts.base is not None and facts.base.bf16 and length.precision == "autocast"
+
+        def held(rows: int) -> float:
+            shape, context = length.shape, self.context
+            return constants.training_bytes(shape, length.size, rows, context, self.rank, bf16=bf16)
+
         micro, room = length.rows, max(self.memory_budget, 0)
         if self.rank:
             room = min(room, constants.lora_memory)
-        while (
-            micro > 1
-            and constants.training_bytes(length.shape, length.size, micro, self.context, self.rank)
-            > room
-        ):
+        while micro > 1 and held(micro) > room:
             micro = math.ceil(micro / 2)
         why = "all rows of a step fit into memory at once"
         if micro < length.rows:
@@ -340,9 +342,7 @@ class Planner:
         micro = self.choose(
             "train.micro_batch_size", 0 if micro == length.rows else micro, why, ESTIMATE
         )
-        self.memory = constants.training_bytes(
-            length.shape, length.size, micro or length.rows, self.context, self.rank
-        )
+        self.memory = held(micro or length.rows)
 
     def token_rates(self, length: SizedRun) -> str:
         """Tokens a second of each precision: "float32 4,100, autocast 7,300"."""

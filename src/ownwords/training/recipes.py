@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ownwords.core.config import RENAMED
 from ownwords.core.errors import ConfigError
-from ownwords.models import bundle, lora, peft
+from ownwords.models import bundle, fused, lora, peft
 from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import config_for_budget
@@ -98,9 +99,8 @@ def plan_finetuning(
     loaded = bundle.load(base, device=device, dequantize=True)
     tokenizer = tokenizers.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
-    dtype = next(loaded.model.parameters()).dtype
-    model = loaded.model.float()
-    config = model.config
+    model, config = loaded.model, loaded.model.config
+    dtype = next(model.parameters()).dtype
     session.encode(tokenizer, replay)
     session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
 
@@ -108,6 +108,9 @@ def plan_finetuning(
     session.base = _base_info(loaded, model, by_lora)
     rough = session.make_plan(throughput.assumed_speeds(session.device))
     rank = rough.recipe.lora.rank
+    in_bf16 = rank and session.base.bf16 and rough.recipe.train.precision == "autocast"
+    in_training = dtype if in_bf16 else torch.float32
+    model.to(in_training)
     before: dict[str, Tensor] = {}
     if not rank:
         before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
@@ -129,7 +132,7 @@ def plan_finetuning(
         model = (
             models.pop()
             if models
-            else bundle.load(base, device=device, dequantize=True).model.float()
+            else bundle.load(base, device=device, dequantize=True).model.to(in_training)
         )
         recipe = plan.recipe
         if not (recipe.lora.rank and recipe.train.steps):
@@ -157,10 +160,13 @@ def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> 
     Bases made before a setting was renamed store it under the old name, which is mapped.
     """
     size = sum(parameter.numel() for parameter in model.parameters())
+    weight = next(model.parameters())
+    # Frozen bfloat16 weights need no float32 copy where products are computed in bfloat16.
+    bf16 = weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and fused.has_fast_bf16()
     recipe = loaded.provenance.get("recipe")
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
-        return BaseModelInfo(model.config, size, lora=by_lora)
+        return BaseModelInfo(model.config, size, lora=by_lora, bf16=bf16)
     rates = {RENAMED.get(f"optim.{name}", f"optim.{name}"): optim[name] for name in optim}
     return BaseModelInfo(
         model.config,
@@ -169,6 +175,7 @@ def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> 
         muon_lr=_learning_rate(rates.get("optim.muon_lr")),
         learning_rate=_learning_rate(rates.get("optim.learning_rate")),
         lora=by_lora,
+        bf16=bf16,
     )
 
 
