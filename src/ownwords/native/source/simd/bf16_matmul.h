@@ -59,6 +59,7 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
 #if defined(__AMX_BF16__)
     const i64 width = a.stride * i64(sizeof(Bf16)), floats = PANEL * i64(sizeof(float));
     const Bf16 *upper = a.at, *lower = two_rows ? a.at + a.row_stride : a.at;
+    asm volatile("" ::: "memory");  // GCC does not know that _tile_loadd reads memory.
     if (accumulate) {
         _tile_loadd(0, c, floats);
         _tile_loadd(1, c + TILE_ROWS, floats);
