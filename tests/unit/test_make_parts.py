@@ -13,8 +13,11 @@ from ownwords.archive.report import PostSummary, Report
 from ownwords.base import catalogue
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.word_wrap import StreamingWordWrap
+from ownwords.core.progress import Event, Progress
 from ownwords.make import language
+from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of, title_for
+from ownwords.make.parts import expect_from_writing
 from ownwords.make.stage_cache import StageCache
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.shards import TrainingText
@@ -219,3 +222,24 @@ def test_pages_are_opened_only_where_somebody_sits(
     environment: dict[str, str], system: str, expected: bool
 ) -> None:
     assert has_desktop(environment, system) == expected
+
+
+def test_scoring_is_expected_to_take_as_long_as_the_model_takes_to_write(tmp_path: Path) -> None:
+    cache, events = StageCache(tmp_path / "finished.json"), list[Event]()
+    progress = Progress()
+    progress.subscribers.append(events.append)
+
+    def expected(text: str, seconds: float) -> list[float]:
+        events.clear()
+        cache.put("write", {}, FirstParagraph("", text), seconds)
+        expect_from_writing(progress, request, text, cache)
+        return [event.values["seconds"] for event in events if event.stage == "score"]
+
+    request = MakeRequest([tmp_path])
+    [fast], [slow] = expected(SENTENCE * 9, 1.0), expected(SENTENCE * 9, 3.0)
+    assert slow == pytest.approx(3 * fast)
+    tokens = request.score_config.sampled_tokens(has_base=False)
+    assert tokens / len(SENTENCE * 9) < fast < 10 * tokens / len(SENTENCE * 9)
+    assert expected("Hm.", 1.0) == []  # too short to tell
+    cache.put("score", {}, FirstParagraph("", ""), 5.0)
+    assert expected(SENTENCE * 9, 1.0) == []  # what the last one took is known

@@ -37,7 +37,7 @@ from ownwords.make.paragraph import (
     prompt_of,
     title_for,
 )
-from ownwords.make.parts import expect_from_plan
+from ownwords.make.parts import expect_from_plan, expect_from_writing
 from ownwords.make.result import TrainingSummary
 from ownwords.make.scoring import ScorecardKey
 from ownwords.make.stage_cache import StageCache
@@ -205,6 +205,7 @@ class MakeStages:
         cached = self.cache.get("write", depends_on, FirstParagraph)
         if cached:
             self.callbacks.on_writing(title, iter([cached.text]))
+            expect_from_writing(self.progress, self.request, cached.text, self.cache)
             return cached
         parts: list[str] = []
         with self._model_is_finished():
@@ -222,6 +223,7 @@ class MakeStages:
             self.callbacks.on_writing(title, recorded())
             paragraph = FirstParagraph(title, "".join(parts))
             self.cache.put("write", depends_on, paragraph, time.perf_counter() - began)
+        expect_from_writing(self.progress, self.request, paragraph.text, self.cache)
         self.is_new = True
         return paragraph
 
