@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 LEAST_CONTRAST = 4.5  # WCAG 2.2, AA, of text that is not large
 LEAST_CONTRAST_LARGE = 3.0  # from 24 px, or 18.7 px where it is bold
-_TRIES, _PAUSE_MS = 150, 100
+_TRIES, _PAUSE_MS = 600, 100
 LEAST_TARGET = 24  # px; WCAG 2.2, 2.5.8
 
 _CONTRAST = """([least, large]) => {
@@ -51,6 +51,31 @@ _STICKS_OUT = """() => {
     .map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 40)}`);
 }"""
 
+# Words of headings and controls that are broken over two lines; paths and code may be.
+_BROKEN = """() => {
+  const wrong = [], range = document.createRange();
+  const named = "h1, h2, h3, button, nav a, dt, dd, legend, label";
+  for (const node of document.querySelectorAll(named)) {
+    if (node.closest("code, bdi, .visually-hidden") || !node.checkVisibility()) continue;
+    const walk = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+      if (walk.currentNode.parentElement.closest("code, bdi, option, .visually-hidden")) continue;
+      for (const word of walk.currentNode.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+        range.setStart(walk.currentNode, word.index);
+        range.setEnd(walk.currentNode, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+        if (lines.size > 1) wrong.push(word[0]);
+      }
+    }
+  }
+  return wrong;
+}"""
+
+# What is written for programs, or counts wrongly.
+_UNEDITED = """() => (document.querySelector("main").innerText.match(
+  /`|\\b1 (minutes|posts|words|pages|texts|passages|cores|steps)\\b|undefined|NaN|\\[object/g
+) ?? [])"""
+
 _SMALL = """(least) => [...document.querySelectorAll("button, select, input, textarea, summary")]
   .filter((node) => node.checkVisibility() && !node.closest(".visually-hidden, p, .choice"))
   .filter((node) => !/checkbox|radio/.test(node.type) && node.className !== "plain")
@@ -78,6 +103,18 @@ def until(page: "Page", expression: str) -> None:
 def too_faint(page: "Page") -> list[str]:
     """Texts that stand out too little from what is behind them."""
     problems: list[str] = page.evaluate(_CONTRAST, [LEAST_CONTRAST, LEAST_CONTRAST_LARGE])
+    return problems
+
+
+def broken_words(page: "Page") -> list[str]:
+    """Words that are broken where a line ends."""
+    problems: list[str] = page.evaluate(_BROKEN)
+    return problems
+
+
+def unedited(page: "Page") -> list[str]:
+    """Markup that shows, and plurals of one."""
+    problems: list[str] = page.evaluate(_UNEDITED)
     return problems
 
 

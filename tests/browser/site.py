@@ -28,7 +28,7 @@ A text with <script>alert(3)</script> in it, and <b onclick="alert(4)">more</b> 
     <iframe src="https://elsewhere.example/"></iframe>
 """
 _STARTS_S = 60
-_WAITS_MS = 15_000
+_WAITS_MS = 60_000
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,18 @@ def test_a_question_without_an_answer_is_refused_on_the_page(page: "Page") -> No
     assert "not in your archive" in page.locator(".turn .answer").inner_text()
 
 
+def test_examples_fit_the_blog_and_what_cannot_be_is_called_so(page: "Page") -> None:
+    shown(page, "/#/ask")
+    years = page.request.get("/api/corpus/facets").json()["years"]
+    assert (
+        max(year for year, *_ in years if year.isdigit()) in page.locator(".examples").inner_text()
+    )
+    ask_question(page, "Summarise my blog")
+    text = page.locator(".turn .answer").inner_text()
+    assert "cannot summarise" in text
+    assert "no post" not in text.lower()
+
+
 def test_a_question_can_be_asked_by_keyboard_and_by_address(page: "Page") -> None:
     shown(page, "/#/ask?q=limescale")
     until(page, ANSWERED)

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browser.axe import violations
-from browser.looking import nameless, shown, sticking_out, too_faint, too_small
+from browser.looking import (
+    broken_words,
+    nameless,
+    shown,
+    sticking_out,
+    too_faint,
+    too_small,
+    unedited,
+)
 from browser.site import WIDTHS, Site, open_page
 
 if TYPE_CHECKING:
@@ -50,6 +58,8 @@ def test_every_page_can_be_read_at_every_width(
             page.set_viewport_size({"width": width, "height": 900})
             assert sticking_out(page) == [], width
             assert too_small(page) == [], width
+            assert broken_words(page) == [], width
+        assert unedited(page) == []
         assert too_faint(page) == []
 
 
@@ -97,6 +107,10 @@ def test_the_keyboard_shortcuts_are_listed_and_the_list_closes(page: "Page") -> 
     shown(page, "/#/posts")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert broken_words(page) == [], width
+    assert "above" not in keys.inner_text()  # where there is nothing but what is below
     assert "Find a post by title" in keys.inner_text()
     page.keyboard.press("2")  # meant for the list, not for the page behind it
     page.keyboard.press("Escape")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from browser import playing
 from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
 from fake_make import metric
-from ownwords.core.progress import JsonLines
+from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -127,6 +128,24 @@ def test_a_second_page_shows_the_same_job_and_can_stop_it(
         second_page.locator("dialog").get_by_role("button", name="Stop").click()
         until(second_page, "document.querySelector('h1').innerText.startsWith('Paused')")
     until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
+
+
+def test_the_time_left_is_told_to_the_end_of_the_last_part(
+    page: "Page", home_workspace: Workspace
+) -> None:
+    shown(page, "/")
+    page.get_by_role("button", name="Start", exact=True).click()
+    until_heading(page, "Making your model")
+    [events] = (home_workspace.runs / "jobs").glob("make-*/events.jsonl")
+    log = JsonLines(events, ("begin", "overall"))
+    log(Event(time.time(), "score", "begin"))
+    log(Event(time.time(), "score", "overall", values={"share": 0.71, "remaining_s": 130.0}))
+    until(page, "document.querySelector('.progress .now')?.innerText.startsWith('Scoring')")
+    assert page.locator(".progress .now").inner_text() == "Scoring · 71% · about 2 minutes left"
+    log(Event(time.time(), "score", "overall", values={"share": 0.6, "remaining_s": 130.0}))
+    log(Event(time.time(), "score", "overall", values={"share": 0.8, "remaining_s": 60.0}))
+    until(page, "document.querySelector('.progress .now').innerText.includes('80%')")
+    log.close()
 
 
 def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:

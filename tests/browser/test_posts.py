@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
+NUMBER = re.compile(r"\d[\d,]*")
 POSTS = 55  # of examples/blog, a page and the hostile one among them
 
 
@@ -104,6 +105,26 @@ def test_a_text_shows_who_wrote_each_part(page: "Page") -> None:
         assert " ".join(segment["text"].split())[:60] in text
 
 
+def test_a_post_that_is_held_back_is_nowhere_said_to_be_learned_from(page: "Page") -> None:
+    rows = fetch_json(page, "/api/corpus/posts?split=test")["rows"]
+    shown(page, f"/#/posts/post/{rows[0]['id'].replace('/', '%2F')}")
+    about = page.locator(".about").inner_text()
+    assert "never trained on" in about
+    assert "learned" not in about
+    shown(page, "/#/posts")
+    figures = [int(each.replace(",", "")) for each in NUMBER.findall(summary_of(page))]
+    assert figures[1] == sum(figures[2:])  # your words, and what becomes of them
+    shown(page, "/#/posts?split=test")
+    assert "learned from" not in summary_of(page)
+    learned = page.locator(".every tbody td:nth-child(5)").all_inner_texts()
+    assert set(learned) == {"0"}
+
+
+def summary_of(page: "Page") -> str:
+    text: str = page.locator(".sorted > .quiet").inner_text()
+    return text
+
+
 def test_a_citation_opens_at_its_words(page: "Page") -> None:
     row = fetch_json(page, "/api/corpus/posts?sort=words")["rows"][0]
     post = fetch_json(page, f"/api/corpus/post?id={row['id']}")
@@ -145,6 +166,14 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     page.go_back()
     page.wait_for_selector(".hits li")
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
+
+
+def test_a_word_that_is_misspelt_is_named_and_what_was_searched_is_marked(page: "Page") -> None:
+    shown(page, "/#/posts/search?q=baromter")
+    text = page.locator(".found").inner_text()
+    assert "No post contains “baromter”. The search used “barometer” instead." in text
+    marked = {mark.inner_text().lower() for mark in page.locator(".hits mark").all()}
+    assert "barometer" in marked
 
 
 def test_a_missing_post_is_reported(page: "Page") -> None:
