@@ -52,6 +52,13 @@ def test_a_question_without_an_answer_is_refused_on_the_page(page: "Page") -> No
     assert "not in your archive" in page.locator(".turn .answer").inner_text()
 
 
+def test_before_anything_is_read_it_says_what_to_do(empty_page: "Page") -> None:
+    shown(empty_page, "/#/ask")
+    assert empty_page.get_by_label("Your question").count() == 0
+    empty_page.get_by_role("link", name="Choose your blog").click()
+    empty_page.wait_for_selector(".steps")
+
+
 def test_examples_fit_the_blog_and_what_cannot_be_is_called_so(page: "Page") -> None:
     shown(page, "/#/ask")
     years = page.request.get("/api/corpus/facets").json()["years"]

@@ -15,6 +15,7 @@ import pytest
 from browser import playing
 from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
+from exports import wordpress
 from fake_make import metric
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace
@@ -136,8 +137,9 @@ def test_the_time_left_is_told_to_the_end_of_the_last_part(
     shown(page, "/")
     page.get_by_role("button", name="Start", exact=True).click()
     until_heading(page, "Making your model")
-    [events] = (home_workspace.runs / "jobs").glob("make-*/events.jsonl")
-    log = JsonLines(events, ("begin", "overall"))
+    [job] = (home_workspace.runs / "jobs").glob("make-*")
+    log = JsonLines(job / "events.jsonl", ("expect", "begin", "overall"))
+    log(Event(time.time(), "score", "expect"))
     log(Event(time.time(), "score", "begin"))
     log(Event(time.time(), "score", "overall", values={"share": 0.71, "remaining_s": 130.0}))
     until(page, "document.querySelector('.progress .now')?.innerText.startsWith('Scoring')")
@@ -206,6 +208,23 @@ def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(
     empty_page.get_by_label("Folder or file on this machine").fill("/no/such/folder")
     empty_page.get_by_role("button", name="Add", exact=True).click()
     until(empty_page, "document.querySelector('.step .problem').innerText.includes('no/such')")
+
+
+def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
+    shown(empty_page, "/")
+    items = "".join(
+        wordpress.item(number, f"Day {number}", f"<p>It rained on day {number}, as before.</p>")
+        for number in range(1, 9)
+    )
+    dropped = empty_page.evaluate_handle(
+        "([name, text]) => { const data = new DataTransfer();"
+        " data.items.add(new File([text], name)); return data; }",
+        ["rain.WordPress.xml", wordpress.HEAD + items + wordpress.TAIL],
+    )
+    empty_page.dispatch_event(".drop", "drop", {"dataTransfer": dropped})
+    empty_page.wait_for_selector(".lines")
+    assert "8 posts" in empty_page.locator(".lines").inner_text()
+    until_heading(empty_page, "Ready to make your model")
 
 
 def test_an_address_is_named_before_anything_is_fetched(empty_page: "Page") -> None:

@@ -1,7 +1,7 @@
 // Ask: questions to the archive, with answers whose citations link to their posts; conversations are saved.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, row, sentence, statement, tag, textarea, title } from "/components.js";
+import { add, bullets, button, count, day, el, empty, fill, folded, icon, link, loading, masthead, problem, quiet, row, sentence, statement, tag, textarea, title } from "/components.js";
 import { announce, remember, remembered } from "/messages.js";
 import { get, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
@@ -13,8 +13,12 @@ const WHOSE = { quoted: "a quotation, not your words", other: "not your words" }
 
 export async function show(element, { path, query }) {
   const id = path[0] ?? "";
-  const [offer, facets, saved] = await Promise.all([get("/api/ask"), get("/api/corpus/facets").catch(() => null), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
-  const years = (facets?.years ?? []).map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
+  const blog = await get("/api/blog");
+  if (!blog.is_read) {
+    return void add(element, masthead({ heading: "What did I write?" }), empty("No blog yet", "Once your blog has been read, you can ask it. No model is needed for that.", el("a", { class: "button primary", href: address("home") }, "Choose your blog")));
+  }
+  const [offer, facets, saved] = await Promise.all([get("/api/ask"), get("/api/corpus/facets"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
+  const years = facets.years.map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
   const page = pageOf(element, offer, years, saved);
   shortcut("/", "To the question", page.focus);
   shortcut("Escape", "Stop the answer", page.stop, { whileTyping: true });

@@ -12,22 +12,49 @@ import { resultStep, useStep } from "/using.js";
 const REREAD = ["workspace", "sources", "blog", "model", "models"];
 
 export async function show(element) {
-  const state = { home: await get("/api/home"), refresh };
-  know(state.home.jobs);
+  const state = { home: null, refresh };
   const head = el("div"), list = el("ol", { class: "steps" });
-  const steps = [blogStep, lookStep, makeStep, resultStep, useStep].map((make, i) => panel(i + 1, make(state)));
+  let steps = [], wording = "", reading = null, isStale = false;
+  // From the beginning, so that nothing changes unheard while the first answer is on its way.
+  const leave = follow({
+    onJob: draw,
+    onChange: (what) => {
+      if (what.some((part) => REREAD.includes(part))) refresh().catch(() => {}); // the line at the top says that the server is gone
+      for (const step of steps) step.changed(what);
+    },
+  });
+  try {
+    await reread();
+  } catch (error) {
+    leave();
+    throw error;
+  }
+  steps = [blogStep, lookStep, makeStep, resultStep, useStep].map((make, i) => panel(i + 1, make(state)));
   add(list, steps.map((step) => step.node));
   add(element, head, list);
-  let wording = "", reading = null;
   draw();
+  return leave;
 
   async function refresh() {
-    reading ??= get("/api/home").then((home) => { state.home = home; know(home.jobs); }).finally(() => { reading = null; });
-    await reading;
+    await reread();
     draw();
   }
 
+  /** Read the state; once more if it changes meanwhile, since the answer may be older than that. */
+  function reread() {
+    isStale = true;
+    reading ??= (async () => {
+      while (isStale) {
+        isStale = false;
+        state.home = await get("/api/home");
+        know(state.home.jobs);
+      }
+    })().finally(() => { reading = null; });
+    return reading;
+  }
+
   function draw() {
+    if (!steps.length) return;
     const says = headingOf(state.home), text = JSON.stringify(says);
     if (text !== wording) {
       const focused = head.contains(document.activeElement);
@@ -40,14 +67,6 @@ export async function show(element) {
     let isNext = true;
     for (const step of steps) isNext = step.draw(isNext);
   }
-
-  return follow({
-    onJob: draw,
-    onChange: (what) => {
-      if (what.some((part) => REREAD.includes(part))) refresh().catch(() => {}); // the line at the top says that the server is gone
-      for (const step of steps) step.changed(what);
-    },
-  });
 }
 
 const LEDES = { good: "It writes in your voice, on this machine.", bad: "It runs on this machine, but its result is not good yet.",
