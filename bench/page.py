@@ -1,6 +1,6 @@
 """How soon the page is there, and follows a click, with 10,000 posts.
 
-    .venv/bin/python bench/page.py FOLDER
+    .venv/bin/python -m bench.page FOLDER
 
 writes the blog of `endpoints.py` into FOLDER, unless it is there, serves its workspace, and opens
 the page in Chromium, ROUNDS times in turn with a page of almost nothing (/healthz), whose time is
@@ -16,9 +16,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from bench.endpoints import write_blog
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
-from endpoints import write_blog
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
 

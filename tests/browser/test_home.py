@@ -143,7 +143,7 @@ def test_the_time_left_is_told_to_the_end_of_the_last_part(
     log(Event(time.time(), "score", "begin"))
     log(Event(time.time(), "score", "overall", values={"share": 0.71, "remaining_s": 130.0}))
     until(page, "document.querySelector('.progress .now')?.innerText.startsWith('Scoring')")
-    assert page.locator(".progress .now").inner_text() == "Scoring · 71% · about 2 minutes left"
+    assert page.locator(".progress .now").inner_text() == "Scoring · 71% · about 2 min left"
     log(Event(time.time(), "score", "overall", values={"share": 0.6, "remaining_s": 130.0}))
     log(Event(time.time(), "score", "overall", values={"share": 0.8, "remaining_s": 60.0}))
     until(page, "document.querySelector('.progress .now').innerText.includes('80%')")
