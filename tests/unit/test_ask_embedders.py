@@ -17,6 +17,7 @@ from ownwords.ask.embedders import EndpointEmbedder, embed_missing, open_embedde
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.errors import EndpointError
 from ownwords.ask.index import SearchIndex
+from ownwords.ask.search import ArchiveSearcher
 from ownwords.ask.sentence_model import SentenceModel
 from ownwords.ask.windows import windows
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -50,6 +51,59 @@ def test_batching_many_texts_does_not_change_the_vectors(
     single_pass = model.embed(texts)
     monkeypatch.setattr(sentence_model, "_TOKENS_AT_ONCE", 20)
     assert np.allclose(model.embed(texts), single_pass, atol=1e-6)
+
+
+PROMPTS = "config_sentence_transformers.json"
+
+
+@pytest.mark.parametrize("passage", ["document", "passage"])
+def test_prompts_precede_questions_and_passages(
+    tmp_path: Path, passage: str
+) -> None:
+    plain = SentenceModel(folder_in(tmp_path / "model"))
+    put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus ", passage: "the garden "}})
+    model = SentenceModel(tmp_path / "model")
+    expected = plain.embed(["my bus rain", "the garden kettle", "rain"])
+    assert np.array_equal(model.embed_question("rain"), expected[0])
+    assert np.array_equal(model.embed_passages(["kettle"])[0], expected[1])
+    assert np.array_equal(model.embed(["rain"])[0], expected[2])
+    # Vectors made without the prompt are of another model; a question's prompt changes none.
+    assert model.name != plain.name
+    put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus "}})
+    assert SentenceModel(tmp_path / "model").name == plain.name
+
+
+def test_a_default_prompt_precedes_both(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    put(folder / PROMPTS, {"prompts": {"all": "my "}, "default_prompt_name": "all"})
+    model = SentenceModel(folder)
+    assert (model.question_prompt, model.passage_prompt) == ("my ", "my ")
+    put(folder / PROMPTS, {"prompts": None})
+    assert SentenceModel(folder).question_prompt == ""
+
+
+def test_prompts_reach_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_in(tmp_path / "model")
+    put(folder / PROMPTS, {"prompts": {"query": "bus ", "document": "garden "}})
+    model, read = SentenceModel(folder), list[str]()
+    embed = model.embed
+
+    def reading(texts: Sequence[str]) -> Vectors:
+        read.extend(texts)
+        return embed(texts)
+
+    monkeypatch.setattr(model, "embed", reading)
+    post = tmp_path / "posts" / "rain.md"
+    post.parent.mkdir()
+    post.write_text("# Rain\n\nThe rain fell on the kettle in my garden.\n", "utf-8")
+    look([post.parent], workspace=tmp_path / "posts.ownwords")
+    with SearchIndex(tmp_path / "posts.ownwords" / "archive.sqlite") as index:
+        index.refresh()
+        embed_missing(index, model)
+        assert read and all(text.startswith("garden ") for text in read)
+        read.clear()
+        ArchiveSearcher(index, model).find("Where did the rain fall?", how="vectors")
+    assert read == ["bus Where did the rain fall?"]
 
 
 def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
@@ -143,6 +197,10 @@ DAMAGED: list[tuple[Damage, str]] = [
         "'max_tokens', 'mean_tokens'",
     ),
     (change_json("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
+    (
+        lambda folder: put(folder / PROMPTS, {"prompts": {"query": 1}}),
+        "prompts that are not texts",
+    ),
     (change_json("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
     (change_json("config.json", vocab_size=9), "the model only 9"),
     (

@@ -33,7 +33,7 @@ def here(name: str, *models: ServedModel) -> Endpoint:
 
 def test_the_default_is_a_running_server_and_never_a_small_model() -> None:
     small, big = (
-        ServedModel("small", parameters=10_000_000),
+        ServedModel("small", parameters=268_000_000),
         ServedModel("big", parameters=3_000_000_000),
     )
     assert llm_backends.default_backend(lambda: []) is None

@@ -154,7 +154,12 @@ def embed_missing(
             batch = missing[start : start + _BATCH]
             # Leaves out chunks deleted since they were listed.
             parts = [(id_, windows(*texts)) for id_, *texts in index.texts(batch)]
-            rows = embedder.embed([window for _, some in parts for window in some])
+            texts = [window for _, some in parts for window in some]
+            rows = (
+                embedder.embed_passages(texts)
+                if isinstance(embedder, SentenceModel)
+                else embedder.embed(texts)
+            )
             ends = list(accumulate(len(some) for _, some in parts))
             entries = [
                 (id_, rows[end - len(some) : end])

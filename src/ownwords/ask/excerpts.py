@@ -64,8 +64,7 @@ def matching_units(
         for each, some in zip(passages, spans, strict=True)
         for begin, end in some
     ]
-    rows = embedder.embed([question, *texts])
-    cosines = (rows[1:] @ rows[0]).tolist()
+    cosines = (embedder.embed_passages(texts) @ embedder.embed_question(question)).tolist()
     ends = np.cumsum([len(some) for some in spans]).tolist()
     return {
         each.id: best_units(question, each.text, limit, cosines[end - len(some) : end])

@@ -20,6 +20,7 @@ from ownwords.ask.query_terms import (
     quotations,
 )
 from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
+from ownwords.ask.sentence_model import SentenceModel
 from ownwords.ask.synonyms import synonyms_of
 from ownwords.ask.term_statistics import TermStatistics
 from ownwords.ask.vector_store import Floats, Ids
@@ -229,7 +230,11 @@ class ArchiveSearcher:
         if self.embedder is None or not original:
             return _NO_VECTORS
         vectors = self.index.vectors(self.embedder.name)
-        return vectors.cosines(self.embedder.embed([original])[0]) if len(vectors) else _NO_VECTORS
+        if not len(vectors):
+            return _NO_VECTORS
+        if isinstance(self.embedder, SentenceModel):
+            return vectors.cosines(self.embedder.embed_question(original))
+        return vectors.cosines(self.embedder.embed([original])[0])
 
     def _absent(
         self, counts: Mapping[QueryTerm, int], passages: Sequence[RetrievedPassage]

@@ -5,6 +5,7 @@
     tokenizer.json                    its tokenizer
     sentence_bert_config.json         the maximum number of tokens of a text
     1_Pooling/config.json             mean of all tokens, or the first one
+    config_sentence_transformers.json what to put before questions and passages, if anything
 
 The folder is checked when it is opened; the weights are read when the first text is embedded. The
 compiled library computes, or NumPy where it is missing; PyTorch is not needed.
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MODULES = "modules.json"
+_PROMPTS = "config_sentence_transformers.json"
 _TRANSFORMER, _POOLING, _NORMALIZE = "Transformer", "Pooling", "Normalize"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MOST_TOKENIZER_BYTES = 64 << 20
@@ -67,7 +69,8 @@ class SentenceModel:
     """Makes unit vectors of texts, equal to those of sentence-transformers with this folder.
 
     `name` identifies the model; stored vectors are keyed by it. Only the first `max_tokens` tokens
-    of a text are used.
+    of a text are used. `question_prompt` and `passage_prompt` are what the model was trained to
+    read before a question and a passage ("query: "), often nothing.
     """
 
     def __init__(self, folder: Path, name: str = "") -> None:
@@ -88,12 +91,23 @@ class SentenceModel:
         tokens = tokens_digest(vocabulary, str(folder / "tokenizer.json"), self._config)
         self._tokenizer = _tokenizer(vocabulary, self.max_tokens, folder)
         weights = _fingerprint(find_tensors(folder))
-        key = digest(data, tokens, weights, self._pooling, str(self.max_tokens))
+        self.question_prompt, self.passage_prompt = _prompts(folder)
+        prompts = [self.passage_prompt] if self.passage_prompt else []
+        key = digest(data, tokens, weights, self._pooling, str(self.max_tokens), *prompts)
         self.name = f"{name or folder.resolve().name} {key[:8]}"
         self._lock = Lock()
 
+    def embed_question(self, question: str) -> Vectors:
+        """The unit vector of a question."""
+        row: Vectors = self.embed([self.question_prompt + question])[0]
+        return row
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """A unit vector for each passage, as rows in order."""
+        return self.embed([self.passage_prompt + text for text in texts])
+
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """A unit vector for each text, as rows in order."""
+        """A unit vector for each text as it is, as rows in order."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
         ids = self._ids(texts)
@@ -207,6 +221,20 @@ def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
         raise ModelError(f"{path} has max_seq_length = {max_tokens!r:.40}")
     # tokenizer_config.json of old models has a number of 31 digits for "no limit".
     return int(min(max_tokens, config.context)), data.get("do_lower_case") is True
+
+
+def _prompts(folder: Path) -> tuple[str, str]:
+    """What stands before a question and before a passage, by sentence-transformers' names."""
+    path = folder / _PROMPTS
+    data = read_json(path) if path.exists() else {}
+    prompts = data.get("prompts")
+    if prompts is None:
+        return "", ""
+    if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
+        raise ModelError(f"{path} has prompts that are not texts: {prompts!r:.80}")
+    default = prompts.get(str(data.get("default_prompt_name")), "")
+    named = (prompts[name] for name in ("document", "passage", "corpus") if name in prompts)
+    return prompts.get("query", default), next(named, default)
 
 
 def _read_tokenizer(folder: Path) -> bytes:
