@@ -92,9 +92,7 @@ def test_every_hidden_state_equals_transformers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
-def test_other_pooling_and_prompts_equal_transformers(
-    tmp_path: Path, pooling: str
-) -> None:
+def test_other_pooling_and_prompts_equal_transformers(tmp_path: Path, pooling: str) -> None:
     folder = folder_in(tmp_path, pooling=pooling)
     prompts = {"query": "the garden ", "document": "my bus "}
     put(folder / "config_sentence_transformers.json", {"prompts": prompts})

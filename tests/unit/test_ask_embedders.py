@@ -57,9 +57,7 @@ PROMPTS = "config_sentence_transformers.json"
 
 
 @pytest.mark.parametrize("passage", ["document", "passage"])
-def test_prompts_precede_questions_and_passages(
-    tmp_path: Path, passage: str
-) -> None:
+def test_prompts_precede_questions_and_passages(tmp_path: Path, passage: str) -> None:
     plain = SentenceModel(folder_in(tmp_path / "model"))
     put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus ", passage: "the garden "}})
     model = SentenceModel(tmp_path / "model")

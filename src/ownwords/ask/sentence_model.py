@@ -227,11 +227,12 @@ def _prompts(folder: Path) -> tuple[str, str]:
     """What stands before a question and before a passage, by sentence-transformers' names."""
     path = folder / _PROMPTS
     data = read_json(path) if path.exists() else {}
-    prompts = data.get("prompts")
-    if prompts is None:
+    found = data.get("prompts")
+    if found is None:
         return "", ""
-    if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
-        raise ModelError(f"{path} has prompts that are not texts: {prompts!r:.80}")
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ModelError(f"{path} has prompts that are not texts: {found!r:.80}")
+    prompts: dict[str, str] = found
     default = prompts.get(str(data.get("default_prompt_name")), "")
     named = (prompts[name] for name in ("document", "passage", "corpus") if name in prompts)
     return prompts.get("query", default), next(named, default)
