@@ -68,8 +68,8 @@ class CountingLoader:
 
 
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch, directory: ModelDirectory) -> CountingLoader:
-    counting_loads = CountingLoader(directory)
+def loads(monkeypatch: pytest.MonkeyPatch, model_directory: ModelDirectory) -> CountingLoader:
+    counting_loads = CountingLoader(model_directory)
     monkeypatch.setattr(app_state_module, "load", counting_loads)
     return counting_loads
 
@@ -281,9 +281,9 @@ def test_a_stream_for_a_thread_ends_when_the_thread_stops_reading(
 
 
 def test_the_cache_size_follows_the_available_memory(
-    directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = directory.config
+    config = model_directory.config
     token = 2 * config.layers * config.kv_heads * config.head_dim * 4
     free = 10 * token * config.context * 4  # a quarter of which holds ten texts
     monkeypatch.setattr(
