@@ -324,16 +324,16 @@ def test_chapter_scores_of_a_book_are_combined() -> None:
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     marks = [(n, float(n)) for n in range(100)]
-    thinned = publishing.thinned(marks)
+    thinned = publishing.thin_out(marks)
     assert (thinned[0], thinned[-1], len(thinned)) == (marks[0], marks[-1], publishing.CURVE_ROWS)
-    assert publishing.thinned(marks[:5]) == marks[:5]
+    assert publishing.thin_out(marks[:5]) == marks[:5]
 
 
 def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None:
     path = tmp_path / "scorecard.json"
     card = sample_card.good()
     path.write_text(json.dumps(card.to_dict()), encoding="utf-8")
-    quoted = json.loads(publishing.measured(path, tmp_path, 10_000_000))
+    quoted = json.loads(publishing.measured_base_json(path, tmp_path, 10_000_000))
     rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
     assert (quoted["base"], quoted["from_nothing"]) == (
         rows[scorecard.BASE],
@@ -343,6 +343,6 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     assert quoted["training_words"] == card.about.training_words
     assert msgspec.convert(quoted, MeasuredBase)
     # Without a new one the figures stay those that were measured.
-    assert json.loads(publishing.measured(None, tmp_path, 1)) == msgspec.to_builtins(
+    assert json.loads(publishing.measured_base_json(None, tmp_path, 1)) == msgspec.to_builtins(
         measured_base()
     )

@@ -168,7 +168,7 @@ def test_tokens_that_only_pad_the_vocabulary_are_never_written(
 ) -> None:
     """Most tokens of this model are padding, and all are equally likely."""
     network = build(
-        Qwen3Config(vocabulary=5000, context=48, width=16, layers=1, heads=2, head_dim=8, hidden=24)
+        Qwen3Config(vocabulary=500, context=48, width=16, layers=1, heads=2, head_dim=8, hidden=24)
     )
     network.init_weights(1)
     bundle.save(tmp_path / "model", network, ByteTokenizer())

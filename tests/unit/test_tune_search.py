@@ -293,6 +293,31 @@ def test_a_killed_search_resumes(kind: str, tmp_path: Path) -> None:
     assert len(toy.trials_run) == count
 
 
+def test_a_repetition_killed_right_after_it_was_taken_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names no worker yet, so that nobody else can be running it."""
+    stored, toy = InMemoryStorage(), Toy(best=ELSEWHERE)
+    start = Study.start
+
+    def die(book: Study, trial: TrialRecord, worker: str) -> TrialRecord:
+        if trial.repeats:
+            raise ProcessKilledError
+        return start(book, trial, worker)
+
+    with monkeypatch.context() as patch, pytest.raises(ProcessKilledError):
+        patch.setattr(Study, "start", die)
+        run_search(toy, tmp_path, Study(stored, "toy", AXES))
+
+    def never(_: float) -> None:
+        pytest.fail("the search waits for a process that is dead")
+
+    monkeypatch.setattr("time.sleep", never)
+    result = run_search(toy, tmp_path, Study(stored, "toy", AXES))
+    assert {trial.state for trial in repetitions(result.trials)} == {"done"}
+    assert result.verdict == run_search(Toy(best=ELSEWHERE), tmp_path / "calm").verdict
+
+
 def test_a_trial_that_always_kills_its_process_is_abandoned(tmp_path: Path) -> None:
     stored = InMemoryStorage()
 

@@ -229,9 +229,13 @@ class _SearchLoop:
     # --- running a trial --------------------------------------------------------------------------
 
     def resume_own(self) -> None:
-        """Resume the trials that a killed process of this worker was running."""
+        """Resume the trials that a killed process of this worker was running.
+
+        A repetition whose process was killed right after taking it names no worker: anyone may
+        resume it.
+        """
         for trial in self.study.trials():
-            if trial.state != "running" or trial.worker != self.budget.worker:
+            if trial.state != "running" or trial.worker not in (self.budget.worker, ""):
                 continue
             if not trial.attempts and self.budget.is_shared:
                 # Another worker may have taken it from the queue, too, and be about to start it.
