@@ -131,7 +131,8 @@ def _greedy_runs(
             if shards.row_start is not None:
                 ids_BT[:, 0] = shards.row_start
             hidden_BTC = model(ids_BT[:, :-1])[:, prefix - 1 :]
-            top_BT = model.logits(hidden_BTC).argmax(-1)
+            # Row by row: over a large vocabulary the logits of all rows would take gigabytes.
+            top_BT = torch.stack([model.logits(hidden_TC).argmax(-1) for hidden_TC in hidden_BTC])
             is_right_BT = top_BT == ids_BT[:, prefix:]
             runs += is_right_BT.long().cumprod(1).sum(1).tolist()
     return runs, length
