@@ -1,12 +1,13 @@
 """How passages are split into units and windows, and which of them are shown."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask.excerpts import best_units, matching_units
+from ownwords.ask.excerpts import SHOWN, excerpt_of, excerpts_of
 from ownwords.ask.sentence_model import SentenceModel
 from ownwords.ask.windows import WINDOW_BYTES, blocks, units, windows
 from sample_passages import passage
@@ -21,7 +22,7 @@ NOTE = (
 )
 
 
-def spans_text(text: str, spans: list[tuple[int, int]]) -> list[str]:
+def spans_text(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     return [text[begin:end] for begin, end in spans]
 
 
@@ -50,19 +51,43 @@ def test_units_are_sentences_items_and_whole_code() -> None:
 
 def test_code_after_the_words_of_the_question_is_shown() -> None:
     text = f"Some days are long. This is how to leave the developer mode:\n\n{CODE}\n\nThe end."
-    assert spans_text(text, best_units("How do I leave the developer mode?", text)) == [
+    assert spans_text(
+        text, sorted(excerpt_of("How do I leave the developer mode?", text).matching)
+    ) == [
         "This is how to leave the developer mode:",
         CODE,
     ]
 
 
 def test_without_a_matching_word_there_are_no_matching_units() -> None:
-    assert best_units("What of the moon?", NOTE) == []
+    assert excerpt_of("What of the moon?", NOTE).matching == ()
 
 
 def test_vectors_select_units_where_words_do_not() -> None:
     text = "A first one. A second one. A third one."
-    assert spans_text(text, best_units("moon", text, 1, [0.1, 0.7, 0.2])) == ["A second one."]
+    matching = excerpt_of("moon", text, [0.1, 0.7, 0.2]).matching
+    assert spans_text(text, matching)[0] == "A second one."
+
+
+def test_an_excerpt_shows_what_answers_even_where_the_first_match_stands_far_above() -> None:
+    filler = "Then nothing at all went well for the rest of that long and tedious afternoon. " * 8
+    answer = "In the end the kettle worked: I had to replace the fuse in the plug of the kettle."
+    text = f"My kettle broke. {filler}{answer} {filler}"
+    begin, end = excerpt_of("How did the kettle work in the end?", text).span
+    assert answer in text[begin:end]
+    assert end - begin <= SHOWN
+    assert "My kettle broke" not in text[begin:end]
+
+
+def test_an_excerpt_is_the_beginning_where_nothing_matches_and_whole_where_it_is_short() -> None:
+    text = "One is here. " * 100
+    begin, end = excerpt_of("What of the moon?", text).span
+    assert begin == 0
+    assert end <= SHOWN
+    assert excerpt_of("What of the moon?", "It shone.").span == (0, 9)
+    assert excerpt_of("What of the moon?", "").span == (0, 0)
+    long = "moon " * 200
+    assert excerpt_of("What of the moon?", long).span == (0, len(long.rstrip()))
 
 
 def test_units_of_each_passage_are_scored_with_its_own_vectors(tmp_path: Path) -> None:
@@ -72,13 +97,10 @@ def test_units_of_each_passage_are_scored_with_its_own_vectors(tmp_path: Path) -
         passage(1, "The rain fell. My kettle broke."),
         passage(2, "A bus of the garden. The rain fell. My kettle broke on a bus."),
     ]
-    together = matching_units("my kettle broke", passages, model, 1)
+    together = excerpts_of("my kettle broke", passages, model)
     for excerpt in passages:
-        assert (
-            together[excerpt.id]
-            == matching_units("my kettle broke", [excerpt], model, 1)[excerpt.id]
-        )
-        assert "kettle" in spans_text(excerpt.text, together[excerpt.id])[0]
+        assert together[excerpt.id] == excerpts_of("my kettle broke", [excerpt], model)[excerpt.id]
+        assert "kettle" in spans_text(excerpt.text, together[excerpt.id].matching)[0]
 
 
 def test_a_window_holds_whole_blocks_under_title_and_heading() -> None:

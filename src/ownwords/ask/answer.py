@@ -15,12 +15,12 @@ from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citati
 from ownwords.ask.citation_marks import LEAST_QUOTE
 from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
 from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.excerpts import best_units, matching_units
+from ownwords.ask.excerpts import PassageExcerpt, excerpt_of, excerpts_of
 from ownwords.ask.llm_backends import LLMBackend, minimum_tokens
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_prompt
 from ownwords.ask.query_terms import OVERVIEW
-from ownwords.ask.sentence_matching import Span, best_sentences, sentences
+from ownwords.ask.sentence_matching import best_sentences, sentences
 from ownwords.core.errors import ConfigError, OwnwordsError
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Answer:
     `answer` is empty if only passages can be shown; `why` then gives the reason, and `refused` is
     true if the archive does not answer the question. `passages` come best first; `nearest` are the
     closest where nothing matched. `model` wrote the answer, "" if none did. `searched_question` is
-    the question plus the words that replaced those no post contains. `matches` are the spans to
-    show of a passage by its id, where they were chosen by vectors.
+    the question plus the words that replaced those no post contains. `excerpts` are what to show of
+    passages by their ids.
     """
 
     question: str
@@ -58,16 +58,15 @@ class Answer:
     notes: tuple[str, ...] = ()
     model: str = ""
     searched_question: str = ""
-    matches: Mapping[int, list[Span]] = field(default_factory=dict)
+    excerpts: Mapping[int, PassageExcerpt] = field(default_factory=dict)
 
-    def matching(self, passage: RetrievedPassage, limit: int = 2) -> list[Span]:
-        """The spans of the sentences, items and code of a passage that match the question best."""
-        if (spans := self.matches.get(passage.id)) is not None:
-            return spans[:limit]
-        return best_units(self.searched_question or self.question, passage.text, limit)
+    def excerpt(self, passage: RetrievedPassage) -> PassageExcerpt:
+        """What to show of a passage: the part that answers, and the units that match best."""
+        known = self.excerpts.get(passage.id)
+        return known or excerpt_of(self.searched_question or self.question, passage.text)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer for JSON, with the matching sentences of each passage."""
+        """The answer for JSON, with the excerpt and the matching sentences of each passage."""
         return {
             "question": self.question,
             "answer": self.answer,
@@ -82,7 +81,7 @@ class Answer:
                     "title": near.title,
                     "date": near.date,
                     "url": near.url,
-                    "matching": [near.text[a:b] for a, b in self.matching(near, 1)],
+                    "matching": [near.text[a:b] for a, b in self.excerpt(near).matching[:1]],
                 }
                 for near in self.nearest
             ],
@@ -91,6 +90,7 @@ class Answer:
         }
 
     def _passage(self, passage: RetrievedPassage) -> dict[str, Any]:
+        excerpt = self.excerpt(passage)
         return {
             "id": passage.id,
             "document": passage.document,
@@ -102,7 +102,8 @@ class Answer:
             "whose": passage.whose,
             "score": round(passage.score, 6),
             "found_by": list(passage.found_by),
-            "matching": [passage.text[a:b] for a, b in self.matching(passage)],
+            "excerpt": passage.text[slice(*excerpt.span)],
+            "matching": [passage.text[a:b] for a, b in excerpt.matching],
         }
 
 
@@ -158,15 +159,15 @@ def answer(
             nearest=result.nearest,
             notes=notes,
             searched_question=searched_question,
-            matches=matching_units(searched_question, result.nearest, searcher.embedder, 1),
+            excerpts=excerpts_of(searched_question, result.nearest, searcher.embedder),
         )
     shown(result.passages)
-    matches = matching_units(searched_question, result.passages, searcher.embedder)
+    shown_parts = excerpts_of(searched_question, result.passages, searcher.embedder)
     if writer is None:
         answered = Answer(question, passages=result.passages, notes=notes)
     else:
         answered = _AnswerSession(question, result.passages, writer, on_text, seed, notes).answer()
-    return replace(answered, searched_question=searched_question, matches=matches)
+    return replace(answered, searched_question=searched_question, excerpts=shown_parts)
 
 
 def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:

@@ -11,15 +11,13 @@ from ownwords.archive.report import formatting as say
 from ownwords.archive.report.terminal_writer import ACCENT, LOUD, QUIET, TerminalWriter
 from ownwords.ask.answer import Answer
 from ownwords.ask.answer_builder import Citation
+from ownwords.ask.excerpts import PassageExcerpt
 from ownwords.ask.index import MONTHS
 from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.sentence_matching import Span
 from ownwords.ask.windows import is_code, units
 from ownwords.cli.word_wrap import StreamingWordWrap
 
 _INDENT = 4
-_SHOWN = 420  # characters of a passage, about four lines
-_FURTHER = 240  # of a second sentence that matches and stands further down
 _QUOTED = 280
 _NEAREST = 160
 _MOST_LINES, _CODE_INDENT = 12, 2  # of a block of code
@@ -99,7 +97,7 @@ class AskView(TerminalWriter):
             self._head(f"{number}", passage.title, passage.date, passage.whose)
             if passage.heading:
                 self.line(say.plain(passage.heading, 120), QUIET, indent=_INDENT)
-            self._excerpt(passage, answer.matching(passage))
+            self._excerpt(passage, answer.excerpt(passage))
             self._address(passage.url)
 
     def _nearest(self, answer: Answer) -> None:
@@ -108,7 +106,7 @@ class AskView(TerminalWriter):
         for passage in answer.nearest:
             self.space()
             self.put(self._titled(passage.title, passage.date), indent=_INDENT)
-            for begin, end in answer.matching(passage, 1):
+            for begin, end in answer.excerpt(passage).matching[:1]:
                 self.line(say.plain(passage.text[begin:end], _NEAREST), QUIET, indent=_INDENT)
             self._address(passage.url)
 
@@ -129,24 +127,24 @@ class AskView(TerminalWriter):
         if url:
             self.line(say.plain(url, 300), QUIET, indent=_INDENT)
 
-    def _excerpt(self, passage: RetrievedPassage, matching: list[Span]) -> None:
-        """Print the passage around its best matching units, which are highlighted; code as code."""
+    def _excerpt(self, passage: RetrievedPassage, excerpt: PassageExcerpt) -> None:
+        """Print the part of the passage that answers, with its best units in bold; code as code."""
         text = passage.text
-        shown = _window(text, matching)
-        line = Text("" if not shown or shown[0] == units(text)[0] else "… ", QUIET)
-        at = shown[0][0] if shown else 0
-        for span in shown:
-            begin, end = span
-            gap = "" if text[at:begin].isspace() or at == begin else "… "
-            at = end
+        first, last = excerpt.span
+        line = Text("… " if text[:first].strip() else "", QUIET)
+        for begin, end in units(text):
+            if begin < first or end > last:
+                continue
+            style = LOUD if (begin, end) in excerpt.matching else QUIET
             if is_code(text[begin:end]):
                 self._prose(line)
                 line = Text()
-                self._code(text[begin:end], LOUD if span in matching else QUIET)
+                self._code(text[begin:end], style)
                 continue
-            line.append(gap if line.plain[-1:] in ("", " ") else f" {gap}", QUIET)
-            line.append(say.plain(text[begin:end]), LOUD if span in matching else QUIET)
-        if at < len(text.rstrip()):
+            if line.plain[-1:] not in ("", " "):
+                line.append(" ")
+            line.append(say.plain(text[begin:end]), style)
+        if text[last:].strip():
             line.append(" …", QUIET)
         self._prose(line)
 
@@ -164,27 +162,6 @@ class AskView(TerminalWriter):
             )
         if len(lines) > _MOST_LINES:
             self.line("…", QUIET, indent=_INDENT + _CODE_INDENT)
-
-
-def _window(text: str, matching: list[Span]) -> list[Span]:
-    """The units to show: from the first that matches on, with what introduces it if it is code."""
-    spans = units(text)
-    first = spans.index(matching[0]) if matching else 0
-    begins = first - 1 if first and is_code(text[slice(*spans[first])]) else first
-    size, shown = 0, []
-    for at, (begin, end) in enumerate(spans[begins:], begins):
-        size += min(end - begin, _SHOWN // 2) if is_code(text[begin:end]) else end - begin
-        if size > _SHOWN and at > first:
-            break
-        shown.append((begin, end))
-    further = [
-        span
-        for span in matching
-        if shown
-        and span > shown[-1]
-        and (span[1] - span[0] <= _FURTHER or is_code(text[span[0] :]))
-    ]
-    return shown + further
 
 
 def _when(day: str) -> str:

@@ -242,14 +242,12 @@ function passagesOf(turn, passages, isOpen) {
   return node;
 }
 
-/** The passage with the sentences that match marked; long ones are cut to what is around them. */
+/** What a passage says to the question, with the sentences that match marked; the rest is folded. */
 function passageText(item) {
-  const marks = (item.matching ?? []).filter((text) => text && item.text.includes(text));
-  const text = item.text, paragraphs = text.split(/\n{2,}/).filter((part) => part.trim());
-  const wanted = marks.length ? paragraphs.filter((part) => marks.some((mark) => part.includes(mark))) : paragraphs.slice(0, 2);
-  const shown = (wanted.length ? wanted : paragraphs.slice(0, 2)).map((part) => el("p", {}, marked(part, marks)));
-  const rest = paragraphs.length - shown.length;
-  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "" : "theirs" }, shown, rest > 0 ? folded("Whole passage", paragraphs.map((part) => el("p", {}, marked(part, marks)))) : null);
+  const marks = (item.matching ?? []).filter((text) => text && item.text.includes(text)).sort((a, b) => item.text.indexOf(a) - item.text.indexOf(b));
+  const paragraphs = (text) => text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, marked(part, marks)));
+  const text = item.text.trim(), excerpt = item.excerpt || text;
+  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "" : "theirs" }, paragraphs(excerpt), excerpt.length < text.length ? folded("Whole passage", paragraphs(text)) : null);
 }
 
 function marked(text, marks) {
