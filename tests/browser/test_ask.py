@@ -69,6 +69,52 @@ def test_examples_fit_the_blog_and_what_cannot_be_is_called_so(page: "Page") -> 
     text = page.locator(".turn .answer").inner_text()
     assert "cannot summarise" in text
     assert "no post" not in text.lower()
+    page.locator(".turn").get_by_role("link", name="Read the report").click()
+    page.wait_for_url("**/#/posts/report")
+
+
+def test_a_conversation_goes_on_after_a_reload(page: "Page") -> None:
+    shown(page, "/#/ask")
+    ask_question(page, "copper")
+    page.get_by_role("button", name="Ask a follow-up").click()
+    ask_question(page, "the rain gauge")
+    until(page, "document.querySelectorAll('.turn').length === 2")
+    page.wait_for_url("**/#/ask/*")
+    saved = f"/api/texts/{page.url.rpartition('/')[2]}"
+    while len(page.request.get(saved).json()["messages"]) < 4:
+        page.wait_for_timeout(50)
+    page.reload()
+    until(page, "document.querySelectorAll('.turn').length === 2")
+    assert page.locator(".turn").last.locator(".citations li").count() > 0
+    page.locator(".turn").last.get_by_role("button", name="Ask a follow-up").click()
+    with page.expect_request("**/api/ask") as sent:
+        page.get_by_label("Your question").fill("the brass one")
+        page.keyboard.press("Enter")
+    asked = json.loads(sent.value.post_data or "{}")["question"]
+    assert asked == "copper the rain gauge the brass one"  # with all that it follows on from
+    until(page, "document.querySelectorAll('.turn').length === 3")
+    until(page, ANSWERED)
+    while len(page.request.get(saved).json()["messages"]) < 6:
+        page.wait_for_timeout(50)
+
+
+def test_conversations_are_found_downloaded_and_deleted(page: "Page") -> None:
+    shown(page, "/#/ask")
+    ask_question(page, "Where did the umbrella go?")
+    page.wait_for_url("**/#/ask/*")
+    page.get_by_role("button", name="New conversation").click()
+    until(page, "!document.querySelector('.turn')")
+    page.get_by_text("Saved conversations").click()
+    page.get_by_label("Search saved conversations").fill("umbrella")
+    until(page, "document.querySelectorAll('.saved > li').length === 1")
+    with page.expect_download() as download:
+        page.locator(".saved").get_by_role("link", name="Download").click()
+    text = download.value.path().read_text("utf-8")
+    assert text.startswith("# Where did the umbrella go?")
+    assert "> " in text  # the passages that were cited
+    page.locator(".saved").get_by_role("button", name="Delete").click()
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    until(page, "document.querySelectorAll('.saved > li').length === 0")
 
 
 def test_a_question_can_be_asked_by_keyboard_and_by_address(page: "Page") -> None:

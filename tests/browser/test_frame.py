@@ -169,6 +169,22 @@ def test_colours_follow_the_system_until_chosen(browser: "Browser", site: Site) 
         assert page.evaluate(ground) == light
 
 
+def test_colours_need_no_new_function_of_the_browser(page: "Page") -> None:
+    for name in ("shared", "style", "parts"):
+        assert "light-dark(" not in page.request.get(f"/{name}.css").text()
+
+
+def test_a_hint_never_names_a_command_that_has_a_button(page: "Page", expected: list[str]) -> None:
+    expected.append("Failed to load resource")
+    error = '{"error": {"message": "the archive is damaged", "hint": "run `ownwords look` again"}}'
+    page.route("**/api/corpus/facets", lambda route: route.fulfill(status=500, body=error))
+    page.goto("/#/posts")
+    alert = page.get_by_role("alert")
+    assert "ownwords look" not in alert.inner_text()
+    alert.get_by_role("link", name="Go to Home").click()
+    page.wait_for_selector(".page.home")
+
+
 def test_an_unknown_address_shows_an_error(page: "Page") -> None:
     page.goto("/#/nowhere")
     assert "no page nowhere" in page.get_by_role("alert").inner_text()

@@ -1,5 +1,6 @@
 """Models in a real browser: the table, the scorecard, names, and which one is current."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 import openai_server
 from browser.looking import shown
 from browser.site import Site, open_page, served, workspace
+from ownwords.core.workspace import Workspace
 from ownwords.evaluation.card import files
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from unit import sample_card
@@ -51,6 +53,44 @@ def test_the_verdict_comes_first_and_every_figure_is_shown(page: "Page") -> None
     for row in card.bits:
         assert f"{row.bits:.2f}" in text
     assert page.locator(".gauges tbody tr").count() >= len(card.bits)
+
+
+def test_the_table_shows_the_figures_of_the_scorecard(page: "Page") -> None:
+    card = sample_card.good()
+    shown(page, "/#/models")
+    row = page.locator(".models-table tbody tr").first.inner_text()
+    assert card.ours is not None
+    assert f"{card.ours.bits:.3f}" in row
+    assert f"{card.about.training_posts:,} posts" in row
+
+
+def test_nothing_sticks_to_the_text_above(page: "Page") -> None:
+    shown(page, card_address(page))
+    gaps = page.evaluate(
+        """() => [...document.querySelectorAll(".body h3, .body .chart, .totals + .quiet")]
+          .filter((node) => node.checkVisibility()).flatMap((node) => {
+            const top = node.getBoundingClientRect().top;
+            const above = [...document.querySelectorAll("p, table, dl")].filter((each) =>
+              !each.contains(node) && each.checkVisibility()
+                && each.getBoundingClientRect().left < node.getBoundingClientRect().right
+                && each.getBoundingClientRect().right > node.getBoundingClientRect().left)
+              .map((each) => top - each.getBoundingClientRect().bottom).filter((gap) => gap > -1);
+            return Math.min(...above) < 8 ? [node.textContent.slice(0, 40)] : [];
+          })"""
+    )
+    assert gaps == []
+
+
+def test_a_copied_workspace_names_no_path_of_the_original(
+    browser: "Browser", tmp_path: Path, site: Site
+) -> None:
+    copy = Workspace(Path(shutil.copytree(site.place.root, tmp_path / "copied.ownwords")))
+    for served_copy in served(copy):
+        for page in open_page(browser, served_copy):
+            for address in ("/#/home", "/#/posts/report", "/#/models", card_address(page)):
+                shown(page, address)
+                assert str(site.place.root) not in page.locator("main").inner_text(), address
+            assert str(copy.root / "model") in page.locator("main").inner_text()
 
 
 def test_bars_are_as_long_as_their_figures(page: "Page") -> None:

@@ -42,7 +42,7 @@ def test_it_continues_tries_again_and_takes_back(page: "Page") -> None:
     assert "seed 11" in page.locator(".first .below").inner_text()
     write(page, "Try again")
     assert text(page) == first  # the same seed, the same text
-    page.get_by_role("button", name="Remove it").click()
+    page.get_by_role("button", name="Undo").click()
     assert text(page) == "The rain <b>gauge</b>"
     write(page)
     write(page, "Continue")
@@ -56,7 +56,7 @@ def test_a_change_by_hand_is_never_taken_back(page: "Page") -> None:
     write(page)
     page.get_by_label("Your text").press_sequentially(" mine")
     assert page.get_by_role("button", name="Try again").is_hidden()
-    assert page.get_by_role("button", name="Remove it").is_hidden()
+    assert page.get_by_role("button", name="Undo").is_hidden()
 
 
 def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
@@ -173,7 +173,7 @@ def test_without_an_own_model_the_base_writes_and_says_so(
 ) -> None:
     for page in open_page(browser, own_site, expected):
         shown(page, "/#/write")
-        assert page.locator("h1").inner_text() == "Not in your voice yet"
+        assert page.locator("h1").inner_text() == "Write with the built-in model"
         set_length(page, 50)
         page.get_by_label("Your text").fill("The harbour")
         write(page)

@@ -191,10 +191,14 @@ def test_any_text_survives_the_markup(text: str, attribute: str) -> None:
 def test_colours_can_be_read_in_every_light() -> None:
     style = re.search(r"<style>(.*?)</style>", render_report(sample_report.one_post()), flags=re.S)
     assert style is not None
-    palettes = re.findall(r":root \{(.*?)\}", style[1], flags=re.S)
-    assert len(palettes) == 3  # light, dark, paper
-    for palette in palettes:
-        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6});", palette))
+    light, dark = (
+        dict(re.findall(rf"--(\w+): [^;]*var\(--{side}, (#\w+)\)", style[1]))
+        for side in ("light", "dark")
+    )
+    paper = dict(
+        re.findall(r"--(\w+): (#[0-9a-f]{3,6})[;\s]", style[1].partition("@media print")[2])
+    )
+    for colours in (light, dark, paper):
         for text in ("ink", "quiet", "accent"):
             for ground in ("paper", "raised"):
                 assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)

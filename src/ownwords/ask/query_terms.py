@@ -25,7 +25,7 @@ _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
 OVERVIEW = (
     "a search finds passages about something in particular and cannot summarise the whole archive;"
-    " ownwords look describes it"
+    " the report does"
 )
 # Questions about the whole archive, which no passage answers.
 _OVERVIEW = re.compile(

@@ -232,6 +232,11 @@ class AppState:
         """The name of the workspace, and of its own model."""
         return self.workspace.root.name.removesuffix(SUFFIX) or "own"
 
+    def label_of(self, name: str) -> str:
+        """What the page calls a model: the workspace's own by the name that its user gave it."""
+        kept = (model.name for model in self.library.models() if model.is_current)
+        return next(kept, name) if name == self.own_model else name
+
     @property
     def _own_folder(self) -> Path:
         return self.workspace.root / "model"
@@ -331,7 +336,7 @@ def no_model() -> ApiError:
     return ApiError(
         HTTPStatus.NOT_FOUND,
         "there is no model yet",
-        hint="make one on the page under Train, or with `ownwords make PATH`",
+        hint="make one on the page, or with `ownwords make PATH`",
     )
 
 

@@ -30,6 +30,7 @@ class SavedMessage:
 
     role: Literal["user", "assistant"]
     text: str = ""
+    searched: str = ""  # of a follow-up question: what it was searched with
     model: str = ""
     citations: tuple[Fields, ...] = ()
 

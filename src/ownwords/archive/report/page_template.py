@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+from typing import Final
 
 from ownwords.archive.report.html import Html, tag
 from ownwords.archive.report.sections import PageSection
 
+SHARED_STYLE: Final = Path(__file__).with_name("shared.css")  # with the page of `ownwords serve`
 # Content security policy: nothing may be loaded, even if a title were not escaped.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -27,7 +30,7 @@ def render_page(
 
     `more_style` is a package with its own `page.css`, whose rules follow the shared ones.
     """
-    styles = [_stylesheet("ownwords.archive.report")]
+    styles = [SHARED_STYLE.read_text("utf-8"), _stylesheet("ownwords.archive.report")]
     styles += [_stylesheet(more_style)] if more_style else []
     head = tag(
         "head",

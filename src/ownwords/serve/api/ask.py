@@ -57,7 +57,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         return JSONResponse(
             {
                 "endpoints": [row for endpoint in listed for row in _rows(endpoint)],
-                "own": [{"name": _OWN + name, "label": name} for name in own],
+                "own": [{"name": _OWN + name, "label": state.label_of(name)} for name in own],
             }
         )
 

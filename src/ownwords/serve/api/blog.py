@@ -10,7 +10,7 @@ from ownwords.archive.report import formatting as fmt
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.make.learned_posts import read_learned
-from ownwords.serve.api.posts import word_counts
+from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
@@ -26,6 +26,7 @@ class BlogOverview:
     lines: tuple[str, ...]
     decisions: int  # posts that stand out, about which the author may decide
     posts: int
+    texts: str  # posts and pages, counted in words
     words: int
     learned_words: int
     held_out_words: int  # held back, to judge the model by
@@ -93,6 +94,7 @@ class BlogReader:
             lines=tuple(plain_lines(report)) if report else (),
             decisions=len(summary.notable_posts(report)) if report else 0,
             posts=len(report.posts) if report else 0,
+            texts=count_texts(report.posts) if report else "",
             words=sum(post.own_words for post in report.posts) if report else 0,
             **asdict(word_counts(report.posts if report else ())),
             read_at=read_at,
@@ -119,12 +121,7 @@ class BlogReader:
 
 def plain_lines(report: Report) -> list[str]:
     """Three lines: how much there is, what becomes of it, and what stands out."""
-    totals, counts = report.totals, word_counts(report.posts)
-    texts = " and ".join(
-        fmt.count(number, noun)
-        for number, noun in ((totals.posts, "post"), (totals.pages, "page"))
-        if number
-    )
+    counts = word_counts(report.posts)
     own = sum(post.own_words for post in report.posts)
     years = summary.years_spanned(report)
     rest = [
@@ -137,12 +134,12 @@ def plain_lines(report: Report) -> list[str]:
     ]
     learned = f"A model learns from {fmt.count(counts.learned_words, 'word')}"
     notable = len(summary.notable_posts(report))
-    verb = "stands" if notable == 1 else "stand"
     return [
-        f"{texts or 'No posts'}, {fmt.count(own, 'word')} of your own{years and f', {years}'}.",
+        f"{count_texts(report.posts)}, {fmt.count(own, 'word')} of your own"
+        f"{years and f', {years}'}.",
         "; ".join([learned, *rest]) + ".",
-        f"{fmt.count(notable, 'post')} {verb} out: please look at what becomes of"
-        f" {'it' if notable == 1 else 'them'}."
+        f"{fmt.count(notable, 'post')} stand{'s' if notable == 1 else ''} out: decide whether to"
+        f" train on {'it' if notable == 1 else 'them'}."
         if notable
         else "Nothing stands out.",
     ]

@@ -22,7 +22,7 @@ _BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 _LABELS = {
     "f32": "32 bits, as large as in training",
     "f16": "16 bits, no loss that you can see",
-    "q8_0": "8 bits, half as large",
+    "q8_0": "8 bits",
     "q4_0": "4 bits, the smallest, writes a little worse",
 }
 

@@ -256,6 +256,10 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
     minutes = StageCache(beside.finished).inputs("train").get("minutes", "")
     outcome: Mapping[str, Any] = provenance.get("outcome") or {}
     card = card_files.read(beside.scorecard)
+    bits = _number(outcome.get("validation_bits_per_byte"))
+    before = _number(outcome.get("validation_bits_per_byte_before"))
+    if card and card.ours:  # of unseen posts, as everywhere else
+        bits, before = card.ours.bits, card.untouched.bits if card.untouched else None
     samples = wording.in_turn(card.samples)[:_SAMPLES] if card else []
     return ModelRow(
         name=name,
@@ -266,9 +270,9 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
         minutes=float(minutes) if minutes.replace(".", "").isdecimal() else None,
         parameters=trained.parameters if trained else None,
         steps=trained.steps if trained else None,
-        posts=trained.posts if trained else None,
-        bits_per_byte=_number(outcome.get("validation_bits_per_byte")),
-        before=_number(outcome.get("validation_bits_per_byte_before")),
+        posts=card.about.training_posts if card else trained.posts if trained else None,
+        bits_per_byte=bits,
+        before=before,
         sentence=card.verdict.sentence if card else "",
         tone=tone(card),
         figures=tuple(Figure(*each) for each in wording.headline(card)) if card else (),

@@ -80,11 +80,19 @@ def find_posts(cached: CachedReport, query: PostQuery) -> dict[str, Any]:
     rows = sorted(dated, key=_SORT_KEYS[query.sort], reverse=query.descending) + undated
     return {
         "total": len(posts),
+        "texts": count_texts(posts),
         "own_words": sum(post.own_words for post in posts),
         **asdict(word_counts(posts)),
         "first": query.first,
         "rows": [row(post, cached.tags) for post in rows[query.first : query.first + query.most]],
     }
+
+
+def count_texts(posts: Iterable[PostSummary]) -> str:
+    """Count posts and pages in words, such as "53 posts and 1 page"."""
+    kinds = Counter("page" if post.kind == "page" else "post" for post in posts)
+    counted = (say.count(kinds[kind], kind) for kind in ("post", "page") if kinds[kind])
+    return " and ".join(counted) or "No posts"
 
 
 @dataclass(frozen=True, slots=True)

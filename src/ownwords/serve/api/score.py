@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 
 from ownwords.archive.report import formatting as fmt
+from ownwords.core.workspace import path_text
 from ownwords.evaluation import wording
 from ownwords.evaluation.card import files, panels
 from ownwords.evaluation.card.gauges import Panel
@@ -34,7 +35,9 @@ def _read(folder: Path, has_model: bool) -> dict[str, Any]:
         # Written by another version of ownwords, or damaged: scoring again fixes both.
         is_there = (folder / files.DATA).exists()
         return {"card": None, "has_model": has_model, "unreadable": is_there}
-    return {"card": _plain(scorecard_json(card)), "has_model": has_model, "unreadable": False}
+    # The card holds the path at which it was measured, which a copied workspace has not.
+    here = {**scorecard_json(card), "model": path_text((folder / "model").absolute())}
+    return {"card": _plain(here), "has_model": has_model, "unreadable": False}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -87,7 +90,6 @@ def scorecard_json(card: Scorecard) -> dict[str, Any]:
         "measured": (
             f"Measured by ownwords {fmt.plain(about.version, 30)} on {fmt.day(about.made_on)}."
         ),
-        "model": fmt.plain(about.model, 200),
     }
 
 

@@ -154,7 +154,9 @@ def _models(state: AppState) -> list[dict[str, Any]]:
             return "from nothing"
         return "base" if name in bases else "other"
 
-    return [{"name": name, "role": role(name)} for name in state.models()]
+    return [
+        {"name": name, "role": role(name), "label": state.label_of(name)} for name in state.models()
+    ]
 
 
 def _origins(state: AppState, text: str) -> dict[str, Any]:

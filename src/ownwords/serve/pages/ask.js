@@ -61,7 +61,7 @@ function pageOf(element, offer, years, saved) {
     if (!known.includes(backend)) backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
     const choose = el("select", { "aria-label": "Who answers", on: { change: () => { backend = choose.value; remember(ANSWERER, backend); say(); } } },
-      option(NO_MODEL, "No model: show the passages"),
+      option(NO_MODEL, "Passages only"),
       result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
       result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
     choose.value = backend;
@@ -70,7 +70,7 @@ function pageOf(element, offer, years, saved) {
       const to = result.endpoints.find((item) => item.name === backend);
       if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? "You see the passages. Choose a model to have answers in words." : "You see the passages. Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
       else if (to) wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.${to.is_fit ? "" : " It is small: it seldom answers well."}`;
-      else wording.textContent = "Your own model puts the answer into words, here. A small model writes in your voice, but seldom answers.";
+      else wording.textContent = "Your own model puts the answer into words, here. A small model imitates you, but seldom answers.";
     };
     say();
     const again = button("Look again", async () => {
@@ -159,16 +159,16 @@ function pageOf(element, offer, years, saved) {
 const newTurn = (id, question, searched) => ({ id, question, searched, passages: null, text: "", answer: null, problem: null, isStopped: false });
 
 /** A turn as it is saved; where no model answered, the best passages stand for the answer. */
-function messages({ question, answer }) {
+function messages({ question, searched, answer }) {
   if (!answer) return [];
   const shown = answer.citations.length || answer.answer ? answer.citations : answer.passages.slice(0, AT_ONCE).map((item, i) => ({ ...item, number: i + 1, quote: best(item), text: undefined, matching: undefined }));
-  return [{ role: "user", text: question }, { role: "assistant", text: answer.answer || answer.why, model: answer.model, citations: shown }];
+  return [{ role: "user", text: question, searched }, { role: "assistant", text: answer.answer || answer.why, model: answer.model, citations: shown }];
 }
 
 function turnsOf(saved) {
   const turns = [];
-  for (const { role, text, model = "", citations: cited = [] } of saved?.messages ?? []) {
-    if (role === "user") turns.push(newTurn(turns.length + 1, text, text));
+  for (const { role, text, searched, model = "", citations: cited = [] } of saved?.messages ?? []) {
+    if (role === "user") turns.push(newTurn(turns.length + 1, text, searched || text));
     else if (turns.length) turns.at(-1).answer = { answer: text, citations: cited, model, why: "", notes: [], nearest: [], passages: [], refused: false };
   }
   return turns;
@@ -199,6 +199,7 @@ function answered(turn, result) {
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
+    result.refused && !result.answer ? row(link(address("posts", ["report"]), "Read the report")) : null,
     result.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Similar passages"), el("ul", { class: "plain-list" }, result.nearest.map((item) => el("li", {}, postLink(item, item.matching?.[0] ?? ""), dated(item.date), item.matching?.length ? el("p", { class: "quiet", dir: "auto" }, item.matching[0]) : null)))) : null,
     result.passages.length && !result.refused ? passagesOf(turn, result.passages, isBare) : null,
     result.model ? quiet(`Written by ${result.model}. Every citation was checked.`) : null,
@@ -208,8 +209,8 @@ function answered(turn, result) {
 /** The answer's paragraphs, with [1] as links to its citations; everything else is plain text. */
 function wording(turn, text, cited) {
   const known = new Map(cited.map((item) => [String(item.number), item]));
-  return el("div", { class: "answer-text", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\[\d+\])/).map((piece) => {
-    const number = /^\[(\d+)\]$/.exec(piece)?.[1];
+  return el("div", { class: "answer-text", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\s*\[\d+\])/).map((piece) => {
+    const number = /^\s*\[(\d+)\]$/.exec(piece)?.[1];
     if (!number) return piece;
     if (!known.has(number)) return el("sup", {}, number);
     return el("sup", {}, el("a", { href: `#${citationId(turn, number)}`, "aria-label": `Citation ${number}: ${known.get(number).title}`, on: { click: (event) => {

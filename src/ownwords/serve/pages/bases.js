@@ -5,7 +5,7 @@ import { follow, newest, start } from "/jobs.js";
 import { ask } from "/messages.js";
 import { progress } from "/progress.js";
 
-const BEST = { name: "", title: "The best that the time allows", is_installed: true, note: "Recommended. Of those that are installed." };
+const BEST = { name: "", title: "The best that the time allows", is_installed: true, note: "Recommended: chosen from those that are installed." };
 const NOTHING = { name: "none", title: "Your posts only", is_installed: true, note: "For large blogs; on a small one it learns words, but little grammar." };
 
 /** A list to choose from, folded under the one that is chosen. `reload` gets the models anew. */

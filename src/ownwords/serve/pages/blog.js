@@ -140,7 +140,7 @@ export function lookStep(state) {
     heading: "What is in it", node: el("div", { class: "stack" }, reading, body), draw, later: "What is yours, what repeats, what can be learned",
     state: (isNext) => (blog()?.is_read && !isReading() ? "done" : isNext ? "now" : "later"),
     isOpen: () => !state.home.model && (isReading() || !newest("make")),
-    summary: () => [count(blog().posts, "post"), count(blog().words, "word"), blog().new_sentence].filter(Boolean).join(", "),
+    summary: () => [blog().texts, count(blog().words, "word"), blog().new_sentence].filter(Boolean).join(", "),
   };
 }
 

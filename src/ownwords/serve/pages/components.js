@@ -72,7 +72,7 @@ export function section(heading, ...body) {
     el("h2", { id }, heading), el("div", { class: "body" }, ...body));
 }
 
-/** A long page with a list of its sections beside it, which follows the reader; on small screens it is folded. */
+/** A long page with a list of its sections before them; on small screens it is folded. */
 export function contents(...body) {
   const page = el("div", { class: "long" }, ...body), heads = [...page.querySelectorAll(".part > h2")];
   const list = folded("On this page", el("ul", {}, heads.map((head) => el("li", {}, el("button", { type: "button", class: "plain", on: { click: () => {
@@ -80,6 +80,7 @@ export function contents(...body) {
     head.scrollIntoView({ block: "start" });
     head.focus({ preventScroll: true });
   } } }, head.textContent)))));
+  list.open = matchMedia("(min-width: 62rem)").matches;
   page.insertBefore(el("nav", { class: "contents", "aria-label": "On this page" }, list), page.querySelector(".part"));
   return page;
 }
@@ -144,8 +145,18 @@ export function command(text, { isSecret = false } = {}) {
 export function problem(error, again = null) {
   return el("div", { class: "problem", role: "alert" },
     el("p", { class: "title" }, sentence(error?.message ?? error)),
-    error?.hint ? quiet(withCode(sentence(error.hint))) : null,
+    advice(error),
     again ? button("Try again", again, { kind: "small" }) : null);
+}
+
+// Where the page does what a command of a hint does.
+const INSTEAD = [[/ownwords (look|make|tune|score)\b/, "#/home", "Go to Home"], [/ownwords base\b/, "#/models", "Go to Models"]];
+
+/** What to do about an error: its hint, or a link where the hint names a command that the page has a button for. */
+export function advice(error) {
+  if (!error?.hint) return null;
+  const [, href, label] = INSTEAD.find(([command]) => command.test(error.hint)) ?? [];
+  return href ? quiet(link(href, label)) : quiet(withCode(sentence(error.hint)));
 }
 
 /** Text in which `code` is set as code. */
@@ -249,11 +260,11 @@ export function day(iso) {
   const month = new Date(Date.UTC(2000, Number(result[2]) - 1, 1)).toLocaleString("en", { month: "long", timeZone: "UTC" });
   return `${Number(result[3])} ${month} ${result[1]}`;
 }
-/** 812 bytes, 171 kB, 4.1 MB. */
+/** 812 bytes, 171 kB, 4.1 MB, 149 MB. */
 export function size(bytes) {
   if (bytes < 1e3) return count(bytes, "byte");
   if (bytes < 1e6) return `${count(bytes / 1e3)} kB`;
-  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+  return bytes < 1e9 ? `${figures(bytes / 1e6)} MB` : `${figures(bytes / 1e9)} GB`;
 }
 /** 8 s, 4 min, 1 h 20 min. */
 export function duration(seconds) {

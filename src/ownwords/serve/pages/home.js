@@ -69,15 +69,13 @@ export async function show(element) {
   }
 }
 
-const LEDES = { good: "It writes in your voice, on this machine.", bad: "It runs on this machine, but its result is not good yet.",
-  unclear: "It runs on this machine. How good it is stands below.", "": "It runs on this machine, and has not been scored yet." };
 
 function headingOf({ model, blog }) {
   const job = newest("make");
   if (isRunning(job)) return { heading: model ? "Making another model" : "Making your model", lede: "You can close this page: it goes on without it." };
   if (job?.status === "stopped" && (!model || job.began > model.made_at)) return { heading: job.share ? `Paused at ${shareOf(job)}` : "Paused", lede: "Go on whenever you like." };
   if (job && ["failed", "killed"].includes(job.status) && (!model || job.began > model.made_at)) return { heading: "The model could not be made" };
-  if (model) return { heading: "Your model is ready", lede: LEDES[model.tone] };
+  if (model) return { heading: "Your model is ready", lede: model.sentence ? "It runs on this machine. Nothing is sent anywhere." : "It runs on this machine, and has not been scored yet." };
   if (blog?.is_read) return { heading: "Ready to make your model", lede: "It takes minutes, on this machine. Nothing is sent anywhere." };
   return { heading: "A language model of your own writing", lede: "From your blog’s file, in minutes, on this machine. Nothing is sent anywhere." };
 }

@@ -25,7 +25,7 @@ export function makeStep(state) {
     const job = newest("make"), isOver = !job || job.status === "done";
     running.update(isOver ? null : job);
     details.hidden = !job && !state.home.model;
-    const next = `${status} ${isOver} ${isAgain} ${job?.id} ${Boolean(offer)}`;
+    const next = `${status} ${job?.id} ${job?.status} ${isAgain} ${Boolean(offer)}`;
     if (next === shown || status === "later") return;
     shown = next;
     const wantsForm = isOver ? !state.home.model || isAgain : false;
@@ -61,7 +61,7 @@ export function makeStep(state) {
       el("span", {}, el("strong", {}, label), el("span", {}, count(offer.minutes[name], "minute")), el("small", {}, remark)))));
     const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; });
     const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: "as chosen above" });
-    const name = input({ maxlength: "80", placeholder: "made up from the date" });
+    const name = input({ maxlength: "80", placeholder: "chosen for you" });
     return el("form", { class: "stack", on: { submit: async (event) => {
       event.preventDefault();
       const job = await start({ kind: "make", minutes: Number(minutes.value) || offer.minutes[budget.name], base: base.value(), ...name.value.trim() && { name: name.value.trim() } });

@@ -1,6 +1,6 @@
 // What the page says beside its content: announcements, toasts, questions; and what the browser remembers.
 
-import { button, el, icon, sentence, uniqueId } from "/components.js";
+import { advice, button, el, icon, p, sentence, uniqueId } from "/components.js";
 
 /** Tell screen readers something, without showing it. */
 export function announce(text) {
@@ -12,8 +12,8 @@ export function announce(text) {
 /** A message that disappears by itself; errors stay until they are closed. */
 export function toast(wording, { kind = "" } = {}) {
   const isError = wording instanceof Error;
-  const text = isError ? sentence(wording.message) + (wording.hint ? ` ${sentence(wording.hint.replaceAll("`", ""))}` : "") : wording;
-  const node = el("div", { class: ["toast", isError ? "bad" : kind], role: isError ? "alert" : "status" }, el("p", {}, text),
+  const text = isError ? sentence(wording.message) : wording;
+  const node = el("div", { class: ["toast", isError ? "bad" : kind], role: isError ? "alert" : "status" }, el("div", {}, p(text), isError ? advice(wording) : null),
     el("button", { type: "button", class: "icon", "aria-label": "Close this message", on: { click: () => node.remove() } }, icon("close")));
   document.getElementById("toasts").append(node);
   if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));

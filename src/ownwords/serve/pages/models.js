@@ -27,7 +27,7 @@ export async function show(element, where) {
 }
 
 function listed({ models }) {
-  if (!models.length) return empty("No model yet", "Once you have made one, it stands here, beside all later ones.", el("a", { class: "button primary", href: address("home") }, "Make one"));
+  if (!models.length) return empty("No model yet", "Once you have made one, it is listed here, with all later ones.", el("a", { class: "button primary", href: address("home") }, "Make one"));
   const compare = new Set(models.slice(0, 2).map((item) => item.name));
   const both = el("a", { class: "button" }, "Let both write the same beginning");
   const drawn = () => {
@@ -41,9 +41,9 @@ function listed({ models }) {
     drawn();
   } } });
   drawn();
-  return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Posts", "Bits per byte", "Before", "Size", ...(models.length > 1 ? ["Compare"] : [])],
+  return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Learned from", "Bits per byte", "Before", "Size", ...(models.length > 1 ? ["Compare"] : [])],
     rows: models.map((item) => [el("div", {}, link(address("models", [item.name]), title(item.name)), item.is_current ? [" ", tag("current", "on")] : null, el("span", { class: ["quiet", "line-below", item.tone === "bad" && "bad"] }, item.sentence || "Not scored yet")),
-      when(item.made_at), baseOf(item), item.posts === null ? "–" : count(item.posts), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), ...(models.length > 1 ? [box(item)] : [])]) }),
+      when(item.made_at), baseOf(item), item.posts === null ? "–" : count(item.posts, "post"), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), ...(models.length > 1 ? [box(item)] : [])]) }),
   models.length > 1 ? row(both) : null, quiet("Bits per byte: how much the model is surprised by posts it has never seen. Lower is better."));
 }
 
@@ -66,8 +66,8 @@ async function one(element, name) {
   if (!model) return void add(element, masthead({ heading: name }), empty("There is no such model", "It was renamed or deleted.", link(address("models"), "All models")));
   setTitle(name);
   add(element, head, scoring, card, model.is_current ? training : null);
-  fill(head, el("div", { class: "row actions" }, model.is_current ? tag("current", "on") : button("Make it the current one", () => act(post(`/api/models/${encodeURIComponent(name)}/use`)), { kind: "primary" }),
-    button("Rename", rename, { kind: "small" }), model.is_current ? null : button("Delete", drop, { kind: "small" }), link(address("write", [], { model: name }), "Write with it")));
+  fill(head, el("div", { class: "row actions" }, model.is_current ? tag("current", "on") : button("Make it the current one", () => act(post(`/api/models/${encodeURIComponent(name)}/use`)), { kind: "primary small" }),
+    el("a", { class: "button small", href: address("write", [], { model: name }) }, "Write with it"), button("Rename", rename, { kind: "small" }), model.is_current ? null : button("Delete", drop, { kind: "small" })));
   await scored();
   let leave = null;
   training.addEventListener("toggle", async () => {

@@ -74,9 +74,9 @@ async function list(body, where) {
       const page = await get("/api/corpus/posts", { ...asked, most: PAGE });
       if (mine !== newest) return;
       const parts = [["learned from", page.learned_words], ["held back to judge the model", page.held_out_words], ["left out", page.left_out_words]].filter(([, words]) => words);
-      fill(summary, `${count(page.total, "post")}, ${count(page.own_words, "word")} of yours: ${parts.map(([what, words]) => `${count(words)} ${what}`).join(", ")}.`);
+      fill(summary, `${page.texts}, ${count(page.own_words, "word")} of yours: ${parts.map(([what, words]) => `${count(words)} ${what}`).join(", ")}.`);
       fill(rows, ...drawn(page));
-      announce(count(page.total, "post"));
+      announce(page.texts);
     } catch (error) {
       if (mine === newest) fill(rows, problem(error, draw));
     }

@@ -33,7 +33,7 @@ function lengths({ lengths: result, decided }) {
   const bar = (caption, slices) => slices.length > 1 ? el("figure", {}, el("figcaption", {}, caption), stackedBar("Share of the prose per text", slices)) : null;
   return section("Where the words are", bar("As it was found", result.found), bar("As it is used for training", result.used),
     p(`${result.evenness} Counted are your own words, without quotations, code, logs and tables.`.trim()),
-    decided ? p(link(address("posts", ["decisions"]), `${count(decided, "text")} stood out`), "; what becomes of each is yours to decide.") : p("Nothing stood out: every text is kept in full."),
+    decided ? p(link(address("posts", ["decisions"]), `${count(decided, "text")} stood out`), "; you decide which to train on.") : p("Nothing stood out: every text is kept in full."),
     table({ caption: result.others.count ? "The longest" : "Every text, longest first", heads: ["Text", "Words", "Share"], rows, shown: true, class: "shares" }));
 }
 

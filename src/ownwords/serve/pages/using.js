@@ -7,12 +7,17 @@ import { ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
 import { get, remove } from "/server.js";
 
-const SAMPLE_WORDS = 70;
-/** The first words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
+const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;
+/** The first lines and words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
 function beginning(text) {
   const words = /\S+/g;
-  for (let i = 0; i < SAMPLE_WORDS; i += 1) if (!words.test(text)) return text;
-  return `${text.slice(0, words.lastIndex)} …`;
+  for (let i = 0; i < SAMPLE_WORDS; i += 1) if (!words.test(text)) return cut(text);
+  return cut(`${text.slice(0, words.lastIndex)} …`);
+}
+
+function cut(text) {
+  const all = lines(text);
+  return all.length > SAMPLE_LINES ? [...all.slice(0, SAMPLE_LINES), "…"] : all;
 }
 
 export function resultStep(state) {
@@ -28,7 +33,7 @@ export function resultStep(state) {
     const measure = (label, more) => (isRunning(job) || isRunning(newest("make")) ? null : button(label, () => start({ kind: "score", more })));
     if (!model.sentence) return void fill(body, p("This model has not been scored yet."), row(measure("Score it", false)));
     fill(body, el("p", { class: ["verdict", model.tone] }, model.sentence), model.figures.length ? totals(model.figures) : null,
-      model.samples.length ? el("div", { class: "samples three" }, model.samples.slice(0, 3).map((item) => quote(lines(beginning(item.text)), { cite: item.beginning, class: "tuned" }))) : null,
+      model.samples.length ? el("div", { class: "samples three" }, model.samples.slice(0, 3).map((item) => quote(beginning(item.text), { cite: item.beginning, class: "tuned" }))) : null,
       el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)),
       row(el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard"), measure("Write more samples", true)));
   }
@@ -98,7 +103,7 @@ function exportsOf({ options, exports: made }) {
 }
 
 function connection({ address: at, key, model, curl, python }) {
-  return [quiet(`An API like OpenAI’s, on this machine only. The model is called ${model}.`),
+  return [quiet(`An API like OpenAI’s, on this machine only. Programs call the model ${model}.`),
     el("dl", { class: "facts" }, el("div", {}, el("dt", {}, "Address"), el("dd", {}, command(at))), key ? el("div", {}, el("dt", {}, "Key"), el("dd", {}, command(key, { isSecret: true }))) : null),
     folded("With curl", command(curl)), folded("With the openai package of Python", command(python))];
 }

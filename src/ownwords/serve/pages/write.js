@@ -16,7 +16,7 @@ export async function show(element, { path, query }) {
   const id = path[0] ?? "";
   const [offer, text] = await Promise.all([get("/api/write"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const isOwn = offer.models.some((item) => item.role === "tuned");
-  add(element, masthead({ heading: text ? title(text.title) : isOwn ? "In your voice" : "Not in your voice yet", follow: isOwn || !offer.models.length ? "" : ["You have no model of your own, so the built-in one writes. ", link(address("home"), "Make your own"), "."] }));
+  add(element, masthead({ heading: text ? title(text.title) : isOwn ? "Write with your model" : "Write with the built-in model", follow: isOwn || !offer.models.length ? "" : ["It does not write like you. ", link(address("home"), "Make a model of your own"), "."] }));
   if (!offer.models.length) {
     add(element, empty("No model yet", "Once you have made one, it writes here.", el("a", { class: "button primary", href: address("home") }, "Make one")));
     return undefined;
@@ -28,14 +28,11 @@ export async function show(element, { path, query }) {
 }
 
 function pageOf(element, offer, saved, query) {
-  const models = offer.models, known = (name) => models.some((item) => item.name === name);
+  const models = offer.models, named = (name) => models.find((item) => item.name === name || item.label === name)?.name ?? "";
   const first = models.find((item) => item.role === "tuned") ?? models[0], defaults = offer.defaults;
   const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p", min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
-  if (known(query.get("model"))) set.model = query.get("model");
-  if (query.has("beside")) set.beside = query.get("beside");
-  if (known(saved?.model)) set.model = saved.model;
-  if (!known(set.model)) set.model = first.name;
-  if (!known(set.beside)) set.beside = "";
+  set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
+  set.beside = named(query.get("beside") ?? set.beside);
   let writing = null, last = null; // the stretch that was written last: {from, to, seed}
   const saving = saver(saved?.id ?? "", (result) => {
     if (location.hash !== address("write", [result.id])) go(address("write", [result.id]), { replace: true, quietly: true });
@@ -52,17 +49,18 @@ function pageOf(element, offer, saved, query) {
   const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
   const end = button("Stop", stop, { icon: "stop" });
   const again = button("Try again", () => redo(), {});
-  const undo = button("Remove it", () => { cut(); store(); label(); text.focus(); }, {});
+  const undo = button("Undo", () => { cut(); store(); label(); text.focus(); }, {});
   const below = el("div", { class: "below" }), second = el("div", { class: "second" });
   const copying = button("Copy", () => copy(text.value), { kind: "small", icon: "copy" });
   const sources = button("Where did this come from?", (event) => origins(event.currentTarget), { kind: "small", icon: "search" });
   const anew = button("New text", () => saving.flush().then(() => go(address("write"))), { kind: "small" });
+  const keeping = row(copying, sources, anew);
   const list = savedList("text", "write", "Saved texts");
 
   const aside = el("aside", { "aria-label": "Settings" }, controls(), list);
   const form = el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
     el("div", { class: "beside" }, el("div", { class: "columns-of-text" }, el("div", { class: "first" }, field("Your text", text, "A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time."),
-      row(start, end, again, undo), below, row(copying, sources, anew)), second), aside));
+      row(start, end, again, undo), keeping, below), second), aside));
   add(element, form);
   label();
   list.mark(saved?.id ?? "");
@@ -70,10 +68,10 @@ function pageOf(element, offer, saved, query) {
   function controls() {
     const cutSlider = el("div");
     const drawCut = () => fill(cutSlider, set.cut === "min_p"
-      ? slider({ label: "Leave out", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
-        say: (value) => (value ? `tokens under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
-      : slider({ label: "Leave out", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
-        say: (value) => (value < 1 ? `tokens beyond the likeliest ${Math.round(100 * value)}%` : "nothing") }));
+      ? slider({ label: "Unlikely tokens", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
+        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
+      : slider({ label: "Unlikely tokens", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
+        say: (value) => (value < 1 ? `beyond the likeliest ${Math.round(100 * value)}%` : "nothing") }));
     drawCut();
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
@@ -91,7 +89,7 @@ function pageOf(element, offer, saved, query) {
   }
 
   function labelOf(item) {
-    return { tuned: `${item.name} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)`, "from nothing": "Your posts only" }[item.role] ?? item.name;
+    return { tuned: `${item.label} (yours)`, base: item.name === "shipped" ? "Built-in model" : `${item.name} (starting model)`, "from nothing": "Your posts only" }[item.role] ?? item.name;
   }
 
   /** Whether the stretch that was written last still stands at the end, unchanged. */
@@ -106,7 +104,8 @@ function pageOf(element, offer, saved, query) {
     end.disabled = !busy;
     again.hidden = undo.hidden = busy || !isIntact();
     text.readOnly = busy;
-    copying.disabled = sources.disabled = busy || !text.value.trim();
+    keeping.hidden = !text.value.trim();
+    copying.disabled = sources.disabled = anew.disabled = busy;
     fits();
   }
 
