@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError, CorpusError
-from ownwords.models.loss import IGNORED
+from ownwords.models.loss import IGNORED, chunked_cross_entropy
 from ownwords.training.batches import Batches, sequential_batches
 from ownwords.training.settings import DataConfig
 from small_shards import batches_of, same, shards_of
@@ -284,3 +284,57 @@ def test_rows_begin_with_the_start_token_that_a_base_expects(
         assert (other_batch.ids_BT[:, 0] == start).all()
         assert torch.equal(other_batch.ids_BT[:, 1:], plain_batch.ids_BT[:, 1:])
         assert torch.equal(other_batch.targets_BT, plain_batch.targets_BT)
+
+
+def test_the_first_tokens_of_a_text_count_more_in_the_loss() -> None:
+    shards = shards_of([5, 9, 18])
+    start = shards.vocabulary
+    shards.ids[shards.offsets_D1[:-1]] = start
+    shards = replace(shards, special=(start,), row_start=start)
+    plain, weighted = batches_of(shards), batches_of(shards, config=DataConfig(opening_weight=4.0))
+    openings = 0
+    for step in range(6):
+        batch = weighted.batch(step)
+        assert torch.equal(batch.targets_BT, plain.batch(step).targets_BT)
+        assert weighted.total(step) == batch.tokens
+        assert batch.weights_BT is not None
+        for ids, targets, weights in zip(
+            batch.ids_BT.tolist(),
+            batch.targets_BT.tolist(),
+            batch.weights_BT.tolist(),
+            strict=True,
+        ):
+            starts = [t for t, token in enumerate(ids) if token == start]
+            if targets[0] == IGNORED:  # the row begins in the middle of a text
+                starts.remove(0)
+            openings += len(starts)
+            expected = [
+                max([1.0, *(4 / (t - s + 1) for s in starts if s <= t)]) for t in range(len(ids))
+            ]
+            counted = [t for t, target in enumerate(targets) if target != IGNORED]
+            assert [weights[t] for t in counted] == pytest.approx([expected[t] for t in counted])
+        part = batch.part(slice(1, 2)).weights_BT
+        assert part is not None and torch.equal(part, batch.weights_BT[1:2])
+    assert openings
+    assert plain.key != weighted.key
+
+
+def test_a_weighted_target_has_that_many_times_the_gradient() -> None:
+    generator = torch.Generator().manual_seed(1)
+    hidden_NC = torch.randn(6, 8, generator=generator, dtype=torch.float64, requires_grad=True)
+    head_VC = torch.randn(11, 8, generator=generator, dtype=torch.float64, requires_grad=True)
+    targets_N = torch.tensor([3, IGNORED, 0, 10, 7, 7])
+    weights_N = torch.tensor([1.0, 9.0, 20.0, 1.0, 2.5, 1.0])
+    loss, count = chunked_cross_entropy(hidden_NC, head_VC, targets_N, weights_N=weights_N)
+    losses_N = torch.nn.functional.cross_entropy(
+        hidden_NC @ head_VC.T, targets_N, reduction="none", ignore_index=IGNORED
+    )
+    expected = (losses_N * weights_N).sum()
+    assert int(count) == 5
+    torch.testing.assert_close(loss, expected)
+    for ours, reference in zip(
+        torch.autograd.grad(loss, (hidden_NC, head_VC)),
+        torch.autograd.grad(expected, (hidden_NC, head_VC)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, reference)

@@ -142,11 +142,13 @@ class CausalLM(nn.Module):
         targets_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
+        weights_BT: Tensor | None = None,
         z_weight: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Summed cross entropy in nats, and the number of targets; targets of -100 are ignored.
 
-        `targets_BT` are the next token ids, already shifted by one.
+        `targets_BT` are the next token ids, already shifted by one; `weights_BT` multiplies their
+        losses.
         """
         self._check_targets(targets_BT, ids_BT)
         hidden_BTC = self(ids_BT, documents_BT=documents_BT)
@@ -154,6 +156,7 @@ class CausalLM(nn.Module):
             hidden_BTC.flatten(0, 1),
             self.embedding.weight if self.head is None else self.head.weight,
             targets_BT.flatten(),
+            weights_N=None if weights_BT is None else weights_BT.flatten(),
             softcap=self.config.logit_softcap,
             z_weight=z_weight,
         )

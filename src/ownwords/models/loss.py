@@ -29,15 +29,20 @@ def chunked_cross_entropy(
     head_VC: Tensor,
     targets_N: Tensor,
     *,
+    weights_N: Tensor | None = None,
     softcap: float | None = None,
     z_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The summed loss in nats, and the number of targets that are not ignored.
 
-    Targets of -100 are ignored. `softcap` bounds the logits as softcap * tanh(logits / softcap).
+    Targets of -100 are ignored; `weights_N` multiplies the losses of the others.
+    `softcap` bounds the logits as softcap * tanh(logits / softcap).
     `z_weight` is the factor of the z-loss, log(sum(exp(logits)))**2.
     """
     counted_N = targets_N != IGNORED
+    factors_N = counted_N.to(torch.promote_types(hidden_NC.dtype, torch.float32))
+    if weights_N is not None:
+        factors_N = factors_N * weights_N
     device = hidden_NC.device.type
     autocast = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocast else hidden_NC.dtype
@@ -47,7 +52,7 @@ def chunked_cross_entropy(
             hidden_NC,
             head_VC,
             targets_N.clamp(min=0),
-            counted_N.to(torch.promote_types(hidden_NC.dtype, torch.float32)),
+            factors_N,
             softcap,
             z_weight,
             dtype,

@@ -40,8 +40,9 @@ def derivation(token: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
 def trim(document: Document, ids: Iterable[int]) -> tuple[dict[str, Any], list[int]]:
     """A tokenizer.json with the tokens `ids` and what they need, and the old id of each new one.
 
-    Bytes, special tokens and tokens that are matched before a text is split stay, but no special
-    tokens that models only reserve. TokenizerError for a tokenizer that is not BPE.
+    Bytes and special tokens stay too, but no special tokens that models only reserve. What is
+    matched before a text is split (HTML tags, marks of pictures) goes like any other token, so that
+    a model of prose does not write it. TokenizerError for a tokenizer that is not BPE.
     """
     model = document.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
@@ -53,7 +54,7 @@ def trim(document: Document, ids: Iterable[int]) -> tuple[dict[str, Any], list[i
     names = {number: name for name, number in vocabulary.items()}
     is_needed = _is_byte if model.get("byte_fallback") else BYTE_OF.__contains__
     keep = {number for name, number in vocabulary.items() if is_needed(name)}
-    keep |= {number for number, entry in added.items() if not _is_reserved(entry)}
+    keep |= {number for number, entry in added.items() if _is_special(entry)}
     if model.get("unk_token") in vocabulary:
         keep.add(vocabulary[model["unk_token"]])
     for number in {*ids, *keep}:
@@ -99,8 +100,8 @@ def _pair(entry: object) -> tuple[str, str]:
     return pair[0], pair[1]
 
 
-def _is_reserved(entry: Document) -> bool:
-    return entry.get("special") is True and _RESERVED.fullmatch(entry["content"]) is not None
+def _is_special(entry: Document) -> bool:
+    return entry.get("special") is True and _RESERVED.fullmatch(entry["content"]) is None
 
 
 def _renumbered(part: Any, new_ids: Mapping[int, int]) -> Any:  # noqa: ANN401 - any JSON value

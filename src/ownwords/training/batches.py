@@ -4,10 +4,11 @@ Shapes: B rows, T tokens, V vocabulary; T1 is T + 1.
 """
 
 import json
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ class Batch:
     documents_BT: Tensor | None  # int32, the number of each token's document; None: no mask needed
     tokens: int
     counts_B: tuple[int, ...] = ()  # `tokens` of each row
+    weights_BT: Tensor | None = None  # float32, of each target in the loss; None: all 1
 
     def part(self, rows: slice) -> "Batch":
         """The batch that consists of these rows only."""
@@ -44,6 +46,7 @@ class Batch:
             None if self.documents_BT is None else self.documents_BT[rows],
             sum(counts_B) if self.counts_B else int((targets_BT != IGNORED).sum()),
             counts_B,
+            None if self.weights_BT is None else self.weights_BT[rows],
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
@@ -61,6 +64,7 @@ class Batch:
             None if self.documents_BT is None else move(self.documents_BT),
             self.tokens,
             self.counts_B,
+            None if self.weights_BT is None else move(self.weights_BT),
         )
 
 
@@ -99,7 +103,10 @@ class Batches:
         # The decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
-        key: list[object] = [shards.key, rows, context, seed, asdict(config)]
+        settings = asdict(config)
+        if config.opening_weight == 1:  # runs from before this setting keep their key
+            del settings["opening_weight"]
+        key: list[object] = [shards.key, rows, context, seed, settings]
         if config.replay:
             replay = _checked_replay(replay, shards)
             self._base = TokenStream(
@@ -121,15 +128,22 @@ class Batches:
         counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
         if self.shards.row_start is not None:
             # What follows the start token in the middle of a text is no beginning to learn.
+            counted_BT[:, 0] &= ids_BT[:, 0] == self.shards.row_start
             ids_BT[:, 0] = self.shards.row_start
-            counted_BT[:, 0] = False
-        return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
+        batch = _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
+        if self.config.opening_weight == 1:
+            return batch
+        weights_BT = _opening_weights(
+            ids_BT1[:, :-1] == self.shards.document_start, self.config.opening_weight
+        )
+        return replace(batch, weights_BT=torch.from_numpy(weights_BT))
 
     def total(self, step: int) -> int:
         """The number of targets in the loss of a step, over all ranks."""
         own, base = self._rows(step, 0, self.rows)
-        skip = 0 if self.shards.row_start is None else 1
-        return self._own.targets(own, skip) + (self._base.targets(base, skip) if self._base else 0)
+        start = self.shards.row_start
+        of_base = self._base.targets(base, start) if self._base else 0
+        return self._own.targets(own, start) + of_base
 
     def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
         """Rows `low` to `high` of a step, as row numbers in the own and in the base's stream."""
@@ -191,6 +205,16 @@ def _batch(
         sum(counts_B),
         counts_B,
     )
+
+
+def _opening_weights(starts_BT: npt.NDArray[np.bool_], weight: float) -> npt.NDArray[np.float32]:
+    """The weight of each target: that of the n-th token after a start is weight / n, at least 1."""
+    weights_BT = np.ones(starts_BT.shape, np.float32)
+    for n in range(1, math.ceil(weight)):
+        here_BT = weights_BT[:, n - 1 :]
+        starting_BT = starts_BT[:, : here_BT.shape[1]]
+        np.maximum(here_BT, weight / n, out=here_BT, where=starting_BT)
+    return weights_BT
 
 
 def _checked_replay(replay: Shards | None, shards: Shards) -> Shards:

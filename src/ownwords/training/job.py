@@ -38,7 +38,11 @@ class Objective(Protocol):
 def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the next token, over the targets that are not masked."""
     return model.loss(
-        batch.ids_BT, batch.targets_BT, documents_BT=batch.documents_BT, z_weight=z_weight
+        batch.ids_BT,
+        batch.targets_BT,
+        documents_BT=batch.documents_BT,
+        weights_BT=batch.weights_BT,
+        z_weight=z_weight,
     )
 
 

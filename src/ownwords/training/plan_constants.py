@@ -119,6 +119,8 @@ class PlanConstants:
     lora_lr_min: float = _constant(2e-4, LOG)  # at least
     lora_lr_max: float = _constant(1e-3, LOG)  # at most
     lora_beta2: float = _constant(0.99, LOG)
+    # Weight of a text's first token: the base has seen few texts that begin as a blog's
+    lora_opening_weight: float = _constant(20, LOG)
     lora_batch: float = _constant(2048, LOG)  # tokens per step
     lora_steps: float = _constant(40, ESTIMATE)  # a run of fewer steps uses smaller batches instead
     lora_warmup_fraction: float = _constant(0.03, LOG)  # share of the steps in which the rate rises

@@ -387,6 +387,13 @@ class Planner:
                 else "no text of the base is available (--replay)"
             )
             self.choose("data.replay", replay, why, constants.source("tune_replay"))
+        if self.rank:
+            self.choose(
+                "data.opening_weight",
+                constants.lora_opening_weight,
+                "so that it learns how your texts begin, and not only how they go on",
+                constants.source("lora_opening_weight"),
+            )
 
     def choose_evaluations(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts

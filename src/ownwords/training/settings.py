@@ -10,6 +10,7 @@ from ownwords.core.validation import Meta
 Precision = Literal["float32", "autocast", "bf16"]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
+AtLeastOne = Annotated[float, Meta(ge=1, le=1000)]
 NonNegative = Annotated[float, Meta(ge=0, le=1000)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -23,6 +24,9 @@ class DataConfig:
     replay: BelowOne = 0.0
     # Whether a token attends to its own document only, not to others packed into the same row.
     document_masking: bool = True
+    # Weight in the training loss of a text's first token, so that texts without a prompt begin as
+    # the author's do; its n-th token has this / n, at least 1.
+    opening_weight: AtLeastOne = 1.0
     # Whether each epoch has its own order.
     shuffle: bool = True
 

@@ -79,6 +79,12 @@ class Shards:
         return len(self.ids)
 
     @property
+    def document_start(self) -> int | None:
+        """The token that documents begin with; None if they begin with their text."""
+        first = int(self.ids[0]) if len(self.ids) else None
+        return first if first in self.special else None
+
+    @property
     def text_bytes(self) -> int:
         return int(self.bytes_D.sum())
 

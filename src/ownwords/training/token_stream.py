@@ -75,14 +75,17 @@ class TokenStream:
                     pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
                 number += last - first + 1
 
-    def targets(self, rows: range, skip: int = 0) -> int:
+    def targets(self, rows: range, row_start: int | None = None) -> int:
         """The number of tokens in these rows whose next token is of the same document.
 
-        The first `skip` tokens of each row are not counted.
+        Where rows begin with a token of their own, their first counts only if it is this token.
         """
-        counted = len(rows) * (self._context - skip)
+        counted = 0
         for row in rows:
-            for epoch, at, end in self._stretches(self.position(row) + skip, self._context - skip):
+            position = self.position(row)
+            skip = int(row_start is not None and self._token(position) != row_start)
+            counted += self._context - skip
+            for epoch, at, end in self._stretches(position + skip, self._context - skip):
                 first, last = np.searchsorted(epoch.ends_S, (at, end), side="right").tolist()
                 counted -= last - first
         return counted
@@ -95,6 +98,12 @@ class TokenStream:
             first = self._first(e)
             row = first + int(order[row - first])
         return row * self._context
+
+    def _token(self, position: int) -> int:
+        """The token at a position in the stream."""
+        ((epoch, at, _),) = self._stretches(position, 1)
+        piece = int(np.searchsorted(epoch.ends_S, at, side="right"))
+        return int(self._shards.ids[at + epoch.shifts_S[piece]])
 
     def _first(self, e: int) -> int:
         """The first row that starts in an epoch."""
