@@ -71,6 +71,9 @@ def main() -> int:
         )
         print(json.dumps(measured))
         return 0
+    sys.path.append(str(ROOT))
+    from bench.machine import measuring
+
     folder = Path(tempfile.mkdtemp(prefix="ownwords-bench-"))
     try:
         path = folder / "archive.sqlite"
@@ -88,7 +91,8 @@ def main() -> int:
         )
         line("looked through, unchanged", f"{built['again_ms']:.1f} ms", "", True, built["peak_mb"])
         for mode in ("text", "vectors", "both"):
-            result = in_a_process(mode, path)
+            with measuring():
+                result = in_a_process(mode, path)
             spread = (
                 f"19 of 20 under {result['p95_ms']:.0f} ms, the first {result['first_ms']:.0f} ms"
             )

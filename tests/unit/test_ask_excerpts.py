@@ -1,17 +1,13 @@
 """How passages are split into units and windows, and which of them are shown."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask.excerpts import SHOWN, excerpt_of, excerpts_of
-from ownwords.ask.sentence_model import SentenceModel
-from ownwords.ask.windows import WINDOW_BYTES, blocks, units, windows
-from sample_passages import passage
-from sentence_folders import folder_in
+from ownwords.ask.excerpts import SHOWN, excerpt_of
+from ownwords.ask.windows import WINDOW_BYTES, blocks, units, window_spans, windows
 
 CODE = "```bash\nbrew developer off\n\nbrew update\n```"
 NOTE = (
@@ -63,10 +59,24 @@ def test_without_a_matching_word_there_are_no_matching_units() -> None:
     assert excerpt_of("What of the moon?", NOTE).matching == ()
 
 
-def test_vectors_select_units_where_words_do_not() -> None:
-    text = "A first one. A second one. A third one."
-    matching = excerpt_of("moon", text, [0.1, 0.7, 0.2]).matching
-    assert spans_text(text, matching)[0] == "A second one."
+def test_vectors_select_the_window_where_words_do_not() -> None:
+    parts = [f"{name} part. {'It says little of it. ' * 20}".strip() for name in ("One", "Two")]
+    text = "\n\n".join(parts)
+    assert len(window_spans(text)) == len(parts)
+    excerpt = excerpt_of("What of the moon?", text, [0.1, 0.7])
+    assert "Two part." in text[slice(*excerpt.span)]
+    assert spans_text(text, excerpt.matching)[0] == "Two part."
+    assert excerpt_of("What of the moon?", text, [0.7, 0.1]).span[0] == 0
+    # Cosines of another number of windows are of another text.
+    assert excerpt_of("What of the moon?", text, [0.1, 0.7, 0.9]).matching == ()
+
+
+@given(st.text(alphabet="ab \n.-`é日", max_size=1500))
+def test_each_window_has_a_span_that_begins_after_the_one_before_ends(text: str) -> None:
+    spans = window_spans(text)
+    if spans:
+        assert len(windows("", "", text)) == len(spans)
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 def test_an_excerpt_shows_what_answers_even_where_the_first_match_stands_far_above() -> None:
@@ -88,19 +98,6 @@ def test_an_excerpt_is_the_beginning_where_nothing_matches_and_whole_where_it_is
     assert excerpt_of("What of the moon?", "").span == (0, 0)
     long = "moon " * 200
     assert excerpt_of("What of the moon?", long).span == (0, len(long.rstrip()))
-
-
-def test_units_of_each_passage_are_scored_with_its_own_vectors(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    model = SentenceModel(folder_in(tmp_path))
-    passages = [
-        passage(1, "The rain fell. My kettle broke."),
-        passage(2, "A bus of the garden. The rain fell. My kettle broke on a bus."),
-    ]
-    together = excerpts_of("my kettle broke", passages, model)
-    for excerpt in passages:
-        assert together[excerpt.id] == excerpts_of("my kettle broke", [excerpt], model)[excerpt.id]
-        assert "kettle" in spans_text(excerpt.text, together[excerpt.id].matching)[0]
 
 
 def test_a_window_holds_whole_blocks_under_title_and_heading() -> None:

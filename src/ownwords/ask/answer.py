@@ -15,7 +15,7 @@ from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citati
 from ownwords.ask.citation_marks import LEAST_QUOTE
 from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
 from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.excerpts import PassageExcerpt, excerpt_of, excerpts_of
+from ownwords.ask.excerpts import PassageExcerpt, excerpt_of
 from ownwords.ask.llm_backends import LLMBackend, minimum_tokens
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_prompt
@@ -149,6 +149,10 @@ def answer(
     result = searcher.find(question, limit)
     notes = (*first_note, *result.notes())
     searched_question = result.searched_question(question)
+    excerpts = {
+        each.id: excerpt_of(searched_question, each.text, result.window_cosines.get(each.id, ()))
+        for each in (*result.passages, *result.nearest)
+    }
     if result.is_weak or not result.passages:
         shown(())
         return Answer(
@@ -159,15 +163,14 @@ def answer(
             nearest=result.nearest,
             notes=notes,
             searched_question=searched_question,
-            excerpts=excerpts_of(searched_question, result.nearest, searcher.embedder),
+            excerpts=excerpts,
         )
     shown(result.passages)
-    shown_parts = excerpts_of(searched_question, result.passages, searcher.embedder)
     if writer is None:
         answered = Answer(question, passages=result.passages, notes=notes)
     else:
         answered = _AnswerSession(question, result.passages, writer, on_text, seed, notes).answer()
-    return replace(answered, searched_question=searched_question, excerpts=shown_parts)
+    return replace(answered, searched_question=searched_question, excerpts=excerpts)
 
 
 def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:

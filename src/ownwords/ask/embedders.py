@@ -7,20 +7,20 @@ from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import unquote, urlsplit
 
-import httpx
 import numpy as np
 
 from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint
 from ownwords.ask.errors import EndpointError
-from ownwords.ask.sentence_model import SentenceModel, Vectors
 from ownwords.ask.windows import windows
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
     from ownwords.ask.index import SearchIndex
+    from ownwords.ask.sentence_model import Vectors
 
 MINILM: Final = "minilm"
 NONE: Final = "none"
@@ -44,7 +44,7 @@ class Embedder(Protocol):
     def name(self) -> str: ...
     @property
     def dimensions(self) -> int: ...
-    def embed(self, texts: Sequence[str]) -> Vectors: ...
+    def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 
 def open_embedder(setting: str) -> Embedder | None:
@@ -58,6 +58,8 @@ def open_embedder(setting: str) -> Embedder | None:
     setting = setting.strip() or (MINILM if is_installed() else NONE)
     if setting == NONE:
         return None
+    from ownwords.ask.sentence_model import SentenceModel  # noqa: PLC0415 - as below
+
     if setting == MINILM:
         return SentenceModel(_package_folder(), _MODEL_NAME)
     if setting.startswith(("http://", "https://")):
@@ -103,7 +105,7 @@ class EndpointEmbedder:
     def at(cls, address: str) -> "EndpointEmbedder":
         """The model named after "#" in the address, or the only suitable one of the endpoint."""
         endpoint = endpoints.endpoint_at(address)
-        model = httpx.URL(address).fragment
+        model = unquote(urlsplit(address).fragment)
         if model:
             return cls(endpoint, model)
         names = [served.name for served in endpoints.with_models(endpoint).models]
@@ -116,7 +118,7 @@ class EndpointEmbedder:
             )
         return cls(endpoint, fit[0])
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> "Vectors":
         """A unit vector for each text, as rows in order. May raise EndpointError."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
@@ -143,6 +145,8 @@ def embed_missing(
     Each batch is stored at once, so the next call resumes where an interrupted one stopped. At the
     end, the vectors of all but the last two embedders are deleted.
     """
+    from ownwords.ask.sentence_model import SentenceModel  # noqa: PLC0415 - not to search by words
+
     missing = index.without_vectors(embedder.name)
     if not missing:
         return 0

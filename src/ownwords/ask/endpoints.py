@@ -4,13 +4,14 @@ Only features that all such servers share are used: models, chat completions and
 """
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import httpx
 import numpy as np
 import numpy.typing as npt
 
@@ -76,7 +77,7 @@ class Endpoint:
     @property
     def host(self) -> str:
         """The host name of the endpoint."""
-        return httpx.URL(self.url).host
+        return http_client.host(self.url)
 
 
 def discover(
@@ -92,10 +93,10 @@ def discover(
     limits = RequestLimits(connect_s=wait_s, silence_s=wait_s, total_s=total_s)
 
     def probe(port: int, name: str) -> None:
-        try:
+        # Where nothing listens, as on most ports, no HTTP client is loaded.
+        with suppress(OwnwordsError, OSError):
+            socket.create_connection((host, port), wait_s).close()
             endpoints[port] = with_models(Endpoint(f"http://{host}:{port}/v1", name), limits)
-        except OwnwordsError:
-            return
 
     # Not a pool, which would wait for a server that never finishes.
     threads = [
@@ -116,6 +117,8 @@ def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoi
     The key comes from OWNWORDS_API_KEY, or from OPENAI_API_KEY for api.openai.com. It is never sent
     to another machine without encryption.
     """
+    import httpx  # noqa: PLC0415 - most questions ask no server
+
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:

@@ -1,27 +1,19 @@
 """Chooses what to show of a passage: the sentences, list items and code that answer a question."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.sentence_matching import Span, query_stems, stems
-from ownwords.ask.sentence_model import SentenceModel
-from ownwords.ask.windows import is_code, units
-
-if TYPE_CHECKING:
-    from ownwords.ask.embedders import Embedder
+from ownwords.ask.windows import is_code, units, window_spans
 
 SHOWN = 480  # characters of a passage, about five lines
 _MARKED = 2  # units of a passage
 # What answers often stands after what the question names: a unit gains this share of the words'
 # score of the one before it, and code all of it.
 _BEFORE_SHARE = 0.6
-_MOST_EMBEDDED = 24  # units of a passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +29,7 @@ class PassageExcerpt:
 
 
 def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> PassageExcerpt:
-    """What to show of a passage. `cosines` are those of its first units to the question, if any."""
+    """What to show of a passage, by words and by the `cosines` of its windows, if there are any."""
     spans = units(text)
     if not spans:
         return PassageExcerpt((0, 0), ())
@@ -46,14 +38,13 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     in_units = Counter(word for each in words for word in each)
     own = [sum(1 / in_units[word] for word in sorted(each)) for each in words]
     most = max(own) or 1.0
-    least = min(cosines, default=0.0)
+    nearness = _of_units(text, spans, cosines)
     scores: list[float] = []
     for at, (begin, end) in enumerate(spans):
         before = own[at - 1] if at else 0.0
         gained = before * (1.0 if is_code(text[begin:end]) else _BEFORE_SHARE)
-        cosine = cosines[at] if at < len(cosines) else least
-        scores.append((own[at] + gained) / most + cosine)
-    matched = [at for at in range(len(spans)) if words[at] or at < len(cosines)]
+        scores.append((own[at] + gained) / most + nearness[at])
+    matched = [at for at in range(len(spans)) if words[at] or nearness[at]]
     chosen: list[int] = []
     covered: set[str] = set()
     for at in sorted(matched, key=lambda at: -scores[at]):
@@ -65,24 +56,13 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     return PassageExcerpt(_best_run(text, spans, scores), tuple(spans[at] for at in chosen))
 
 
-def excerpts_of(
-    question: str, passages: Sequence[RetrievedPassage], embedder: "Embedder | None"
-) -> dict[int, PassageExcerpt]:
-    """What to show of each passage, by its id: by words and, with an embedder, by vectors."""
-    if not isinstance(embedder, SentenceModel):  # each sentence sent elsewhere would take too long
-        return {each.id: excerpt_of(question, each.text) for each in passages}
-    spans = [units(each.text)[:_MOST_EMBEDDED] for each in passages]
-    texts = [
-        f"{each.title}\n{each.text[begin:end]}"
-        for each, some in zip(passages, spans, strict=True)
-        for begin, end in some
-    ]
-    cosines = (embedder.embed_passages(texts) @ embedder.embed_question(question)).tolist()
-    ends = np.cumsum([len(some) for some in spans]).tolist()
-    return {
-        each.id: excerpt_of(question, each.text, cosines[end - len(some) : end])
-        for each, some, end in zip(passages, spans, ends, strict=True)
-    }
+def _of_units(text: str, spans: Sequence[Span], cosines: Sequence[float]) -> list[float]:
+    """The cosine of the window that each unit begins in; 0 without cosines."""
+    windows = window_spans(text)
+    if len(windows) != len(cosines):  # none, or of another text
+        return [0.0] * len(spans)
+    ends = [end for _, end in windows]
+    return [cosines[min(bisect_right(ends, begin), len(ends) - 1)] for begin, _ in spans]
 
 
 def _best_run(text: str, spans: Sequence[Span], scores: Iterable[float]) -> Span:

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
 from ownwords.core.progress import duration, printable
 from ownwords.core.version import __version__
+
+if TYPE_CHECKING:
+    import httpx
 
 _MOST_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
 _LONGEST_LINE = 1 << 20  # characters of one event
@@ -41,13 +42,20 @@ class RequestLimits:
 DEFAULT_LIMITS: Final = RequestLimits()
 
 
+def host(url: str) -> str:
+    """The host name of an address."""
+    import httpx  # noqa: PLC0415 - most questions ask no server
+
+    return httpx.URL(url).host
+
+
 def is_local_address(url: str) -> bool:
     """Whether an address is on this machine."""
-    host = httpx.URL(url).host
-    if host == "localhost":
+    name = host(url)
+    if name == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 
@@ -101,8 +109,10 @@ def _fetch(
 @contextmanager
 def _answered(
     method: str, url: str, body: Mapping[str, object] | None, key: str, limits: RequestLimits
-) -> Iterator[httpx.Response]:
+) -> Iterator["httpx.Response"]:
     """Open a response with status 200 whose body has not been read; raise an error otherwise."""
+    import httpx  # noqa: PLC0415 - most questions ask no server
+
     headers = {"User-Agent": f"ownwords/{__version__}"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -154,11 +164,13 @@ def endpoint_label(url: str) -> str:
 
 
 def _origin(url: str) -> str:
+    import httpx  # noqa: PLC0415 - most questions ask no server
+
     parsed = httpx.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
 
 
-def _read(response: httpx.Response, until: float, limits: RequestLimits) -> bytes:
+def _read(response: "httpx.Response", until: float, limits: RequestLimits) -> bytes:
     data = bytearray()
     for chunk in response.iter_bytes():
         data += chunk
@@ -168,7 +180,7 @@ def _read(response: httpx.Response, until: float, limits: RequestLimits) -> byte
     return bytes(data)
 
 
-def _lines(response: httpx.Response, until: float, limits: RequestLimits) -> Iterator[str]:
+def _lines(response: "httpx.Response", until: float, limits: RequestLimits) -> Iterator[str]:
     """Yield complete lines as they arrive; httpx would buffer an endless line without limit."""
     rest = b""
     for chunk in response.iter_bytes():
@@ -182,7 +194,7 @@ def _lines(response: httpx.Response, until: float, limits: RequestLimits) -> Ite
         yield rest.decode("utf-8", "replace").strip("\r")
 
 
-def _check_time(response: httpx.Response, until: float, limits: RequestLimits) -> None:
+def _check_time(response: "httpx.Response", until: float, limits: RequestLimits) -> None:
     if time.monotonic() > until:
         raise EndpointError(
             f"{endpoint_label(str(response.url))} did not finish within {duration(limits.total_s)}",

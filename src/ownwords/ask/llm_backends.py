@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
-
-import httpx
+from urllib.parse import unquote, urlsplit
 
 from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint, FinishReason, Message, ServedModel, TokenUsage
@@ -94,7 +93,7 @@ def open_backend(
     """
     if model.startswith(("http://", "https://")):
         endpoint = endpoints.endpoint_at(model)
-        name = httpx.URL(model).fragment
+        name = unquote(urlsplit(model).fragment)
         return EndpointBackend(
             replace(endpoint, models=(ServedModel(name),) if name else ()), named=True
         )

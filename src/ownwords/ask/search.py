@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -20,10 +20,9 @@ from ownwords.ask.query_terms import (
     quotations,
 )
 from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
-from ownwords.ask.sentence_model import SentenceModel
 from ownwords.ask.synonyms import synonyms_of
 from ownwords.ask.term_statistics import TermStatistics
-from ownwords.ask.vector_store import Floats, Ids
+from ownwords.ask.vector_store import Floats, StoredVectors
 from ownwords.ask.vocabulary import IndexVocabulary
 from ownwords.core.errors import ConfigError
 
@@ -88,6 +87,7 @@ class RetrievalResult:
 
     If `is_weak`, nothing relevant was found: `why` gives the reason, and `nearest` has a passage of
     each of the closest posts. `absent` are the question's words that none of the passages contains.
+    `window_cosines` are those of each passage's windows by its id, where vectors were searched.
     """
 
     passages: tuple[RetrievedPassage, ...]
@@ -96,6 +96,7 @@ class RetrievalResult:
     nearest: tuple[RetrievedPassage, ...] = ()
     substitutions: tuple[WordSubstitution, ...] = ()
     absent: tuple[QueryTerm, ...] = ()
+    window_cosines: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def notes(self) -> tuple[str, ...]:
         """What the reader should know: words that were substituted, and words that are absent."""
@@ -134,7 +135,8 @@ class ArchiveSearcher:
         terms = QueryTerms.of(question)
         counts = self._counts(terms)
         by_text = self._rank_by_text(counts, titles) if how != "vectors" else []
-        with_vector, cosines = self._cosines(question) if how != "text" else _NO_VECTORS
+        embedded = self._vectors(question) if how != "text" else None
+        with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
         by_vectors = nearest(with_vector, cosines, RANKED)
         strength = self._strength(counts, by_text)
         phrase_chunks = self._occurrences.chunks_with_all(terms.phrases) if terms.phrases else []
@@ -153,6 +155,7 @@ class ArchiveSearcher:
             "vectors": {id_ for id_, _ in by_vectors},
         }
         passages = self._top_passages(ranking, limit, found_by)
+        windows = {x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded}
         why = (
             ""
             if is_title
@@ -163,11 +166,18 @@ class ArchiveSearcher:
             return RetrievalResult((), True, OVERVIEW)
         if not why:
             absent = () if is_title else self._absent(counts, passages)
-            return RetrievalResult(tuple(passages), substitutions=substitutions, absent=absent)
+            return RetrievalResult(
+                tuple(passages), substitutions=substitutions, absent=absent, window_cosines=windows
+            )
         firsts = {passage.document: passage for passage in reversed(passages)}
         near = [passage for passage in passages if firsts[passage.document] is passage][:_NEAREST]
         return RetrievalResult(
-            tuple(passages), True, why, tuple(near if terms.has_subject else ()), substitutions
+            tuple(passages),
+            is_weak=True,
+            why=why,
+            nearest=tuple(near if terms.has_subject else ()),
+            substitutions=substitutions,
+            window_cosines=windows,
         )
 
     def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
@@ -224,17 +234,19 @@ class ArchiveSearcher:
             )
             return _with_post_scores(rows.fetchall())
 
-    def _cosines(self, question: str) -> tuple[Ids, Floats]:
-        """The chunks with a vector, in order, and their cosines to the question."""
+    def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
+        """The stored vectors and that of the question; None if there are none."""
         original = normalized_question(question)
         if self.embedder is None or not original:
-            return _NO_VECTORS
+            return None
         vectors = self.index.vectors(self.embedder.name)
         if not len(vectors):
-            return _NO_VECTORS
+            return None
+        from ownwords.ask.sentence_model import SentenceModel  # noqa: PLC0415 - not for words
+
         if isinstance(self.embedder, SentenceModel):
-            return vectors.cosines(self.embedder.embed_question(original))
-        return vectors.cosines(self.embedder.embed([original])[0])
+            return vectors, self.embedder.embed_question(original)
+        return vectors, self.embedder.embed([original])[0]
 
     def _absent(
         self, counts: Mapping[QueryTerm, int], passages: Sequence[RetrievedPassage]

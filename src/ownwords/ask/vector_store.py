@@ -44,6 +44,12 @@ class StoredVectors:
     def __len__(self) -> int:
         return len(self.passages)
 
+    def of_windows(self, query: Floats, passage: int) -> list[float]:
+        """The cosines of the windows of one passage, in order; none if it has no vector."""
+        rows = slice(*np.searchsorted(self.passages, [passage, passage + 1]).tolist())
+        cosines: list[float] = (self.codes[rows] @ query * self.scales[rows]).tolist()
+        return cosines
+
     def cosines(self, query: Floats) -> tuple[Ids, Floats]:
         """The passages with a vector, in order, and the best cosine of their windows."""
         if not len(self):

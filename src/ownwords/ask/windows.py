@@ -43,14 +43,28 @@ def is_code(text: str) -> bool:
 def windows(title: str, heading: str, text: str) -> list[str]:
     """The texts to embed for a passage; at least one, so that its title has a vector."""
     head = "\n".join(_cut(part, _HEAD_BYTES) for part in (title, heading) if part)
-    parts: list[str] = []
-    for begin, end in _pieces(text):
-        piece = text[begin:end].strip()
-        if parts and len(f"{parts[-1]}\n{piece}".encode()) <= WINDOW_BYTES:
-            parts[-1] = f"{parts[-1]}\n{piece}"
-        else:
-            parts.append(piece)
+    parts = ["\n".join(text[slice(*piece)].strip() for piece in group) for group in _groups(text)]
     return [f"{head}\n{part}" if head else part for part in parts] or [head]
+
+
+def window_spans(text: str) -> list[Span]:
+    """The span of each of the `windows` of a passage; none if it has no text."""
+    return [(group[0][0], group[-1][1]) for group in _groups(text)]
+
+
+def _groups(text: str) -> list[list[Span]]:
+    """The pieces of each window."""
+    groups: list[list[Span]] = []
+    size = 0
+    for begin, end in _pieces(text):
+        added = len(text[begin:end].strip().encode()) + 1  # with the line's end before it
+        if groups and size + added <= WINDOW_BYTES:
+            groups[-1].append((begin, end))
+            size += added
+        else:
+            groups.append([(begin, end)])
+            size = added - 1
+    return groups
 
 
 def _paragraphs(text: str, start: int, end: int) -> Iterator[Span]:
