@@ -36,7 +36,7 @@ def test_the_page_shows_the_figures_of_the_report(page: "Page") -> None:
     for total in report["totals"]:
         assert total["figure"] in text
     assert report["lede"] in text
-    for heading in ("Where the words are", "Whose words these are", "Year by year", "Said twice"):
+    for heading in ("Where the words are", "Whose words these are", "Duplicate text"):
         assert page.get_by_role("heading", name=heading).count() == 1
     assert page.locator("svg.columns rect.own").count() == len(report["years"]["columns"])
     assert page.locator("svg.stack").count() >= 3

@@ -113,13 +113,15 @@ def wilson(share: float, of: int) -> Estimate:
 def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFacts:
     posts, report = measured.posts, context.report
     folder = context.model.resolve().parent.name.removesuffix(".ownwords")
+    # As the report counts them, where there is one: the same figure everywhere.
+    counted = {post.id: post.training_words for post in report.posts} if report else {}
     return ModelFacts(
         name=report.name if report else folder,
         model=str(context.model),
         base=context.base,
         parameters=context.parameters,
         training_posts=len(posts.train),
-        training_words=sum(post.words for post in posts.train),
+        training_words=sum(counted.get(post.id, post.words) for post in posts.train),
         training_bytes=sum(post.bytes for post in posts.train),
         validation_posts=len(posts.validation),
         test_posts=len(posts.test),

@@ -282,6 +282,9 @@ def made_of(card: Scorecard) -> list[tuple[str, str]]:
     ]
 
 
+_LINE = 60  # characters that a line takes up at least
+
+
 def in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str]]:
     """Split the lines of a sample into what is shown at once and the rest."""
     shown: list[str] = []
@@ -292,5 +295,5 @@ def in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str]
                 return shown, list(lines[number:])
             return [*shown, f"{line[:cut]} …"], [f"… {line[cut + 1 :]}", *lines[number + 1 :]]
         shown.append(line)
-        limit -= len(line)
+        limit -= max(len(line), _LINE)  # a list of short lines is long, too
     return shown, []

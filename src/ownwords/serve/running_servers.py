@@ -49,14 +49,29 @@ def user_key() -> str:
     with suppress(OSError, OwnwordsError):
         path = data_folder() / FOLDER / _KEY
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            _write_private(path, key)
-        kept = path.read_text("utf-8").strip()
-        if len(kept) >= MIN_KEY_LENGTH and kept.isascii() and kept.isprintable():
+        if kept := _kept_key(path):
             return kept
-        path.unlink()
-        _write_private(path, key)
+        draft = path.with_name(f"{_KEY}-{secrets.token_hex(8)}")
+        _write_private(draft, key)
+        try:
+            # Whole or not at all, and the first one stays: another server may begin just now.
+            os.link(draft, path)
+        except FileExistsError:
+            if kept := _kept_key(path):
+                return kept
+            draft.replace(path)  # no key, or a damaged one
+        finally:
+            draft.unlink(missing_ok=True)
     return key
+
+
+def _kept_key(path: Path) -> str:
+    """The key in the file; "" if there is none that could be used."""
+    try:
+        key = path.read_text("utf-8").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
+    return key if len(key) >= MIN_KEY_LENGTH and key.isascii() and key.isprintable() else ""
 
 
 @contextmanager

@@ -68,6 +68,7 @@ function pageOf(element, offer, years, saved) {
     const wording = el("span", { class: "quiet", role: "status" });
     const say = () => {
       const to = result.endpoints.find((item) => item.name === backend);
+      who.classList.toggle("idle", backend === NO_MODEL);
       if (backend === NO_MODEL) wording.textContent = result.endpoints.length ? "You see the passages. Choose a model to have answers in words." : "You see the passages. Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
       else if (to) wording.textContent = `${to.label} (${to.where}, on this machine) is sent your question and the passages, and puts the answer into words.${to.is_fit ? "" : " It is small: it seldom answers well."}`;
       else wording.textContent = "Your own model puts the answer into words, here. A small model imitates you, but seldom answers.";

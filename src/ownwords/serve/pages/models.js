@@ -26,7 +26,8 @@ export async function show(element, where) {
   });
 }
 
-function listed({ models }) {
+function listed({ models, bases }) {
+  const titles = new Map(bases.map((item) => [item.name, item.title]));
   if (!models.length) return empty("No model yet", "Once you have made one, it is listed here, with all later ones.", el("a", { class: "button primary", href: address("home") }, "Make one"));
   const compare = new Set(models.slice(0, 2).map((item) => item.name));
   const both = el("a", { class: "button" }, "Let both write the same beginning");
@@ -43,11 +44,9 @@ function listed({ models }) {
   drawn();
   return el("div", { class: "stack" }, table({ caption: "Your models", class: "models-table", heads: ["Model", "Made", "Starting model", "Learned from", "Bits per byte", "Before", "Size", ...(models.length > 1 ? ["Compare"] : [])],
     rows: models.map((item) => [el("div", {}, link(address("models", [item.name]), title(item.name)), item.is_current ? [" ", tag("current", "on")] : null, el("span", { class: ["quiet", "line-below", item.tone === "bad" && "bad"] }, item.sentence || "Not scored yet")),
-      when(item.made_at), baseOf(item), item.posts === null ? "–" : count(item.posts, "post"), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), ...(models.length > 1 ? [box(item)] : [])]) }),
+      when(item.made_at), titles.get(item.base) ?? (item.base || "none"), item.posts === null ? "–" : count(item.posts, "post"), item.bits_per_byte?.toFixed(3) ?? "–", item.before?.toFixed(3) ?? "–", size(item.bytes), ...(models.length > 1 ? [box(item)] : [])]) }),
   models.length > 1 ? row(both) : null, quiet("Bits per byte: how much the model is surprised by posts it has never seen. Lower is better."));
 }
-
-const baseOf = (item) => ({ shipped: "built-in", "": "none" }[item.base] ?? item.base);
 
 function startingModels({ bases }, reload) {
   const drop = async (item) => {

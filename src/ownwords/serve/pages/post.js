@@ -57,7 +57,7 @@ function aside(result, id) {
       line.tags.length ? fact("Tags", line.tags.map((item, i) => [i ? ", " : "", link(address("posts", [], { tag: item }), item)])) : null,
       /^https?:/i.test(line.url) ? fact("On the web", outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
       findings.twins.length ? fact("Repeated in", findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${item.shared})`))) : null,
-      findings.unlike ? fact("Unlike the rest", findings.unlike) : null),
+      findings.unlike ? fact("Different style", findings.unlike) : null),
     kinds.length ? el("p", { class: "quiet" }, `${kinds.map((item) => LABELS[item]).join(", ")}: marked in the margin, and not used for training.`) : null,
     el("h2", {}, "Use for training?"), result.decision.error ? problem(result.decision.error) : decider(result.decision, { alone: true }));
 }

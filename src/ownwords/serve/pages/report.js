@@ -20,7 +20,7 @@ export async function report(body) {
 }
 
 function training({ headline, sentences, rows }) {
-  return section("What you can train with this much", headline && statement(headline), sentences.map((item) => p(item)), rows.length ? answers(rows) : null);
+  return section("What you can train with this much text", headline && statement(headline), sentences.map((item) => p(item)), rows.length ? answers(rows) : null);
 }
 
 function lengths({ lengths: result, decided }) {
@@ -31,10 +31,10 @@ function lengths({ lengths: result, decided }) {
     shareLine(item.share / most, item.decision === "leave out" ? "k3" : "own")), count(item.own_words), percent(item.share)]);
   if (result.others.count) rows.push([link(address("posts", [], { sort: "words" }), `${count(result.others.count)} others together`), count(result.others.own_words), percent(result.others.share)]);
   const bar = (caption, slices) => slices.length > 1 ? el("figure", {}, el("figcaption", {}, caption), stackedBar("Share of the prose per text", slices)) : null;
-  return section("Where the words are", bar("As it was found", result.found), bar("As it is used for training", result.used),
-    p(`${result.evenness} Counted are your own words, without quotations, code, logs and tables.`.trim()),
+  return section("Where the words are", bar("In the archive", result.found), bar("In training", result.used),
+    p(`${result.evenness} Only your own words count here, not quotations, code, logs or tables.`.trim()),
     decided ? p(link(address("posts", ["decisions"]), `${count(decided, "text")} stood out`), "; you decide which to train on.") : p("Nothing stood out: every text is kept in full."),
-    table({ caption: result.others.count ? "The longest" : "Every text, longest first", heads: ["Text", "Words", "Share"], rows, shown: true, class: "shares" }));
+    table({ caption: result.others.count ? "Longest texts" : "All texts, longest first", heads: ["Text", "Words", "Share"], rows, shown: true, class: "shares" }));
 }
 
 function whose({ kinds, dumps }) {
@@ -43,7 +43,7 @@ function whose({ kinds, dumps }) {
   return section("Whose words these are", el("figure", {}, stackedBar("Words by whose they are", kinds, { labelled: false })),
     table({ caption: "Words by whose they are", heads: ["Kind", "Words", "Share"], class: "narrow",
       rows: kinds.map((item) => [el("span", {}, el("i", { class: `swatch ${item.tone}` }), item.label), count(item.value), percent(item.value / total)]) }),
-    dumps.total ? [el("h3", {}, "Blocks a machine wrote"), p("These stretches look like output that was pasted in. The first line of each:"),
+    dumps.total ? [el("h3", {}, "Machine output"), p("These blocks look like pasted output of a program. The first line of each:"),
       el("ul", { class: "stack-list" }, dumps.rows.map((item) => el("li", {}, p(postLink(item.id, item.title), " ", el("span", { class: "quiet" }, `${count(item.words, "word")} in ${count(item.lines, "line")}`)),
         el("pre", {}, item.first_line), quiet(item.reason)))), more(dumps, "block")] : null);
 }
@@ -51,7 +51,7 @@ function whose({ kinds, dumps }) {
 const more = ({ total, rows }, noun) => total > rows.length ? quiet(`And ${count(total - rows.length, `more ${noun}`)}.`) : null;
 
 function years(result) {
-  if (!result.columns.length) return section("Year by year", p("None of your texts carries a date, so there are no years to show."));
+  if (!result.columns.length) return section("Year by year", p("None of your texts has a date."));
   return section("Year by year", result.sentence && p(result.sentence),
     el("figure", {}, el("figcaption", {}, "Words above the line, posts below it"), yearColumns(`Words and posts per year. ${result.sentence} The numbers follow as a table.`, result.columns)),
     result.undated && quiet(result.undated),
@@ -60,32 +60,32 @@ function years(result) {
 }
 
 function twice(result) {
-  if (!result.total) return section("Said twice", p("No two texts share more than a passing phrase."));
+  if (!result.total) return section("Duplicate text", p("No two texts share a long passage."));
   const passage = (cite, pieces) => el("blockquote", {}, el("cite", {}, cite), el("p", { dir: "auto" }, pieces.map(([text, differs]) => differs ? [el("mark", {}, text.trimEnd()), " "] : text)));
   const pair = (item) => el("li", {}, el("h3", {}, postLink(item.id, item.title), " and ", postLink(item.other_id, item.other_title)), quiet(item.extent),
     item.passages.map(([left, right]) => left.some(([, differs]) => differs) || right.some(([, differs]) => differs)
       ? el("div", { class: "two passages" }, passage(item.title, left), passage(item.other_title, right)) : el("div", { class: "passages" }, passage("In both", left))));
-  return section("Said twice", p("Text that appears twice is learned twice. Words that differ are ", el("mark", {}, "marked"), "."),
+  return section("Duplicate text", p("A model learns repeated text twice. Words that differ are ", el("mark", {}, "marked"), "."),
     el("ul", { class: "pairs" }, result.rows.map(pair)), more(result, "pair"));
 }
 
 function unlike(result) {
-  if (!result.total) return section("Unlike the rest", p("No post reads unlike your other posts."));
-  return section("Unlike the rest", p("A guest, a long quotation, a translation, or you on another day: the small words differ, and only you know why."),
+  if (!result.total) return section("Posts in a different style", p("No post reads unlike your other posts."));
+  return section("Posts in a different style", p("Their common words differ from those of your other posts: a guest, a long quotation, a translation, or you on another day. Only you know."),
     el("ul", { class: "stack-list" }, result.rows.map((item) => el("li", {}, p(postLink(item.id, item.title), el("span", { class: "quiet" }, ` ${count(item.words, "word")}`)),
       item.signs && p(`The signs: ${item.signs}.`)))), more(result, "post"));
 }
 
 function links(result) {
-  return section("Links within the site", p(result.sentence),
-    result.dead.total ? [table({ caption: "Dead links", heads: ["In", "On the words", "Leads to"], class: "text-table",
+  return section("Internal links", p(result.sentence),
+    result.dead.total ? [table({ caption: "Dead links", heads: ["Text", "Words of the link", "Target"], class: "text-table",
       rows: result.dead.rows.map((item) => [postLink(item.id, item.title), item.text || "–", el("code", {}, item.address)]) }), more(result.dead, "link")] : null,
-    result.alone && [p(result.alone), folded("Which ones", el("ul", { class: "columns-list" }, result.orphans.rows.map((item) => el("li", {}, postLink(item.id, item.title)))), more(result.orphans, "text"))]);
+    result.alone && [p(result.alone), folded("Show them", el("ul", { class: "columns-list" }, result.orphans.rows.map((item) => el("li", {}, postLink(item.id, item.title)))), more(result.orphans, "text"))]);
 }
 
 function phrases(result) {
-  if (!result.overall.length && !result.years.length) return section("Turns of phrase", p("No turn of phrase comes back often enough to be called a favourite."));
-  return section("Turns of phrase",
+  if (!result.overall.length && !result.years.length) return section("Favourite phrases", p("No phrase comes back often enough to be a favourite."));
+  return section("Favourite phrases",
     el("ol", { class: "phrases" }, result.overall.map((item) => el("li", {}, el("q", {}, item.text), el("span", { class: "quiet" }, `${count(item.count, "time")} in ${count(item.posts, "post")}`)))),
     result.years.length ? table({ caption: "Favourites of each year", heads: ["Year", "Phrases"], class: "text-table keyed", shown: true,
       rows: result.years.map((item) => [String(item.year), item.phrases.map(([text, times], i) => [i ? ", " : "", el("q", {}, text), `\u00a0${count(times)}×`])]) }) : null);
