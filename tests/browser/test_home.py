@@ -107,7 +107,7 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
     page.keyboard.press("Enter")
     until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
     assert "Nothing is lost." in page.locator(".paused").inner_text()
-    assert page.get_by_role("button", name="Start anew with other choices").is_visible()
+    assert page.get_by_role("button", name="Start over with other choices").is_visible()
     tab_to(page, "Go on")
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")

@@ -20,7 +20,7 @@ export async function show(element, { path, query }) {
   const [offer, facets, saved] = await Promise.all([get("/api/ask"), get("/api/corpus/facets"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const years = facets.years.map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
   const page = pageOf(element, offer, years, saved);
-  shortcut("/", "To the question", page.focus);
+  shortcut("/", "Go to the question", page.focus);
   shortcut("Escape", "Stop the answer", page.stop, { whileTyping: true });
   const asked = query.get("q");
   if (asked) {

@@ -72,7 +72,7 @@ export async function show(element) {
 
 function headingOf({ model, blog }) {
   const job = newest("make");
-  if (isRunning(job)) return { heading: model ? "Making another model" : "Making your model", lede: "You can close this page: it goes on without it." };
+  if (isRunning(job)) return { heading: model ? "Making another model" : "Making your model", lede: "You can close this page; the work goes on." };
   if (job?.status === "stopped" && (!model || job.began > model.made_at)) return { heading: job.share ? `Paused at ${shareOf(job)}` : "Paused", lede: "Go on whenever you like." };
   if (job && ["failed", "killed"].includes(job.status) && (!model || job.began > model.made_at)) return { heading: "The model could not be made" };
   if (model) return { heading: "Your model is ready", lede: model.sentence ? "It runs on this machine. Nothing is sent anywhere." : "It runs on this machine, and has not been scored yet." };

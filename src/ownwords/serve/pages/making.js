@@ -30,7 +30,7 @@ export function makeStep(state) {
     shown = next;
     const wantsForm = isOver ? !state.home.model || isAgain : false;
     if (wantsForm && !offer) return void options();
-    fill(body, wantsForm ? formOf() : isRunning(job) ? null : row(button(isOver ? "Make another model" : "Start anew with other choices", again, { kind: isOver ? "" : "small" })),
+    fill(body, wantsForm ? formOf() : isRunning(job) ? null : row(button(isOver ? "Make another model" : "Start over with other choices", again, { kind: isOver ? "" : "small" })),
       isAgain && !isOver ? formOf() : null);
   }
 

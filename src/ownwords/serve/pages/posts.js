@@ -139,7 +139,7 @@ async function search(body, where) {
   }
 
   fill(body, masthead({ heading: "Search" }), el("form", { class: "searching row", role: "search", on: { submit: (event) => { event.preventDefault(); find(); } } }, box, button("Search", null, { kind: "primary", type: "submit", icon: "search" })), list);
-  shortcut("/", "To the search box", () => { box.focus(); box.select(); });
+  shortcut("/", "Go to the search box", () => { box.focus(); box.select(); });
   await find();
   return () => running?.abort();
 }

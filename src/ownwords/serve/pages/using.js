@@ -55,7 +55,7 @@ export function useStep(state) {
     const text = `${status} ${state.home.model?.name}`;
     if (text === shown || status === "later") return;
     shown = text;
-    fill(node, el("div", { class: "ways" }, way("write", "Write", "Begin a text; your model goes on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare them, go back to an earlier one.")),
+    fill(node, el("div", { class: "ways" }, way("write", "Write", "Begin a text; your model goes on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
       el("section", {}, el("h3", {}, "Take it with you"), files, exporting), el("section", {}, el("h3", {}, "Use it from other programs"), connect));
   }
 

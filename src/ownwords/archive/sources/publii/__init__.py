@@ -58,7 +58,7 @@ def detect(path: Path) -> str | None:
             return None
         with path.open("rb") as opened:
             if opened.read(len(MAGIC)) == MAGIC:
-                return "a SQLite database, as Publii keeps its posts in"
+                return "a Publii database"
         if suffix in _PACKED_SUFFIXES:
             with untrusted_files.open_packed(path) as members:
                 return "a backup of a Publii site" if _databases_among(members) else None
