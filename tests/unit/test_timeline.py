@@ -93,3 +93,15 @@ def test_a_long_job_reports_less_often() -> None:
     for _ in range(20_000):
         job.advance(1.0)
     assert len(job.events) < 5_000
+
+
+def test_what_takes_longer_than_it_promised_is_never_done_before_its_end() -> None:
+    job = TimelineDriver()
+    job.expect(score=10.0)
+    job.begin("score")
+    job.advance(5.0, remaining_s=2.0)
+    job.advance(60.0, stage="other")
+    assert job.remaining_s == pytest.approx(6.0)
+    assert job.events[-1].values["share"] < 1.0
+    job.advance(0.0, remaining_s=0.0)
+    assert job.events[-1].values["share"] < 1.0

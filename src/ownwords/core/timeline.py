@@ -9,6 +9,7 @@ from ownwords.core.progress import Event, Subscriber
 
 _UNKNOWN_S = 1.0  # for a part that nobody has estimated: it counts, but hardly
 _OVERDUE_SHARE = 0.1  # a part that takes longer than expected is taken to need this much more
+_MOST = 0.99  # of a job that is not done
 _INTERVAL_S = 0.5  # between two reports, longer in a long job, so that they never fill the disk
 # Training fills the minutes that it was given: saving and the choice of weights come after its
 # last step, so the steps alone would say too little.
@@ -89,17 +90,21 @@ class Timeline:
             return expected
         now = self._clock()
         elapsed = now - part.began
-        stages = [left - (now - at) for at, left in self._stages.values()]
+        # A stage that has been silent for longer than it promised needs a little more, too.
+        stages = [
+            max(left - (now - at), _OVERDUE_SHARE * (now - at))
+            for at, left in self._stages.values()
+        ]
         # A resumed training has the rest of its time only, so there the steps say more.
         is_timed = name in TIMED_PARTS and not self._spent_s
         if stages and not is_timed:
-            return max(0.0, *stages)
+            return max(stages)
         return max(expected - elapsed, _OVERDUE_SHARE * elapsed, *stages)
 
     def _tell(self, now: float) -> None:
         elapsed = self._spent_s + now - self._began
         remaining = self.remaining_s()
-        self.share = max(self.share, min(1.0, elapsed / max(elapsed + remaining, 1e-9)))
+        self.share = max(self.share, min(_MOST, elapsed / max(elapsed + remaining, 1e-9)))
         self._reported_at = now
         self._report(
             Event(
