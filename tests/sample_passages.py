@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ownwords.ask.citations import Excerpt
 from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.search import RetrievalResult
+from ownwords.ask.retrieval_result import RetrievalResult
 
 BACKUPS = (
     "I keep three copies of everything that I would miss, on two kinds of disk, and one of them"

@@ -26,7 +26,7 @@ from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.http_client import RequestLimits
 from ownwords.ask.llm_backends import EndpointBackend
 from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
-from ownwords.ask.search import RetrievalResult
+from ownwords.ask.retrieval_result import RetrievalResult
 from sample_passages import BACKUPS, PASSAGES, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"

@@ -17,7 +17,7 @@ from ownwords.ask.endpoints import FinishReason, Message, TokenUsage
 from ownwords.ask.errors import ContextLengthError
 from ownwords.ask.llm_backends import LLMBackend
 from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.search import RetrievalResult
+from ownwords.ask.retrieval_result import RetrievalResult
 from ownwords.core.errors import ConfigError
 from sample_passages import PASSAGES, FakeSearcher, passage
 

@@ -286,6 +286,7 @@ def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Pa
     by_vectors = searcher.find("zzz", how="vectors").passages
     assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
     assert searcher.find("zebra", how="text").passages[0].document == "c"
+    assert not searcher.find("zebra zzz").without_vector
     both = searcher.find("zebra zzz").passages
     assert {item.document: item.found_by for item in both}["c"] == ("text", "vectors")
     with pytest.raises(ConfigError, match="needs an embedding model"):
@@ -293,7 +294,13 @@ def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Pa
 
 
 def test_posts_without_vectors_are_found_by_words(searcher: ArchiveSearcher) -> None:
-    assert ArchiveSearcher(searcher.index, Letters()).find("hive").passages[0].document == "bees"
+    result = ArchiveSearcher(searcher.index, Letters()).find("hive")
+    assert result.passages[0].document == "bees"
+    passages = f"{searcher.index.size()} passages"
+    assert result.notes()[-1] == (
+        f"The search by meaning has yet to read {passages}; it compared words there."
+    )
+    assert not searcher.find("hive").notes()
 
 
 def test_headings_are_searched_and_shown(tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ def test_the_models_that_could_answer_are_listed(
 
     without_server = run_with_client(workspace, work)
     assert without_server["endpoints"] == []
+    assert without_server["vectors"] is None
     assert without_server["own"][0] == {"name": "own:blog", "label": "blog"}
     small = {"id": "tiny", "meta": {"n_params": 5_000_000}}
     with running(monkeypatch, "x", models=[small, {"id": "large"}]) as endpoint:

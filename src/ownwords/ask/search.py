@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ownwords.archive.report import formatting as say
 from ownwords.ask.index import SearchIndex, folded
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.query_terms import (
@@ -19,6 +17,7 @@ from ownwords.ask.query_terms import (
     normalized_question,
     quotations,
 )
+from ownwords.ask.retrieval_result import RetrievalResult, WordSubstitution, quoted_list
 from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
 from ownwords.ask.synonyms import synonyms_of
 from ownwords.ask.term_statistics import TermStatistics
@@ -60,54 +59,8 @@ _ENOUGH, _TOGETHER = 0.45, 2
 _STRENGTH_SHARE, _NEAR_ENOUGH = 0.1, 0.38
 # With fewer than 50 chunks IDF means little: half of the words in one chunk are enough.
 _FEW, _HALF = 50, 0.5
-_MOST_NAMED = 4  # terms named in the reason for a weak result
-_LONGEST_NAMED = 40  # characters of each
 _MOST_SUBSTITUTED = 12  # words without a match to substitute
 _NO_VECTORS = (np.empty(0, np.int64), np.empty(0, np.float32))
-
-
-@dataclass(frozen=True, slots=True)
-class WordSubstitution:
-    """A word that no post contains, and the words used instead."""
-
-    original: str
-    replacements: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """The substitution as a sentence."""
-        *others, last = (f"“{word}”" for word in self.replacements)
-        words = f"{', '.join(others)} and {last}" if others else last
-        return f"No post contains “{self.original}”. The search used {words} instead."
-
-
-@dataclass(frozen=True, slots=True)
-class RetrievalResult:
-    """The passages of a search, best first; even a weak result may have some.
-
-    If `is_weak`, nothing relevant was found: `why` gives the reason, and `nearest` has a passage of
-    each of the closest posts. `absent` are the question's words that none of the passages contains.
-    `window_cosines` are those of each passage's windows by its id, where vectors were searched.
-    """
-
-    passages: tuple[RetrievedPassage, ...]
-    is_weak: bool = False
-    why: str = ""
-    nearest: tuple[RetrievedPassage, ...] = ()
-    substitutions: tuple[WordSubstitution, ...] = ()
-    absent: tuple[QueryTerm, ...] = ()
-    window_cosines: Mapping[int, Sequence[float]] = field(default_factory=dict)
-
-    def notes(self) -> tuple[str, ...]:
-        """What the reader should know: words that were substituted, and words that are absent."""
-        notes = [substitution.note for substitution in self.substitutions]
-        if self.absent:
-            notes.append(f"None of these passages contains {_quoted_list(self.absent, 'or')}.")
-        return tuple(notes)
-
-    def searched_question(self, question: str) -> str:
-        """The question with the words that replaced those no post contains."""
-        return " ".join([question, *(w for each in self.substitutions for w in each.replacements)])
 
 
 class ArchiveSearcher:
@@ -156,6 +109,7 @@ class ArchiveSearcher:
         }
         passages = self._top_passages(ranking, limit, found_by)
         windows = {x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded}
+        without_vector = self._occurrences.chunks() - len(with_vector) if how != "text" else 0
         why = (
             ""
             if is_title
@@ -167,7 +121,11 @@ class ArchiveSearcher:
         if not why:
             absent = () if is_title else self._absent(counts, passages)
             return RetrievalResult(
-                tuple(passages), substitutions=substitutions, absent=absent, window_cosines=windows
+                tuple(passages),
+                substitutions=substitutions,
+                absent=absent,
+                window_cosines=windows,
+                without_vector=without_vector,
             )
         firsts = {passage.document: passage for passage in reversed(passages)}
         near = [passage for passage in passages if firsts[passage.document] is passage][:_NEAREST]
@@ -178,6 +136,7 @@ class ArchiveSearcher:
             nearest=tuple(near if terms.has_subject else ()),
             substitutions=substitutions,
             window_cosines=windows,
+            without_vector=without_vector,
         )
 
     def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
@@ -319,7 +278,7 @@ class ArchiveSearcher:
         if not terms.has_subject:
             return "the question has no word to search for"
         if terms.phrases and not phrase_chunks:
-            return f"no post contains {_quoted_list(terms.phrases, 'and')} word for word"
+            return f"no post contains {quoted_list(terms.phrases, 'and')} word for word"
         if by_vectors:
             is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
         else:
@@ -330,9 +289,9 @@ class ArchiveSearcher:
         if terms.phrases or is_enough:
             return ""
         if missing := [term for term, count in counts.items() if not count]:
-            return f"no post contains {_quoted_list(missing, 'or')}"
+            return f"no post contains {quoted_list(missing, 'or')}"
         together = " together" if len(counts) > 1 else ""
-        return f"no passage is about {_quoted_list(list(counts), 'and')}{together}"
+        return f"no passage is about {quoted_list(list(counts), 'and')}{together}"
 
     def _rarity(self, counts: Mapping[QueryTerm, int]) -> float:
         """The mean IDF of the question's words relative to the largest, 0 for absent words."""
@@ -388,11 +347,6 @@ def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
         neighbours = sum(best) - (score if score >= best[-1] else best[-1])
         ranking.append((id_, score + _OTHER_SHARE * neighbours))
     return sorted(ranking, key=lambda entry: (-entry[1], entry[0]))
-
-
-def _quoted_list(terms: Sequence[QueryTerm], joined: str) -> str:
-    words = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms[:_MOST_NAMED]]
-    return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _any(terms: Iterable[QueryTerm]) -> str:

@@ -305,6 +305,10 @@ class AppState:
         """The search, with an up-to-date index. Raises ApiError if there is no archive."""
         return self._archive_pool.searcher()
 
+    def vector_counts(self) -> tuple[int, int] | None:
+        """The numbers of passages with a vector and of all; None before the first search."""
+        return self._archive_pool.vector_counts()
+
     async def embedder(self) -> Embedder | None:
         """The embedder; None without one."""
         if not self._archive_pool.has_embedder:

@@ -83,6 +83,14 @@ class ArchivePool:
                 self._has_embedder = True
             return self._embedder
 
+    def vector_counts(self) -> tuple[int, int] | None:
+        """The numbers of passages with a vector and of all; None before the first search."""
+        searcher = self._searcher
+        if searcher is None or searcher.embedder is None:
+            return None
+        passages = searcher.index.size()
+        return passages - len(searcher.index.without_vectors(searcher.embedder.name)), passages
+
     def close(self) -> None:
         """Close the index; each thread's connection is closed when the thread ends."""
         with self._opening:

@@ -50,14 +50,20 @@ def routes(state: AppState) -> list[BaseRoute]:
     found = _EndpointCache()
 
     async def backends(request: Request) -> Response:
-        """List the models that can write an answer; `refresh` searches for endpoints again."""
+        """List the models that can write an answer; `refresh` searches for endpoints again.
+
+        `vectors` counts the passages that the search by meaning has read, of all; it is null before
+        the first question, and where no embedding model is used.
+        """
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
         own = await state.run(state.models)
+        vectors = await state.run(state.vector_counts)
         return JSONResponse(
             {
                 "endpoints": [row for endpoint in listed for row in _rows(endpoint)],
                 "own": [{"name": _OWN + name, "label": state.label_of(name)} for name in own],
+                "vectors": vectors and {"ready": vectors[0], "passages": vectors[1]},
             }
         )
 

@@ -83,7 +83,8 @@ function pageOf(element, offer, years, saved) {
         fill(who, problem(error));
       }
     }, { kind: "small" });
-    fill(who, choose, again, wording);
+    const vectors = result.vectors, isReading = vectors && vectors.ready < vectors.passages;
+    fill(who, choose, again, wording, isReading ? quiet(`The search by meaning has read ${vectors.ready} of ${count(vectors.passages, "passage")}. Until it is done, it compares words in the others.`) : null);
   }
 
   function draw() {
