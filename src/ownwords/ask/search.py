@@ -50,9 +50,10 @@ _OTHERS_FACTOR = 0.8
 _OTHER_CHUNKS, _OTHER_SHARE = 2, 0.2
 _NEAREST = 3
 # Without vectors a result is weak below this `_strength`, unless at most one word is in no post and
-# a passage has two others: then a note names the word. Of 75 questions that five archives answer, 2
-# are refused (11 without the exception), and of 15 about other things 14 (as many).
-_ENOUGH, _TOGETHER = 0.45, 2
+# a passage has two others with this share of the question's IDF: then a note names the word. Of 75
+# questions that five archives answer, 2 are refused (11 without the exception), and of 15 about
+# other things 14 (as many). A share of 0.34 would refuse 4.
+_ENOUGH, _TOGETHER, _SHARE = 0.45, 2, 0.3
 # With vectors it is weak if the best cosine + `_STRENGTH_SHARE` * strength is below `_NEAR_ENOUGH`.
 # Chosen for all-MiniLM-L6-v2 on questions about three archives: of 51 that they answer 1 is
 # refused, of 15 about other things all are.
@@ -284,7 +285,7 @@ class ArchiveSearcher:
         else:
             absent = sum(not count for count in counts.values())
             is_enough = strength >= _ENOUGH or (
-                absent <= 1 and self._words_together(counts, by_text) >= _TOGETHER
+                absent <= 1 and self._rarity_together(counts, by_text) >= _SHARE
             )
         if terms.phrases or is_enough:
             return ""
@@ -307,18 +308,30 @@ class ArchiveSearcher:
         if not by_text:
             return 0.0
         if self._occurrences.chunks() < _FEW:
-            words = self._words_together(counts, by_text) / len(counts)
-            return min(1.0, words * _ENOUGH / _HALF)
+            most = max(map(len, self._words_together(counts, by_text)), default=0)
+            return min(1.0, most / len(counts) * _ENOUGH / _HALF)
         rarity = {term: self._occurrences.rarity(count) for term, count in counts.items()}
         every = sum(rarity.values())
         present = sum(rarity[term] for term, count in counts.items() if count)
         return min(1.0, by_text[0][1] / every * present / every)
 
-    def _words_together(self, counts: Iterable[QueryTerm], by_text: Ranking) -> int:
-        """The most words of the question that one passage has."""
+    def _words_together(
+        self, counts: Iterable[QueryTerm], by_text: Ranking
+    ) -> Iterable[list[QueryTerm]]:
+        """The words of the question that each passage has."""
         ids = [id_ for id_, _ in by_text]
-        held = Counter(id_ for term in counts for id_ in self._occurrences.chunks_with(term, ids))
-        return max(held.values(), default=0)
+        words: dict[int, list[QueryTerm]] = {}
+        for term in counts:
+            for id_ in self._occurrences.chunks_with(term, ids):
+                words.setdefault(id_, []).append(term)
+        return words.values()
+
+    def _rarity_together(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> float:
+        """The largest share of the question's summed IDF in a passage with `_TOGETHER` words."""
+        rarity = {term: self._occurrences.rarity(count) for term, count in counts.items()}
+        together = self._words_together(counts, by_text)
+        held = (sum(rarity[term] for term in each) for each in together if len(each) >= _TOGETHER)
+        return max(held, default=0.0) / sum(rarity.values()) if rarity else 0.0
 
 
 def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
