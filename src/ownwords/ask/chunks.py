@@ -4,10 +4,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.archive.selection import Decision
 from ownwords.ask.passage import Whose, as_quoted
+
+if TYPE_CHECKING:
+    from ownwords.archive.selection import Decision
 
 # Increase this whenever chunking changes, so that archives are indexed again.
 CHUNKS_VERSION = "1"
@@ -86,7 +89,7 @@ class _Section:
         return sum(piece.words for piece in self.pieces)
 
 
-def chunks_of(document: Document, decision: Decision | str = "keep") -> list[Chunk]:
+def chunks_of(document: Document, decision: "Decision | str" = "keep") -> list[Chunk]:
     """The chunks of a document, in order; at least one, so that its title can be found.
 
     With the `decision` "leave out", the chunks are marked as somebody else's words.
