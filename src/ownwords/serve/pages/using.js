@@ -33,7 +33,7 @@ export function resultStep(state) {
     const measure = (label, more) => (isRunning(job) || isRunning(newest("make")) ? null : button(label, () => start({ kind: "score", more })));
     if (!model.sentence) return void fill(body, p("This model has not been scored yet."), row(measure("Score it", false)));
     fill(body, el("p", { class: ["verdict", model.tone] }, model.sentence), model.figures.length ? totals(model.figures) : null,
-      model.samples.length ? el("div", { class: "samples three" }, model.samples.slice(0, 3).map((item) => quote(beginning(item.text), { cite: item.beginning, class: "tuned" }))) : null,
+      model.samples.length ? el("div", { class: "samples three" }, model.samples.slice(0, 3).map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" }))) : null,
       el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)),
       row(el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard"), measure("Write more samples", true)));
   }
