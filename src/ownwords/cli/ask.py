@@ -66,9 +66,9 @@ def ask(
         str,
         Parameter(
             show_default=False,
-            help="The model that searches by meaning: minilm, a folder of sentence-transformers,"
-            " the address of an endpoint, or none to search by words only. [default: minilm if it"
-            " is installed]",
+            help="The model that searches by meaning: minilm, multilingual or hf:ORG/NAME"
+            " (downloaded once), a folder of sentence-transformers, the address of an endpoint, or"
+            " none to search by words only. [default: minilm if it is installed]",
         ),
     ] = "",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,

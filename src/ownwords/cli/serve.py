@@ -85,8 +85,9 @@ def serve(
         str,
         Parameter(
             show_default=False,
-            help="The model that searches by meaning: minilm, a folder of sentence-transformers,"
-            " an endpoint's address, or none. [default: minilm if it is installed]",
+            help="The model that searches by meaning: minilm, multilingual or hf:ORG/NAME"
+            " (downloaded once), a folder of sentence-transformers, an endpoint's address, or none."
+            " [default: minilm if it is installed]",
         ),
     ] = "",
     weights: Weights = "stored",
