@@ -53,7 +53,7 @@ ENGINE = TorchEngine(bytes_model())
 def write(
     engine: Engine,
     tokenizer: Tokenizer,
-    prompt: str,
+    prompt: str | Sequence[int],
     stops: Sequence[str] = (),
     **options: Any,  # noqa: ANN401 - of `build_request`
 ) -> TextGenerator:
@@ -187,12 +187,15 @@ def test_the_request_has_the_given_parameters(plan_tokens: Plan) -> None:
     assert request.stop_ids == {tokenizer.start, tokenizer.end}
 
 
-def test_an_empty_prompt_begins_with_the_start_token() -> None:
+def test_a_text_without_a_prompt_follows_the_start_token_or_what_stands_between_texts() -> None:
+    unmarked = ByteTokenizer(special=(), start=None, end=None)
     assert encode_prompt(ByteTokenizer(), "") == [ByteTokenizer().start]
     assert encode_prompt(ByteTokenizer(start=None), "") == [ByteTokenizer().end]
-    assert isinstance("".join(write(ENGINE, ByteTokenizer(), "", max_tokens=3)), str)
+    assert encode_prompt(unmarked, "") == unmarked.encode("\n")
+    for tokenizer in (ByteTokenizer(), unmarked):
+        assert isinstance("".join(write(ENGINE, tokenizer, "", max_tokens=3)), str)
     with pytest.raises(OwnwordsError, match="the prompt is empty"):
-        write(ENGINE, ByteTokenizer(special=(), start=None, end=None), "", max_tokens=3)
+        write(ENGINE, unmarked, (), max_tokens=3)
 
 
 def test_guarded_text_is_not_copied() -> None:

@@ -32,12 +32,15 @@ TextGenerator = Generator[str, None, TextOutcome]  # yields the text piece by pi
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Encode a prompt, with the start token if the tokenizer has one."""
+    """Encode a prompt, with the start token if the tokenizer has one.
+
+    Without a start token, a text without a prompt follows the end of another, or a line break.
+    """
     ids = [] if tokenizer.start is None else [tokenizer.start]
     ids += tokenizer.encode(prompt)
-    if not ids and tokenizer.end is not None:
-        ids = [tokenizer.end]  # where one document ends, the next begins
-    return ids
+    if ids:
+        return ids
+    return tokenizer.encode("\n") if tokenizer.end is None else [tokenizer.end]
 
 
 def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
