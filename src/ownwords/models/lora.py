@@ -106,32 +106,23 @@ class LoraAdapter:
         return [each for layer in self.layers.values() for each in (layer.down, layer.up)]
 
     def merge(self) -> None:
-        """Add the adapter to the layers' weights, computed in float32; `unmerge` subtracts it.
-
-        Both results are exact up to the rounding of the weights' type.
-        """
+        """Add the adapter to the layers' weights, computed in float32, once."""
         frozen = [n for n, layer in self.layers.items() if isinstance(layer.base, QuantizedLinear)]
         if frozen:
             raise ModelError(
                 f"{preview(frozen)} cannot take an adapter in: the layer is quantised",
                 hint="merge into the model as it was before, then quantise",
             )
-        self._add(+1, wanted=True)
-
-    def unmerge(self) -> None:
-        self._add(-1, wanted=False)
+        for layer in self.layers.values():
+            if not layer.merged:
+                weight = layer.base.get_parameter("weight").detach()
+                weight.copy_(weight.float() + layer.delta())
+                layer.merged = True
 
     def detach(self) -> None:
         """Remove the adapter: put the base layers back, with merged weights if it was merged."""
         for name, layer in self.layers.items():
             self.model.set_submodule(name, layer.base)
-
-    def _add(self, sign: int, wanted: bool) -> None:
-        for layer in self.layers.values():
-            if layer.merged is not wanted:
-                weight = layer.base.get_parameter("weight").detach()
-                weight.copy_(weight.float() + sign * layer.delta())
-                layer.merged = wanted
 
 
 def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
