@@ -5,6 +5,7 @@
 #pragma once
 
 #include "train/flash_attention.h"
+#include "train/memory_layout.h"
 #include "train/norm_and_rope.h"
 #include "train/norm.h"
 #include "simd/scratch.h"
@@ -65,12 +66,13 @@ inline FlashShape flash_shape(const Block &b, i64 text) {
             first};
 }
 
-// body(matrix, first, last) for all matrices' units, of which each thread gets an equal share.
+// body(matrix, first, last) for all matrices' units, `grain` of them at a time.
 template <typename Matrices, typename Body>
 void parallel_over(const Matrices &matrices, i64 grain, const Body &body) {
     i64 total = 0;
     for (const auto &matrix : matrices) total += matrix.units();
-    parallel_for(total, grain, [&](i64 begin, i64 end, int) {
+    parallel_tasks((total + grain - 1) / grain, [&](i64 task) {
+        const i64 begin = task * grain, end = std::min(begin + grain, total);
         i64 skipped = 0;
         for (const auto &matrix : matrices) {
             const i64 first = std::max<i64>(0, begin - skipped);
@@ -80,24 +82,6 @@ void parallel_over(const Matrices &matrices, i64 grain, const Body &body) {
         }
     });
 }
-
-// Assigns consecutive parts of a buffer; with null it only measures.
-class MemoryLayout {
-  public:
-    explicit MemoryLayout(void *at) : base_(static_cast<char *>(at)) {}
-
-    template <typename T>
-    T *next(i64 count) {
-        T *result = base_ == nullptr ? nullptr : reinterpret_cast<T *>(base_ + used_);
-        used_ += (count * i64(sizeof(T)) + 63) / 64 * 64;
-        return result;
-    }
-    i64 used() const { return used_; }
-
-  private:
-    char *base_;
-    i64 used_ = 0;
-};
 
 // The weights as tiles of B, for the forward or the backward pass.
 struct PackedWeights {

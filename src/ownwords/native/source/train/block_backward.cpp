@@ -13,19 +13,11 @@ class BlockBackward {
 
     void run() const {
         pack();
-        parallel_for(tiles_of(b), 1, [this](i64 begin, i64 end, int) {
-            const AmxTileConfig units;
-            for (i64 tile = begin; tile < end; ++tile) mlp_and_output_backward(tile);
+        parallel_tasks(tiles_of(b), [this](i64 tile) { mlp_and_output_backward(tile); });
+        parallel_tasks(b.batch * b.query_heads, [this](i64 task) {
+            attention_backward(task / b.query_heads, task % b.query_heads);
         });
-        parallel_for(b.batch * b.query_heads, 1, [this](i64 begin, i64 end, int) {
-            const AmxTileConfig units;
-            for (i64 task = begin; task < end; ++task)
-                attention_backward(task / b.query_heads, task % b.query_heads);
-        });
-        parallel_for(tiles_of(b), 1, [this](i64 begin, i64 end, int) {
-            const AmxTileConfig units;
-            for (i64 tile = begin; tile < end; ++tile) qkv_backward(tile);
-        });
+        parallel_tasks(tiles_of(b), [this](i64 tile) { qkv_backward(tile); });
         weight_grads();
         vector_grads_total();
     }
@@ -252,8 +244,9 @@ class BlockBackward {
         Product product;
         i64 first, rows, from_column, columns;
 
+        i64 panel_blocks() const { return (columns / PANEL + BLOCK_PANELS - 1) / BLOCK_PANELS; }
         i64 units() const {
-            return to ? (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * (columns / PANEL) : 0;
+            return to ? (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * panel_blocks() : 0;
         }
     };
 
@@ -286,29 +279,24 @@ class BlockBackward {
         compute_weight_grads(adapters);
     }
 
-    // A block of rows at a time.
+    // A block of rows and panels at a time.
     template <typename Matrices>
     void compute_weight_grads(const Matrices &matrices) const {
-        parallel_over(matrices, 1, [&](const auto &matrix, i64 at, i64 end) {
-            const AmxTileConfig tiles;
-            const i64 columns = matrix.columns, panels = columns / PANEL;
-            const Bf16 *inputs =
-                scratch.inputs[matrix.product] + matrix.from_column / PANEL * steps * TILE_PAIR;
-            while (at < end) {
-                const i64 row = at / panels * BLOCK_ROWS, panel = at % panels;
-                const i64 panels_here = std::min(panels - panel, end - at);
-                auto *to = matrix.to + row * columns + panel * PANEL;
-                const TilesA grads = tiled(scratch.grads[matrix.product], steps);
-                matmul_deep(grads.from((matrix.first + row) / TILE_ROWS, 0),
-                            inputs + panel * steps * TILE_PAIR, steps * TILE_PAIR,
-                            std::min(BLOCK_ROWS, matrix.rows - row), panels_here,
-                            tiles_of(b) * (TILE_TOKENS / TILE_K),
-                            [=](i64 i, i64 j, const float *line) {
-                                for (i64 c = 0; c < PANEL; c += LANES)
-                                    store(to + i * columns + j * PANEL + c, load(line + c));
-                            });
-                at += panels_here;
-            }
+        parallel_over(matrices, 1, [&](const auto &matrix, i64 at, i64) {
+            const i64 columns = matrix.columns, row = at / matrix.panel_blocks() * BLOCK_ROWS,
+                      panel = at % matrix.panel_blocks() * BLOCK_PANELS;
+            auto *to = matrix.to + row * columns + panel * PANEL;
+            const TilesA grads = tiled(scratch.grads[matrix.product], steps);
+            const Bf16 *inputs = scratch.inputs[matrix.product] +
+                                 (matrix.from_column / PANEL + panel) * steps * TILE_PAIR;
+            matmul_deep(grads.from((matrix.first + row) / TILE_ROWS, 0), inputs, steps * TILE_PAIR,
+                        std::min(BLOCK_ROWS, matrix.rows - row),
+                        std::min(BLOCK_PANELS, columns / PANEL - panel),
+                        tiles_of(b) * (TILE_TOKENS / TILE_K),
+                        [=](i64 i, i64 j, const float *line) {
+                            for (i64 c = 0; c < PANEL; c += LANES)
+                                store(to + i * columns + j * PANEL + c, load(line + c));
+                        });
         });
     }
 

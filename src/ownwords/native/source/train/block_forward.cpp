@@ -13,19 +13,11 @@ class BlockForward {
 
     void run() const {
         pack();
-        parallel_for(tiles_of(b), 1, [this](i64 begin, i64 end, int) {
-            const AmxTileConfig units;
-            for (i64 tile = begin; tile < end; ++tile) norm_and_qkv(tile * TILE_TOKENS);
+        parallel_tasks(tiles_of(b), [this](i64 tile) { norm_and_qkv(tile * TILE_TOKENS); });
+        parallel_tasks(b.batch * b.query_heads, [this](i64 task) {
+            attend(task / b.query_heads, task % b.query_heads);
         });
-        parallel_for(b.batch * b.query_heads, 1, [this](i64 begin, i64 end, int) {
-            const AmxTileConfig units;
-            for (i64 task = begin; task < end; ++task)
-                attend(task / b.query_heads, task % b.query_heads);
-        });
-        parallel_for(tiles_of(b), 1, [this](i64 begin, i64 end, int) {
-            const AmxTileConfig units;
-            for (i64 tile = begin; tile < end; ++tile) project_and_mlp(tile * TILE_TOKENS);
-        });
+        parallel_tasks(tiles_of(b), [this](i64 tile) { project_and_mlp(tile * TILE_TOKENS); });
     }
 
   private:

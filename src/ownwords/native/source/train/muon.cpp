@@ -1,7 +1,6 @@
 // Muon (Jordan et al. 2024): Newton-Schulz iterations in bfloat16, X <- A X + (B S + C S S) X with
 // S = X X', of which half is computed. A thread takes one matrix through all iterations.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "simd/scratch.h"
@@ -134,11 +133,8 @@ int ownwords_muon(const MuonMatrix *matrices, int64_t count, float scale, float 
                   int64_t newton_schulz_steps) {
     using namespace ownwords;
     return with_status([&] {
-        std::atomic<i64> next{0};
-        parallel_for(count, 1, [&](i64, i64, int) {
-            const AmxTileConfig tiles;
-            for (i64 i = next++; i < count; i = next++)
-                update_matrix(matrices[i], scale, momentum, newton_schulz_steps);
+        parallel_tasks(count, [&](i64 i) {
+            update_matrix(matrices[i], scale, momentum, newton_schulz_steps);
         });
         return STATUS_OK;
     });

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 
+#include "simd/amx.h"
 #include "simd/status.h"
 
 namespace ownwords {
@@ -52,6 +53,17 @@ void parallel_for(i64 count, i64 grain, const Body &body) {
         },
         &call, unsigned(chunks), 0);
     if (call.error) std::rethrow_exception(call.error);
+}
+
+// body(i) for all of [0, count), with AMX's tiles configured. A thread that is free takes the next:
+// tasks may differ, and other programs delay single threads.
+template <typename Body>
+void parallel_tasks(i64 count, const Body &body) {
+    std::atomic<i64> next{0};
+    parallel_for(count, 1, [&](i64, i64, int) {
+        const AmxTileConfig tiles;
+        for (i64 i = next++; i < count; i = next++) body(i);
+    });
 }
 
 }  // namespace ownwords
