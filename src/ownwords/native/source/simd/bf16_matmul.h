@@ -53,10 +53,12 @@ inline void add_dot_pairs(VecF32 &sum, uint32_t pair, VecU32 pairs) {
 
 // c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B; with accumulate
 // that is added to c. With AMX interleave() is called after each step, while the tiles are busy.
+// Without, `next` is fetched into the second-level cache: as much as is read of B.
 template <bool accumulate = false, typename Interleave>
 inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps, float *c,
-                        const Interleave &interleave) {
+                        const Interleave &interleave, const Bf16 *next) {
 #if defined(__AMX_BF16__)
+    (void)next;
     const i64 width = a.stride * i64(sizeof(Bf16)), floats = PANEL * i64(sizeof(float));
     const Bf16 *upper = a.at, *lower = two_rows ? a.at + a.row_stride : a.at;
     asm volatile("" ::: "memory");  // GCC does not know that _tile_loadd reads memory.
@@ -103,9 +105,12 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
                         sum[i][j] = load(to + i * PANEL + j * LANES);
             const Bf16 *rows =
                 a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
-            const Bf16 *tile = b + half * TILE_SIZE;
-            for (i64 s = 0; s < steps; ++s, rows += a.k_stride, tile += TILE_PAIR)
+            const Bf16 *tile = b + half * TILE_SIZE, *fetched = next + begin * (TILE_PAIR / PANEL);
+            for (i64 s = 0; s < steps;
+                 ++s, rows += a.k_stride, tile += TILE_PAIR, fetched += TILE_PAIR)
                 for (i64 p = 0; p < TILE_K / 2; ++p) {
+                    if (HALVES == 2 && p % 2 == 0)
+                        __builtin_prefetch(fetched + p / 2 * TILE_K, 0, 2);
                     VecU32 pairs[HALVES * VECS];
                     for (int j = 0; j < HALVES * VECS; ++j)
                         std::memcpy(&pairs[j],
@@ -142,7 +147,8 @@ inline void matmul(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i
     for (i64 j = 0; j < panels; ++j)
         for (i64 i = 0; i < rows; i += PANEL, current ^= 1) {
             matmul_tile(a.from(i / TILE_ROWS, 0), rows - i > TILE_ROWS, b + j * panel_stride, steps,
-                        tiles[current], [&] { flush_until(next + rows_per_step); });
+                        tiles[current], [&] { flush_until(next + rows_per_step); },
+                        b + (i == 0 && j + 1 < panels ? j + 1 : j) * panel_stride);
             flush_until(count);
             row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;
         }
@@ -170,10 +176,16 @@ inline void matmul_deep(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 ro
                 const Bf16 *columns = b + (panel + j) * panel_stride + step * TILE_PAIR;
                 const bool two_rows = row_count - i > TILE_ROWS;
                 float *c = sums + (j * BLOCK_ROWS + i) * PANEL;
+                // What the next steps read: of B with the first rows, of a tiled A with the others.
+                const Bf16 *next = columns;
+                if (step + count < steps && i == 0)
+                    next = columns + count * TILE_PAIR;
+                else if (step + count < steps && a.k_stride == TILE_SIZE)
+                    next = a.from(row / TILE_ROWS + j, step + count).at;
                 if (step == 0)
-                    matmul_tile(tiles, two_rows, columns, count, c, [] {});
+                    matmul_tile(tiles, two_rows, columns, count, c, [] {}, next);
                 else
-                    matmul_tile<true>(tiles, two_rows, columns, count, c, [] {});
+                    matmul_tile<true>(tiles, two_rows, columns, count, c, [] {}, next);
                 if (step + count < steps) continue;
                 for (i64 k = 0; k < std::min(PANEL, row_count - i); ++k)
                     epilogue(row + i + k, panel + j, c + k * PANEL);
