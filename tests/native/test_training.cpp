@@ -195,6 +195,58 @@ void cross_entropy() {
     check_gradient(label<T>("a loss's slopes"), reference, x, to_doubles(x_), allowed<T>());
 }
 
+// Products are in bfloat16, whatever T is.
+template <typename T>
+void head_loss(i64 chunk_rows) {
+    const i64 rows = 150, width = 64, vocabulary = 333;
+    const double z_weight = 0.01;
+    const Doubles hidden = to_doubles(cast<Bf16>(random_values(rows * width))),
+                  head = to_doubles(cast<Bf16>(random_values(vocabulary * width, 0, 0.2))),
+                  weights = random_values(rows, 1, 0.2);
+    std::vector<int64_t> targets(static_cast<size_t>(rows));
+    for (int64_t &item : targets) item = int64_t(rng() % vocabulary);
+    const auto reference = [&](const Doubles &hidden, const Doubles &head) {
+        double sum = 0;
+        for (i64 row = 0; row < rows; ++row) {
+            double total = 0, target = 0;
+            for (i64 v = 0; v < vocabulary; ++v) {
+                double logit = 0;
+                for (i64 c = 0; c < width; ++c)
+                    logit += hidden[row * width + c] * head[v * width + c];
+                total += std::exp(logit);
+                if (v == targets[row]) target = logit;
+            }
+            const double log_sum = std::log(total);
+            sum += weights[row] * (log_sum - target + z_weight * log_sum * log_sum);
+        }
+        return sum;
+    };
+    const auto hidden_ = cast<T>(hidden), head_ = cast<T>(head);
+    const auto weights_ = cast<float>(weights);
+    std::vector<T> hidden_grad(hidden.size());
+    std::vector<float> head_grad(head.size());
+    double sum = 0;
+    HeadLossArgs args{};
+    args.dtype = DTYPE<T>, args.rows = rows, args.width = width, args.vocabulary = vocabulary;
+    args.chunk_rows = chunk_rows, args.z_weight = float(z_weight);
+    args.hidden = hidden_.data(), args.head = head_.data();
+    args.targets = targets.data(), args.weights = weights_.data(), args.sum = &sum;
+    args.hidden_grad = hidden_grad.data(), args.head_grad = head_grad.data();
+    expect(ownwords_head_loss_size(&args) == STATUS_OK, label<T>("a head's loss is measured"));
+    std::vector<char> scratch(size_t(args.scratch_bytes) + 64);
+    args.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+    expect(ownwords_head_loss(&args) == STATUS_OK, label<T>("a head's loss is computed"));
+    check_close(label<T>("a head's loss"), {sum}, {reference(hidden, head)}, allowed<Bf16>() / 4);
+    check_gradient(
+        label<T>("the gradient of hidden states"),
+        [&](const Doubles &hidden) { return reference(hidden, head); }, hidden,
+        to_doubles(hidden_grad), allowed<Bf16>());
+    check_gradient(
+        label<T>("the gradient of a head"),
+        [&](const Doubles &head) { return reference(hidden, head); }, head, to_doubles(head_grad),
+        allowed<Bf16>());
+}
+
 template <typename T>
 void adamw(bool has_copy) {
     const i64 count = 70'001;
@@ -298,6 +350,7 @@ void each() {
     gated_activation<T>();
     for (const bool has : {false, true}) norm_and_rope<T>(has), attention<T>(has), adamw<T>(has);
     cross_entropy<T>();
+    for (const i64 chunk_rows : {32, 96}) head_loss<T>(chunk_rows);
 }
 
 void wrong_targets() {

@@ -1,7 +1,5 @@
 """Transformer blocks in C++ against the same blocks in PyTorch, and when they are used."""
 
-import threading
-import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -366,21 +364,3 @@ def test_fifty_steps_learn(
         optimizer.step(min(1.0, (50 - step) / 25), step)
     # Under an adapter the head stays frozen.
     assert losses[-1] < losses[0] - (0.1 if by_lora else 1)
-
-
-def test_blocks_of_a_thread_share_one_scratch_buffer_that_is_freed() -> None:
-    scratch = fused_block._Scratch()
-    larger = scratch.of(100)
-    assert scratch.of(60) is larger
-    largest = scratch.of(200)
-    assert largest.numel() >= 200
-    assert scratch.of(100) is largest
-    freed = weakref.ref(largest)
-    del largest
-    assert freed() is None
-    workspaces: list[torch.Tensor] = []
-    here = scratch.of(100)
-    thread = threading.Thread(target=lambda: workspaces.append(scratch.of(100)))
-    thread.start()
-    thread.join()
-    assert workspaces[0] is not here

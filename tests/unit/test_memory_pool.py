@@ -32,6 +32,18 @@ def test_the_smallest_buffer_that_suffices_is_taken() -> None:
     assert (again[0].data_ptr(), again[1].data_ptr()) == places
 
 
+def test_what_is_borrowed_is_an_unused_buffer_or_not_kept() -> None:
+    pool = MemoryPool()
+    unused = pool.allocate(10_000)
+    place = unused.data_ptr()
+    del unused
+    larger = pool.borrow(1_000_000)
+    fitting = pool.borrow(9_000)
+    assert fitting.data_ptr() == place
+    del larger, fitting
+    assert pool.allocate(10_000).data_ptr() == place  # nothing was added, nothing replaced
+
+
 def test_autograd_returns_what_it_saved() -> None:
     pool = MemoryPool()
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ownwords.models.memory_pool import pool
 from ownwords.native import bindings
-from ownwords.native.bindings import NativeLibrary
+from ownwords.native.bindings import NativeLibrary, interface
 from ownwords.native.build import Isa
 
 FAST_BF16 = Isa.AVX512BF16  # the lowest level with bfloat16 products faster than float32
@@ -125,6 +126,49 @@ def cross_entropy_(
         *(*logits_NV.shape, z_weight, int(with_grad)),
     )
     return total.value
+
+
+def supports_head_loss(hidden_NC: Tensor, head_VC: Tensor) -> bool:
+    """Whether `head_loss` supports these tensors, and is faster than PyTorch's products."""
+    return (
+        is_supported(hidden_NC, head_VC)
+        and has_fast_bf16()
+        and hidden_NC.dtype == head_VC.dtype
+        and head_VC.is_contiguous()
+        and head_VC.shape[1] % TILE == 0
+    )
+
+
+def head_loss(
+    hidden_NC: Tensor,
+    head_VC: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor,
+    z_weight: float,
+    chunk_rows: int,
+    needs_grad: tuple[bool, bool],
+) -> tuple[float, Tensor | None, Tensor | None]:
+    """The weighted sum of the rows' losses, and its gradients by hidden states and head.
+
+    Products are in bfloat16, whatever the dtype. With more than `chunk_rows` rows the head's
+    gradient is float32.
+    """
+    hidden_NC, targets_N, weights_N = (x.contiguous() for x in (hidden_NC, targets_N, weights_N))
+    (N, C), V = hidden_NC.shape, head_VC.shape[0]
+    head_dtype = head_VC.dtype if chunk_rows >= N else torch.float32
+    hidden_grad_NC = torch.empty_like(hidden_NC) if needs_grad[0] else None
+    head_grad_VC = torch.empty_like(head_VC, dtype=head_dtype) if needs_grad[1] else None
+    total = ctypes.c_double(0.0)
+    args = interface().structs["HeadLossArgs"](
+        *(DTYPES[hidden_NC.dtype], N, C, V, chunk_rows, z_weight),
+        *_pointers(hidden_NC, head_VC, targets_N, weights_N, ctypes.addressof(total)),
+        *_pointers(hidden_grad_NC, head_grad_VC),
+    )
+    library().head_loss_size(ctypes.addressof(args))
+    buffer = pool.borrow(args.scratch_bytes)
+    args.scratch = buffer.data_ptr()
+    library().head_loss(ctypes.addressof(args))
+    return total.value, hidden_grad_NC, head_grad_VC
 
 
 def adamw_(

@@ -13,8 +13,6 @@ Shapes: B batch, T tokens, C width, I inputs, O outputs, R rank of an adapter.
 """
 
 import ctypes
-import threading
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -280,21 +278,6 @@ def _set_adapters(
             setattr(adapter, name + suffix, None if tensor is None else tensor.data_ptr())
 
 
-class _Scratch(threading.local):
-    """Scratch memory that all blocks of a thread share."""
-
-    _last: weakref.ref[Tensor] | None = None
-
-    def of(self, size: int) -> Tensor:
-        """A buffer of at least `size` bytes, reused while any block refers to it."""
-        last = self._last() if self._last is not None else None
-        if last is None or last.numel() < size:
-            last = pool.allocate(size)
-            self._last = weakref.ref(last)
-        return last
-
-
-_scratch = _Scratch()
 _Context = Any  # autograd's own context has no public type
 
 
@@ -322,15 +305,15 @@ class _BlockFunction(torch.autograd.Function):
             args.cos, args.sin = (each.data_ptr() for each in angles)
         fused.library().block_sizes(ctypes.addressof(args))
         with_grad = any(ctx.needs_input_grad)
-        scratch = _scratch.of(
+        buffer = pool.allocate(
             max(args.forward_scratch_bytes, args.backward_scratch_bytes if with_grad else 0)
         )
         saved = pool.allocate(args.saved_bytes)
         y_BTC = torch.empty_like(x_BTC)
         args.y = y_BTC.data_ptr()
-        _set_inputs(args, x_BTC, saved, scratch, first_BT, angles)
+        _set_inputs(args, x_BTC, saved, buffer, first_BT, angles)
         fused.library().block_forward(ctypes.addressof(args))
-        ctx.args, ctx.roles, ctx.ranks, ctx.scratch = args, roles, ranks, scratch
+        ctx.args, ctx.roles, ctx.ranks = args, roles, ranks
         # Save everything args points to; autograd detects weights modified before backward.
         ctx.save_for_backward(x_BTC, saved, first_BT, *(angles or (None, None)), *tensors)
         return y_BTC
@@ -345,10 +328,10 @@ class _BlockFunction(torch.autograd.Function):
             torch.empty_like(each) if need else None
             for each, need in zip(tensors, needed, strict=True)
         ]
-        scratch = _scratch.of(args.backward_scratch_bytes)
+        buffer = pool.allocate(args.backward_scratch_bytes)
         dx_BTC = torch.empty_like(x_BTC)
         # Saved tensors may have moved: checkpointing recomputes them, FSDP gathers them anew.
-        _set_inputs(args, x_BTC, saved, scratch, first_BT, None if cos is None else (cos, sin))
+        _set_inputs(args, x_BTC, saved, buffer, first_BT, None if cos is None else (cos, sin))
         count = len(roles)
         _set_weights(args, "weights", roles, tensors[:count])
         _set_weights(args, "grads", roles, grads[:count])
@@ -363,11 +346,11 @@ def _set_inputs(
     args: Any,  # noqa: ANN401
     x_BTC: Tensor,
     saved: Tensor,
-    scratch: Tensor,
+    buffer: Tensor,
     first_BT: Tensor | None,
     angles: Angles | None,
 ) -> None:
-    args.x, args.saved, args.scratch = (each.data_ptr() for each in (x_BTC, saved, scratch))
+    args.x, args.saved, args.scratch = (each.data_ptr() for each in (x_BTC, saved, buffer))
     args.first_token = None if first_BT is None else first_BT.data_ptr()
     if angles is not None:
         args.cos, args.sin = (each.data_ptr() for each in angles)

@@ -22,6 +22,8 @@ IGNORED = -100
 CHUNK_LOGITS = 2**22
 LEAST_ROWS = 256
 LARGEST_ROWS = 2048
+# Rows of a chunk in the library, which packs the head for each, and accumulates its gradient.
+FROZEN_ROWS, TRAINED_ROWS = 512, 1024
 
 
 def chunked_cross_entropy(
@@ -84,6 +86,22 @@ def _backpropagate(
         grad_head_VC += grad_logits.T @ hidden
 
 
+def _even_rows(tokens: int, at_most: int) -> int:
+    """The rows of each chunk, if as few chunks as possible are equally large."""
+    return max(1, math.ceil(tokens / max(1, math.ceil(tokens / at_most))))
+
+
+def _is_fused(
+    hidden_NC: Tensor, head_VC: Tensor, softcap: float | None, dtype: torch.dtype
+) -> bool:
+    return (
+        dtype == torch.bfloat16
+        and softcap is None
+        and len(hidden_NC) > 0
+        and fused.supports_head_loss(hidden_NC, head_VC)
+    )
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -98,15 +116,25 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_grad: tuple[bool, bool],
     ) -> Tensor:
         precise = weights_N.dtype
-        head = head_VC.to(dtype)
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
-        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0])
+        if _is_fused(hidden_NC, head_VC, softcap, dtype):
+            rows = TRAINED_ROWS if needs_grad[1] else FROZEN_ROWS
+            rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
+            total, *grads = fused.head_loss(
+                *(hidden_NC, head_VC, targets_N, weights_N, z_weight, rows, needs_grad)
+            )
+            ctx.save_for_backward(
+                grads[0], None if grads[1] is None else grads[1].to(head_VC.dtype)
+            )
+            return loss + total
+        rows = max(LEAST_ROWS, CHUNK_LOGITS // head_VC.shape[0])
         if needs_grad[1]:
             # At least about `width` rows: accumulating the head's gradient then costs less than
             # computing it.
             rows = max(rows, min(width * precise.itemsize // dtype.itemsize, LARGEST_ROWS))
-        rows = max(1, math.ceil(tokens / max(1, math.ceil(tokens / rows))))
+        rows = _even_rows(tokens, rows)
+        head = head_VC.to(dtype)
         grad_hidden_NC = torch.empty_like(hidden_NC) if needs_grad[0] else None
         grad_head_VC = None
         if needs_grad[1]:

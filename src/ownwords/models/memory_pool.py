@@ -23,27 +23,39 @@ class MemoryPool:
 
     def allocate(self, size: int) -> Tensor:
         """An uninitialized tensor of `size` bytes."""
-        memory = self._take(size)
-        view = memoryview(memory)
-        # PyTorch holds a reference to the view until the tensor's memory is no longer used.
-        weakref.finalize(view, self._free.append, memory).atexit = False
-        return torch.frombuffer(view, dtype=torch.uint8, count=size)
+        return self._tensor(self._unused(size) or self._map(size), size)
+
+    def borrow(self, size: int) -> Tensor:
+        """The same, from the system if no unused buffer is large enough, and back to it."""
+        memory = self._unused(size)
+        return self._tensor(memory, size) if memory else torch.empty(size, dtype=torch.uint8)
 
     def release(self) -> None:
         """Give all unused memory back to the system."""
         with self._lock:
             self._free.clear()
 
-    def _take(self, size: int) -> mmap.mmap:
+    def _tensor(self, memory: mmap.mmap, size: int) -> Tensor:
+        view = memoryview(memory)
+        # PyTorch holds a reference to the view until the tensor's memory is no longer used.
+        weakref.finalize(view, self._free.append, memory).atexit = False
+        return torch.frombuffer(view, dtype=torch.uint8, count=size)
+
+    def _unused(self, size: int) -> mmap.mmap | None:
+        """Take the smallest unused buffer that suffices."""
         with self._lock:
             # Tensors may be deleted at any time, so others may append to the list meanwhile.
-            known = sorted(self._free, key=len)
-            for memory in known:
+            for memory in sorted(self._free, key=len):
                 if len(memory) >= size:
                     self._free.remove(memory)
                     return memory
-            if known:  # too small: replaced, so that there are never more buffers than were in use
-                self._free.remove(known[-1])
+        return None
+
+    def _map(self, size: int) -> mmap.mmap:
+        """A new buffer, in place of an unused one that was too small: else their number grows."""
+        with self._lock:
+            if self._free:
+                self._free.remove(max(self._free, key=len))
         if sys.platform == "win32":
             return mmap.mmap(-1, max(size, 1))
         return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

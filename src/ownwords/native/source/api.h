@@ -155,6 +155,26 @@ OWNWORDS_API int ownwords_cross_entropy(int dtype, void *logits, const int64_t *
                                         const float *weights, double *sum, int64_t rows,
                                         int64_t vocabulary, float z_weight, int with_grad);
 
+// The same from hidden states [rows, width], which `head` [vocabulary, width] turns into logits, with
+// products in bfloat16; chunk_rows of them at a time. The gradients are null if they are not needed.
+// hidden_grad has `dtype`, and head_grad as well, but float32 if there are more rows than chunk_rows.
+// width is a multiple of 32.
+struct HeadLossArgs {
+    int64_t dtype, rows, width, vocabulary, chunk_rows;
+    float z_weight;
+    const void *hidden, *head;
+    const int64_t *targets;
+    const float *weights;
+    double *sum;
+    void *hidden_grad, *head_grad;
+    void *scratch;
+    int64_t scratch_bytes;
+};
+
+// Fill in how many bytes `scratch` needs.
+OWNWORDS_API int ownwords_head_loss_size(struct HeadLossArgs *args);
+OWNWORDS_API int ownwords_head_loss(const struct HeadLossArgs *args);
+
 // --- training: optimizers ------------------------------------------------------------------------
 
 // One step of AdamW. bf16_copy, which may be null, receives the weights rounded to bfloat16; `dtype`

@@ -1,0 +1,226 @@
+// Cross entropy of a large vocabulary from hidden states, with the gradients of both: products in
+// bfloat16, summed in float. Only the logits of a chunk of rows exist at a time. No sum depends on
+// the number of threads.
+#include <algorithm>
+#include <cmath>
+
+#include "simd/bf16_matmul.h"
+#include "simd/scratch.h"
+#include "train/memory_layout.h"
+#include "train/parallel.h"
+
+namespace ownwords {
+namespace {
+
+constexpr i64 SOFTMAX_ROWS = 16;
+// The head is packed in parts: of one thread's second-level cache for the logits, and of the
+// third-level cache for the gradient of the hidden states.
+constexpr i64 LOGITS_PART = 256 << 10, GRADIENT_PART = 8 << 20;
+
+i64 panels_of(i64 numbers) { return (numbers + PANEL - 1) / PANEL; }
+
+// T is the type of the hidden states, the head, and the hidden states' gradient; G of the head's.
+template <typename T, typename G>
+class HeadLoss {
+  public:
+    explicit HeadLoss(const HeadLossArgs &args, void *scratch)
+        : a(args),
+          vocabulary_panels(panels_of(a.vocabulary)),
+          steps(a.width / TILE_K),
+          hidden_stride(padded_stride(a.width)),
+          logits_stride(padded_stride(vocabulary_panels * PANEL)),
+          part_panels(std::clamp<i64>(GRADIENT_PART / (2 * PANEL * a.width), 1, vocabulary_panels)) {
+        MemoryLayout layout(scratch);
+        const i64 rows = panels_of(std::min(a.rows, a.chunk_rows)) * PANEL;
+        hidden_rows = layout.next<Bf16>(rows * hidden_stride);
+        logits = layout.next<Bf16>(rows * logits_stride);
+        hidden_tiles = layout.next<Bf16>(a.head_grad ? rows * a.width : 0);
+        head_tiles = layout.next<Bf16>(a.hidden_grad ? part_panels * PANEL * a.width : 0);
+        sums = layout.next<float>(
+            a.hidden_grad && part_panels < vocabulary_panels ? rows * a.width : 0);
+        losses = layout.next<double>(rows);
+        bytes = layout.used();
+    }
+
+    void run() const {
+        for (i64 first = 0; first < a.rows; first += a.chunk_rows) {
+            const i64 count = std::min(a.chunk_rows, a.rows - first);
+            pack_hidden(first, count);
+            compute_logits(count);
+            parallel_tasks((count + SOFTMAX_ROWS - 1) / SOFTMAX_ROWS, [&](i64 task) {
+                const i64 begin = task * SOFTMAX_ROWS;
+                for (i64 row = begin; row < std::min(count, begin + SOFTMAX_ROWS); ++row)
+                    losses[row] = softmax(logits + row * logits_stride, first + row);
+            });
+            for (i64 row = 0; row < count; ++row) *a.sum += losses[row];
+            if (a.hidden_grad != nullptr)
+                for (i64 panel = 0; panel < vocabulary_panels; panel += part_panels)
+                    add_hidden_grad(first, count, panel);
+            if (a.head_grad != nullptr) add_head_grad(first, count);
+        }
+    }
+
+    i64 bytes;
+
+  private:
+    const HeadLossArgs a;
+    const i64 vocabulary_panels, steps, hidden_stride, logits_stride;
+    const i64 part_panels;  // of the head, at a time for the hidden states' gradient
+    Bf16 *hidden_rows, *logits, *hidden_tiles, *head_tiles;
+    float *sums;
+    double *losses;
+
+    const T *head(i64 row) const { return static_cast<const T *>(a.head) + row * a.width; }
+
+    // Rows of bfloat16, zero up to a multiple of PANEL, and as tiles of B.
+    void pack_hidden(i64 first, i64 count) const {
+        parallel_tasks(panels_of(count), [&](i64 block) {
+            const T *from = static_cast<const T *>(a.hidden) + (first + block * PANEL) * a.width;
+            const i64 rows = std::min(PANEL, count - block * PANEL);
+            for (i64 row = 0; row < PANEL; ++row) {
+                Bf16 *to = hidden_rows + (block * PANEL + row) * hidden_stride;
+                for (i64 c = 0; c < a.width; c += LANES)
+                    store(to + c, row < rows ? load(from + row * a.width + c) : VecF32{});
+            }
+            if (a.head_grad == nullptr) return;
+            for (i64 panel = 0; panel < steps; ++panel) {
+                Bf16 *to = hidden_tiles + (panel * panels_of(count) + block) * TILE_PAIR;
+                pack_b(from + panel * PANEL, a.width, rows, PANEL, to, to + TILE_SIZE);
+            }
+        });
+    }
+
+    // A part of the vocabulary for all rows at a time.
+    void compute_logits(i64 count) const {
+        const i64 panels_at_once =
+            std::clamp<i64>(LOGITS_PART / (2 * PANEL * a.width), 1, vocabulary_panels);
+        parallel_tasks((vocabulary_panels + panels_at_once - 1) / panels_at_once, [&](i64 task) {
+            const i64 first = task * panels_at_once,
+                      panels = std::min(panels_at_once, vocabulary_panels - first);
+            ScratchBuffer<Bf16> packed(panels * PANEL * a.width);
+            for (i64 half = 0; half < 2 * panels; ++half) {
+                const i64 row = first * PANEL + half * TILE_ROWS;
+                Bf16 *to = packed + half / 2 * steps * TILE_PAIR + half % 2 * TILE_SIZE;
+                for (i64 step = 0; step < steps; ++step, to += TILE_PAIR)
+                    pack_b_t(head(std::min(row, a.vocabulary - 1)) + step * TILE_K, a.width,
+                             std::max<i64>(0, a.vocabulary - row), TILE_K, to);
+            }
+            matmul(row_major(hidden_rows, hidden_stride), packed, steps * TILE_PAIR, count, panels,
+                   steps, [&](i64 row, i64 panel, const float *line) {
+                       Bf16 *to = logits + row * logits_stride + (first + panel) * PANEL;
+                       for (i64 c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
+                   });
+        });
+    }
+
+    // The weighted loss of a row, whose logits are replaced by their gradient.
+    double softmax(Bf16 *line, i64 row) const {
+        const float weight = a.weights[row], target = to_float(line[a.targets[row]]);
+        VecF32 maxima = splat(target), totals{};
+        for_each_vec(a.vocabulary, [&](i64 c, auto lanes) {
+            maxima = max(maxima, mask_tail(load(line + c, lanes), lanes, target));
+        });
+        const float max_logit = reduce_max(maxima);
+        for_each_vec(a.vocabulary, [&](i64 c, auto lanes) {
+            totals += mask_tail(exp<true>(load(line + c, lanes) - max_logit), lanes, 0.0f);
+        });
+        const float total = reduce_add(totals), log_sum = max_logit + std::log(total);
+        if (a.hidden_grad != nullptr || a.head_grad != nullptr) {
+            const float scale = weight * (1.0f + 2.0f * a.z_weight * log_sum) / total;
+            for_each_vec(a.vocabulary, [=](i64 c, auto lanes) {
+                store(line + c, exp<true>(load(line + c, lanes) - max_logit) * scale, lanes);
+            });
+            const float prob = reduce_max(exp<true>(splat(target - max_logit)));
+            store(line[a.targets[row]], prob * scale - weight);
+            std::fill(line + a.vocabulary, line + vocabulary_panels * PANEL, Bf16{});
+        }
+        return double(weight) * (log_sum - target + a.z_weight * log_sum * log_sum);
+    }
+
+    // What a part of the vocabulary adds to the gradient of these hidden states.
+    void add_hidden_grad(i64 first, i64 count, i64 first_panel) const {
+        const i64 panels = std::min(part_panels, vocabulary_panels - first_panel);
+        const bool is_first = first_panel == 0, is_last = first_panel + panels == vocabulary_panels;
+        parallel_tasks(panels, [&](i64 step) {
+            const i64 row = (first_panel + step) * PANEL;
+            for (i64 panel = 0; panel < steps; ++panel) {
+                Bf16 *to = head_tiles + (panel * panels + step) * TILE_PAIR;
+                pack_b(head(row) + panel * PANEL, a.width, a.vocabulary - row, PANEL, to,
+                       to + TILE_SIZE);
+            }
+        });
+        const i64 panel_blocks = (steps + BLOCK_PANELS - 1) / BLOCK_PANELS,
+                  row_blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS;
+        parallel_tasks(row_blocks * panel_blocks, [&](i64 task) {
+            const i64 row = task / panel_blocks * BLOCK_ROWS,
+                      panel = task % panel_blocks * BLOCK_PANELS;
+            T *grads = static_cast<T *>(a.hidden_grad) + (first + row) * a.width + panel * PANEL;
+            float *partial = sums + row * a.width + panel * PANEL;
+            matmul_deep(row_major(logits + row * logits_stride + first_panel * PANEL, logits_stride),
+                        head_tiles + panel * panels * TILE_PAIR, panels * TILE_PAIR,
+                        std::min(BLOCK_ROWS, count - row), std::min(BLOCK_PANELS, steps - panel),
+                        panels, [=](i64 i, i64 j, const float *line) {
+                            const i64 at = i * a.width + j * PANEL;
+                            for (i64 c = 0; c < PANEL; c += LANES) {
+                                VecF32 sum = load(line + c);
+                                if (!is_first) sum += load(partial + at + c);
+                                if (is_last)
+                                    store(grads + at + c, sum);
+                                else
+                                    store(partial + at + c, sum);
+                            }
+                        });
+        });
+    }
+
+    // What these rows add to the gradient of the head.
+    void add_head_grad(i64 first, i64 count) const {
+        const i64 blocks = panels_of(count);
+        parallel_tasks((a.vocabulary + BLOCK_ROWS - 1) / BLOCK_ROWS, [&](i64 task) {
+            const i64 row = task * BLOCK_ROWS, rows = std::min(BLOCK_ROWS, a.vocabulary - row);
+            ScratchBuffer<Bf16> grads(panels_of(rows) * PANEL * blocks * PANEL);
+            for (i64 panel = 0; panel < panels_of(rows); ++panel)
+                for (i64 block = 0; block < blocks; ++block) {
+                    Bf16 *upper = grads + (2 * panel * blocks + block) * TILE_SIZE;
+                    pack_a_t(logits + block * PANEL * logits_stride + row + panel * PANEL,
+                             logits_stride, count - block * PANEL, PANEL, upper,
+                             upper + blocks * TILE_SIZE);
+                }
+            G *to = static_cast<G *>(a.head_grad) + row * a.width;
+            matmul_deep(tiled(grads, blocks), hidden_tiles, blocks * TILE_PAIR, rows, steps, blocks,
+                        [=](i64 i, i64 j, const float *line) {
+                            G *sum = to + i * a.width + j * PANEL;
+                            for (i64 c = 0; c < PANEL; c += LANES)
+                                store(sum + c,
+                                      first ? load(sum + c) + load(line + c) : load(line + c));
+                        });
+        });
+    }
+};
+
+// body(HeadLoss) of these types.
+template <typename Body>
+int with_head_loss(const HeadLossArgs &args, void *scratch, const Body &body) {
+    return run_kernel(args.dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        if (args.rows > args.chunk_rows)
+            body(HeadLoss<T, float>(args, scratch));
+        else
+            body(HeadLoss<T, T>(args, scratch));
+    });
+}
+
+}  // namespace
+}  // namespace ownwords
+
+int ownwords_head_loss_size(HeadLossArgs *args) {
+    return ownwords::with_head_loss(
+        *args, nullptr, [&](const auto &loss) { args->scratch_bytes = loss.bytes; });
+}
+
+int ownwords_head_loss(const HeadLossArgs *args) {
+    for (int64_t row = 0; row < args->rows; ++row)
+        if (args->targets[row] < 0 || args->targets[row] >= args->vocabulary) return STATUS_BAD_ID;
+    return ownwords::with_head_loss(*args, args->scratch,
+                                    [](const auto &loss) { loss.run(); });
+}

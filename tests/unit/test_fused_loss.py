@@ -1,0 +1,112 @@
+"""The loss of a head in C++ against plain cross entropy in float64."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+from torch.autograd import backward
+from torch.nn.functional import cross_entropy
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import fused
+from ownwords.models import loss as module
+from ownwords.models.loss import chunked_cross_entropy
+from ownwords.native.build import Isa
+
+if fused.find_library() is None:
+    pytest.skip("the part in C++ is not built", allow_module_level=True)
+
+# Rows, vocabulary and width: less than a tile, ragged, and more than one block of each.
+SHAPES = [(5, 7, 32), (100, 65, 64), (300, 1000, 96)]
+Z_WEIGHT = 1e-3
+
+
+@pytest.fixture(autouse=True)
+def _wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "FAST_BF16", Isa.BASELINE)
+
+
+def _inputs(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    rows, vocabulary, width = shape
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(rows, width, generator=generator).bfloat16().to(dtype)
+    head = (torch.randn(vocabulary, width, generator=generator) * 0.3).bfloat16().to(dtype)
+    targets = torch.randint(0, vocabulary, (rows,), generator=generator)
+    targets[::4] = -100
+    return hidden.requires_grad_(), head.requires_grad_(), targets
+
+
+def _run(hidden: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16, enabled=hidden.dtype == torch.float32):
+        loss, _ = chunked_cross_entropy(hidden, head, targets, z_weight=Z_WEIGHT)
+    return loss
+
+
+def _distance(tensor: Tensor | None, expected: Tensor | None) -> float:
+    assert tensor is not None
+    assert expected is not None
+    return float((tensor.double() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("chunk", [32, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_loss_and_gradients_are_those_of_float64(
+    shape: tuple[int, int, int], chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TRAINED_ROWS", chunk)
+    monkeypatch.setattr(module, "CHUNK_LOGITS", 1)
+    hidden, head, targets = _inputs(shape, dtype)
+    assert fused.supports_head_loss(hidden, head)
+    loss = _run(hidden, head, targets)
+    backward(2 * loss)
+    twins = [x.detach().double().requires_grad_() for x in (hidden, head)]
+    logits = twins[0] @ twins[1].T
+    nats = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
+    expected = (nats + Z_WEIGHT * logits.logsumexp(-1).square() * (targets != -100)).sum()
+    backward(2 * expected)
+    torch.testing.assert_close(loss.double(), expected, rtol=5e-3, atol=0)
+    assert _distance(hidden.grad, twins[0].grad) < 0.02
+    assert _distance(head.grad, twins[1].grad) < 0.02
+
+
+def test_only_wanted_gradients_are_computed_and_are_the_same() -> None:
+    hidden, head, targets = _inputs(SHAPES[2], torch.bfloat16)
+    loss = _run(hidden, head, targets)
+    backward(loss)
+    for frozen in (0, 1):
+        inputs = [hidden.detach().requires_grad_(), head.detach().requires_grad_()]
+        inputs[frozen].requires_grad_(False)
+        alone = _run(inputs[0], inputs[1], targets)
+        backward(alone)
+        assert torch.equal(alone, loss)
+        assert inputs[frozen].grad is None
+        trained = 1 - frozen
+        assert inputs[trained].grad is not None
+        assert torch.equal(inputs[trained].grad, (hidden, head)[trained].grad)  # type: ignore[arg-type]
+    with torch.no_grad():
+        assert torch.equal(_run(hidden, head, targets), loss)
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        hidden, head, targets = _inputs(SHAPES[2], torch.float32)
+        loss = _run(hidden, head, targets)
+        backward(loss)
+        results.append((loss.detach(), hidden.grad, head.grad))
+    torch.set_num_threads(1)
+    for result in results[1:]:
+        for tensor, expected in zip(result, results[0], strict=True):
+            assert torch.equal(tensor, expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [7, 1 << 40])
+def test_a_target_outside_the_vocabulary_is_refused(wrong: int) -> None:
+    hidden, head, targets = _inputs(SHAPES[0], torch.float32)
+    targets[1] = wrong
+    with pytest.raises(OwnwordsError, match="an id is not in the vocabulary"):
+        _run(hidden, head, targets)
