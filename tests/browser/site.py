@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
-WIDTHS = (360, 820, 1280)
+WIDTHS = (360, 768, 1280)
 # Titles and texts that would run as programs, were they ever taken for markup.
 HOSTILE = """---
 title: "<img src=x onerror=alert(1)> & <script>alert(2)</script>"

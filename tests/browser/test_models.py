@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pytest
 
 import openai_server
-from browser.looking import shown
-from browser.site import Site, open_page, served, workspace
+from browser.axe import violations
+from browser.looking import broken_words, shown, sticking_out, too_faint
+from browser.site import WIDTHS, Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.card import files
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -79,6 +80,20 @@ def test_nothing_sticks_to_the_text_above(page: "Page") -> None:
           })"""
     )
     assert gaps == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_scorecard_can_be_read_at_every_width(
+    browser: "Browser", site: Site, dark: bool
+) -> None:
+    for page in open_page(browser, site, dark=dark):
+        shown(page, card_address(page))
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert sticking_out(page) == [], width
+            assert broken_words(page) == [], width
+        assert too_faint(page) == []
+        assert violations(page) == []
 
 
 def test_a_copied_workspace_names_no_path_of_the_original(
