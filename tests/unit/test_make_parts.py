@@ -77,11 +77,14 @@ def test_the_title_is_that_of_a_suitable_held_out_post() -> None:
         post("A page about me", kind="page"),
         post("Much too short", own_words=20),
         post("Untitled"),
-        post("one two three four five six seven eight nine ten"),
+        post(" ".join(["word"] * 21)),
     ]
     report = Report("blog", "", "", "", posts=posts)
     assert title_for(report) == ""
     assert prompt_of("") == ""
+    long = "How one found out in ten days what the gutter costs"
+    report.posts.append(post(long))
+    assert title_for(report) == long
     report.posts += [post("The  gutter in March"), post("On hats")]
     title = title_for(report)
     assert title in ("The gutter in March", "On hats")

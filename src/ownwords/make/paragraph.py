@@ -11,7 +11,8 @@ MOST_TOKENS = 300
 _PARAGRAPH_END_FROM = 350  # characters; from here on the text ends with its paragraph
 _SENTENCE_END_FROM = 700  # characters; from here on it ends with its sentence
 _LEAST_WORDS = 100  # minimum length of a post whose title is used
-_TITLE_WORDS = range(2, 10)
+_TITLE_WORDS = range(2, 21)
+_SHORT_TITLE = 9  # words; longer titles only if no test post has a short one
 _STOPS, _CLOSING = ".!?…", "\"'”’)"
 
 
@@ -37,7 +38,9 @@ def title_for(report: Report) -> str:
     titles = [
         title for title in usable if len(title.split()) in _TITLE_WORDS and title.isprintable()
     ]
-    return min(titles, key=digest, default="")
+    return min(
+        titles, key=lambda title: (len(title.split()) > _SHORT_TITLE, digest(title)), default=""
+    )
 
 
 def prompt_of(title: str) -> str:
