@@ -22,8 +22,8 @@ IGNORED = -100
 CHUNK_LOGITS = 2**22
 LEAST_ROWS = 256
 LARGEST_ROWS = 2048
-# Rows of a chunk in the library, which packs the head for each, and accumulates its gradient.
-FROZEN_ROWS, TRAINED_ROWS = 512, 1024
+# The library packs the head for each chunk, and accumulates its gradient if it is trained.
+TRAINED_ROWS = 1024
 
 
 def chunked_cross_entropy(
@@ -119,7 +119,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
         if _is_fused(hidden_NC, head_VC, softcap, dtype):
-            rows = TRAINED_ROWS if needs_grad[1] else FROZEN_ROWS
+            rows = TRAINED_ROWS if needs_grad[1] else LEAST_ROWS
             rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
             total, *grads = fused.head_loss(
                 *(hidden_NC, head_VC, targets_N, weights_N, z_weight, rows, needs_grad)
