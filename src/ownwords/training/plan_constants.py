@@ -101,6 +101,8 @@ class PlanConstants:
     tune_decay_fraction: float = _constant(0.9, LOG)  # share of the steps in which the rate decays
     # Tokens per row on a CPU, if the base's context is as long
     tune_context: float = _constant(512, LOG)
+    # Weight of a text's first token: what the base has read begins otherwise than a blog's posts
+    tune_opening_weight: float = _constant(20, LOG)
     tune_replay: float = _constant(0.3, LOG)  # share of rows that are replay text
     # Tokens of replay text that the base writes, if none is given
     replay_tokens: float = _constant(100_000, ESTIMATE)
@@ -119,8 +121,6 @@ class PlanConstants:
     lora_lr_min: float = _constant(2e-4, LOG)  # at least
     lora_lr_max: float = _constant(1e-3, LOG)  # at most
     lora_beta2: float = _constant(0.99, LOG)
-    # Weight of a text's first token: the base has seen few texts that begin as a blog's
-    lora_opening_weight: float = _constant(20, LOG)
     lora_batch: float = _constant(2048, LOG)  # tokens per step
     lora_steps: float = _constant(40, ESTIMATE)  # a run of fewer steps uses smaller batches instead
     lora_warmup_fraction: float = _constant(0.03, LOG)  # share of the steps in which the rate rises

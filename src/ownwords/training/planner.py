@@ -387,12 +387,11 @@ class Planner:
                 else "no text of the base is available (--replay)"
             )
             self.choose("data.replay", replay, why, constants.source("tune_replay"))
-        if self.rank:
             self.choose(
                 "data.opening_weight",
-                constants.lora_opening_weight,
+                constants.tune_opening_weight,
                 "so that it learns how your texts begin, and not only how they go on",
-                constants.source("lora_opening_weight"),
+                constants.source("tune_opening_weight"),
             )
 
     def choose_evaluations(self, length: SizedRun) -> None:
