@@ -22,6 +22,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 
 from bench.corpora import make_row
 from bench.fresh import ROOT, SHARED, own_peak_mb, run
+from bench.machine import measuring
 
 BLOGS = (ROOT / "examples" / "blog", SHARED / "columnist")
 BASES = ("shipped", "gemma3-270m")
@@ -38,6 +39,7 @@ _COLUMNS = (
 )
 
 
+@measuring()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("blogs", nargs="*", type=Path, default=BLOGS)

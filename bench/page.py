@@ -17,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench.endpoints import write_blog
+from bench.machine import measuring
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from ownwords.archive.look import look
@@ -77,6 +78,7 @@ def measure(context: BrowserContext) -> dict[str, list[float]]:
     return rows
 
 
+@measuring()
 def main(folder: Path) -> int:
     """Print the figures; 1 if a goal is missed."""
     blog, root = folder / "blog", folder / "ten.ownwords"

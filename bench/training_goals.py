@@ -96,14 +96,18 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.worker:
         return _work(arguments.worker)
+    sys.path.append(str(ROOT))
+    from bench.machine import measuring
+
     checkouts = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
     print(
         f"{'':45} {'tokens/s':>9} {'ms/step':>9} {'of limit':>9} {'MB':>6} {'weights':>8}"
         f" {'of them':>8} {'there':>9} {'ratio':>7} {'its MB':>7}"
     )
-    for name, work in WORKS.items():
-        if arguments.only.lower() in name.lower():
-            _show(name, work, _in_turns(name, checkouts, arguments.rounds, arguments.seconds))
+    with measuring():
+        for name, work in WORKS.items():
+            if arguments.only.lower() in name.lower():
+                _show(name, work, _in_turns(name, checkouts, arguments.rounds, arguments.seconds))
     return 0
 
 
