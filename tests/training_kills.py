@@ -88,7 +88,10 @@ def checkpoints(folder: Path, key: str) -> list[Path]:
 
 
 def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[str, Any]:
-    """Send signals at random moments; a run that finishes is followed by another."""
+    """Send signals at random moments; a run that finishes is followed by another.
+
+    More than `kills` if fewer than half of them hit a run that had been resumed.
+    """
     calm = replace(loop, checkpoint_every_s=1e9)
     began = time.monotonic()
     assert status_of(fork_child(train_and_save(folder, "calm", calm))) == 0
@@ -96,7 +99,7 @@ def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[s
     generator = random.Random(5)
     statuses: list[int] = []
     keys, resumed = ["run0"], 0
-    while len(statuses) < kills:
+    while len(statuses) < kills or 2 * resumed < kills:
         before = checkpoints(folder, keys[-1])
         child = fork_child(train_and_save(folder, keys[-1], loop))
         while not checkpoints(folder, keys[-1]):  # there is then something to resume from

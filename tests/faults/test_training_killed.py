@@ -33,8 +33,9 @@ def run_helper(folder: Path, *arguments: str) -> dict[str, Any]:
 
 def test_twenty_kills_at_random(tmp_path: Path) -> None:
     result = run_helper(tmp_path, "SIGKILL", "20")
-    assert result["statuses"] == [-signal.SIGKILL] * 20
-    assert result["resumed"] > 10
+    assert len(result["statuses"]) >= 20
+    assert set(result["statuses"]) == {-signal.SIGKILL}
+    assert result["resumed"] >= 10
     assert set(result["ends"]) == {result["calm"]}
     assert result["left"] == []
 
@@ -43,8 +44,9 @@ def test_twenty_kills_at_random(tmp_path: Path) -> None:
 def test_kills_within_native_code(precision: str, tmp_path: Path) -> None:
     """Blocks in C++ and Muon's steps; on other machines PyTorch in bfloat16."""
     result = run_helper(tmp_path, "SIGKILL", "4", precision)
-    assert result["statuses"] == [-signal.SIGKILL] * 4
-    assert result["resumed"] > 1
+    assert len(result["statuses"]) >= 4
+    assert set(result["statuses"]) == {-signal.SIGKILL}
+    assert result["resumed"] >= 2
     assert set(result["ends"]) == {result["calm"]}
     assert result["left"] == []
 
