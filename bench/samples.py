@@ -52,13 +52,14 @@ def main() -> None:
     lines = [
         f"# {HOW_MANY} texts of one model",
         "",
-        f"By `python bench/samples.py WORKSPACE`: seeds 1 to {HOW_MANY}, at most {TOKENS} tokens "
-        "each, the settings of `ownwords write`; nothing chosen, nothing mended.",
+        f"Written by `python bench/samples.py WORKSPACE`: seeds 1 to {HOW_MANY}, at most {TOKENS} "
+        "tokens each, the settings of `ownwords write`; nothing selected, nothing edited.",
         "",
-        "Beside the author's own held-out posts: words that are none "
-        f"{_percent(scores.non_words)}, broken sentences {_percent(scores.broken)}, runs of four"
-        " words "
-        f"that came before in the same text {_percent(scores.repeated)}.",
+        "Compared with the author's own held-out posts: "
+        f"{_percent(scores.non_words)} of its words are not real words, "
+        f"{_percent(scores.broken)} of its sentences are broken, "
+        f"{_percent(scores.repeated)} of its runs of four words repeat earlier ones in the same"
+        " text.",
     ]
     for seed, (prompt, text) in enumerate(zip(prompts, texts, strict=True), start=1):
         title = prompt.strip()
@@ -75,7 +76,7 @@ def main() -> None:
 def _percent(figure: PairedEstimate | None) -> str:
     if figure is None:
         return "not known"
-    return f"{figure.samples.value:.1%} (there {figure.held_out.value:.1%})"
+    return f"{figure.samples.value:.1%} (theirs: {figure.held_out.value:.1%})"
 
 
 if __name__ == "__main__":
