@@ -8,6 +8,7 @@ import model_directories
 import small_bases
 from ownwords.base import catalogue, checks, install
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import data_folder
 from ownwords.models import bundle, quantize
 from ownwords.models.quantization_scheme import INT4, INT8
@@ -303,7 +304,7 @@ def test_the_rest_of_a_killed_copy_is_not_a_base(box: Path, home: Path, model: P
     ],
 )
 def test_a_hub_model_keeps_its_name(source: str, name: str) -> None:
-    assert catalogue.is_hub_name(source)
+    assert is_model_name(source)
     assert catalogue.name_for(source) == name
     catalogue.check_name(name)
 
@@ -317,4 +318,4 @@ def test_a_model_is_named_after_its_workspace(tmp_path: Path) -> None:
     "text", ["gpt2", "a/b/c", "/a", "a/", "../b", "a b/c", "a/b?c", "https://x/y"]
 )
 def test_invalid_hub_names(text: str) -> None:
-    assert not catalogue.is_hub_name(text)
+    assert not is_model_name(text)

@@ -10,10 +10,11 @@ import pytest
 import model_directories
 import small_bases
 from fake_hub import COMMIT, NAME, FakeServer, serving
-from ownwords.base import catalogue, checks, hub, install
-from ownwords.base.hub import HubError
+from ownwords.base import catalogue, checks, install
 from ownwords.base.manifest import Manifest
+from ownwords.core import hub
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.hub import HubError
 
 INFO = f"/api/models/{NAME}"
 

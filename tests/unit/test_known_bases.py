@@ -13,6 +13,7 @@ from ownwords.base import catalogue, install, known_bases, package_install
 from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase, find_known
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.hub import is_model_name
 from ownwords.models import bundle, gguf
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
@@ -149,7 +150,7 @@ def test_the_catalogue_names_every_base_once() -> None:
     assert len(set(names)) == len(names)
     for base in KNOWN_BASES:
         catalogue.check_name(base.name)
-        assert catalogue.is_hub_name(base.repository)
+        assert is_model_name(base.repository)
         known_base: KnownBase | None = find_known(base.repository)
         assert known_base is base
 

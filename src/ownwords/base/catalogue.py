@@ -14,6 +14,7 @@ from typing import Final, Literal
 from ownwords.base.known_bases import find_known
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import SUFFIX, data_folder
 from ownwords.models import atomic_dir, registry
 from ownwords.models.directory import CONFIG, PROVENANCE
@@ -29,7 +30,6 @@ RESERVED = frozenset({SHIPPED, "none"})
 
 _BOX = Path(__file__).parent / "shipped"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def find(name: str, home: Path | None = None) -> Path:
         )
     names = [SHIPPED, *(each.name for each in entries(home))]
     near = get_close_matches(name, dict.fromkeys(names), n=1)
-    if find_known(name) or (_HUB_NAME.fullmatch(name) and not given.parent.is_dir()):
+    if find_known(name) or (is_model_name(name) and not given.parent.is_dir()):
         hint = f"add it first: ownwords base add {name}"
     elif near:
         hint = f"did you mean {near[0]}?"
@@ -136,11 +136,6 @@ def is_large(folder: Path) -> bool:
 def called(folder: Path) -> str:
     """The display name of a base folder."""
     return BOXED if folder == _BOX else folder.name
-
-
-def is_hub_name(text: str) -> bool:
-    """Whether a text is the name of a model on a hub: ORG/NAME."""
-    return _HUB_NAME.fullmatch(text) is not None
 
 
 def check_name(name: str) -> None:

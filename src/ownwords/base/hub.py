@@ -1,17 +1,12 @@
 """Downloads a model from the Hugging Face Hub: its weights, settings and tokenizer, never code.
 
-`huggingface_hub` downloads the files: HF_ENDPOINT selects another hub, HF_TOKEN or `hf auth login`
-provides a token for models that need one, and interrupted downloads are resumed. This module checks
-the downloaded files.
+`huggingface_hub` downloads the files (see core.hub); this module checks them.
 """
 
 import hashlib
-import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +14,15 @@ from typing import Any
 from ownwords.base import checks, manifest
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import Progress, Stage, printable
+from ownwords.core.hub import (
+    CACHE,
+    RESUMES,
+    HubError,
+    endpoint_in_force,
+    token_for,
+    translate_errors,
+)
+from ownwords.core.progress import Progress, Stage
 from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.models import registry
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
@@ -27,22 +30,13 @@ from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
 from ownwords.models.untrusted_files import preview, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE
 
-ENDPOINT = "https://huggingface.co"
-
 _OPTIONAL = frozenset({GENERATION, CARD, PROVENANCE, "LICENSE", "LICENSE.txt", *TOKENIZERS})
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 _PICKLE = re.compile(r"[^/]*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SMALL_BYTES = 64 << 20  # limit for files without weights; Gemma's tokenizer has 33 MB
 _PARTIAL = ".fetching"
-_CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
 _WORKERS = 4
-_RESUMES = "the same command goes on with the files that are missing"
-_TRANSPORT = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3"})
-
-
-class HubError(OwnwordsError):
-    """The hub cannot be reached, refuses a request, or sends something unexpected."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
         sums = {file.name: checks.sha256_of(draft / file.name) for file in wanted}
         known = Manifest(f"{name} ({endpoint})", commit, sums)
         write_atomically(draft / manifest.FILE, known.to_bytes())
-        shutil.rmtree(draft / _CACHE, ignore_errors=True)
+        shutil.rmtree(draft / CACHE, ignore_errors=True)
         progress.begin("open")
         with progress.stage(f"Opening {name}"):
             checks.check_usable(draft)
@@ -112,19 +106,9 @@ def partial_downloads(folder: Path) -> list[Path]:
     return [path for path in here if pattern.fullmatch(path.name)]
 
 
-def endpoint_in_force() -> str:
-    """The address of the hub: HF_ENDPOINT, or huggingface.co."""
-    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
-
-
-def token_for(endpoint: str) -> bool | None:
-    """The token argument for huggingface_hub: None (the user's), or False over plain HTTP."""
-    return None if endpoint.startswith("https://") else False
-
-
 def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
     """The newest commit of a model, and the files in its top folder by name."""
-    with _hub_errors(endpoint, name):
+    with translate_errors(endpoint, name, "train"):
         from huggingface_hub import HfApi  # noqa: PLC0415 - half a second
 
         api = HfApi(endpoint=endpoint, token=token_for(endpoint))
@@ -152,7 +136,7 @@ def _download(
     stage: Stage | None = None,
 ) -> None:
     """Download these files into `draft`; HubError if one differs from the hub's listing."""
-    with _hub_errors(endpoint, name):
+    with translate_errors(endpoint, name, "train"):
         from huggingface_hub import snapshot_download  # noqa: PLC0415
 
         snapshot_download(
@@ -168,7 +152,7 @@ def _download(
     for file in files:
         path = draft / file.name
         if not path.is_file():
-            raise HubError(f"{endpoint} did not send {file.name} of {name}", hint=_RESUMES)
+            raise HubError(f"{endpoint} did not send {file.name} of {name}", hint=RESUMES)
         problem = file.problem(path)
         if not problem and not _SHARD.fullmatch(file.name) and path.stat().st_size > _SMALL_BYTES:
             problem = f"it is larger than {_SMALL_BYTES >> 20} MiB"
@@ -203,67 +187,6 @@ def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of t
                     stage.advance((written >> 20) - before)
 
     return StageBar
-
-
-@contextmanager
-def _hub_errors(endpoint: str, name: str) -> Iterator[None]:
-    """Turn exceptions of huggingface_hub into HubError, and keep it from printing its own."""
-    try:
-        from huggingface_hub.utils import logging  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise OwnwordsError(
-            "downloading a model needs the package huggingface_hub",
-            hint='pip install "ownwords[train]"',
-        ) from error
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    except OwnwordsError:
-        raise
-    except Exception as error:
-        if (explained := _explained(error, endpoint, name)) is None:
-            raise
-        raise explained from error
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-def _explained(error: BaseException, endpoint: str, name: str) -> HubError | None:
-    """The HubError for an exception; None if it does not come from the hub or the network."""
-    from huggingface_hub import errors  # noqa: PLC0415
-
-    page = f"{endpoint}/{name}"
-    status = getattr(getattr(error, "response", None), "status_code", 0)
-    if isinstance(error, errors.GatedRepoError) or status == 403:
-        return HubError(
-            f"{endpoint} sends {name} only to accounts that were given access",
-            hint=f"ask for it at {page}, then put the token of your account into HF_TOKEN",
-        )
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        # huggingface_hub raises this if it reaches no hub and finds no earlier download.
-        cause = error.__cause__ and _explained(error.__cause__, endpoint, name)
-        return cause or HubError(f"{endpoint} cannot be reached", hint=_RESUMES)
-    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
-        return HubError(
-            f"{endpoint} has no model {name}, or it is private",
-            hint=f"the name is ORG/NAME; with access to {page}, put your token into HF_TOKEN",
-        )
-    if isinstance(error, errors.EntryNotFoundError) or status == 404:
-        return HubError(f"{endpoint} lists a file of {name} that it does not have", hint=_RESUMES)
-    if isinstance(error, errors.HfHubHTTPError):
-        return HubError(f"{endpoint} answers {status or 'with an error'}", hint=_RESUMES)
-    if isinstance(error, errors.HFValidationError):
-        return HubError(f"{name!r:.200} is not the name of a model", hint="it is ORG/NAME")
-    line = printable(" ".join(str(error).split()))[:160]
-    if isinstance(error, ValueError | KeyError | AttributeError | TypeError):
-        return HubError(f"{endpoint} does not answer like a hub: {line}")
-    if type(error).__module__.partition(".")[0] in _TRANSPORT:
-        return HubError(f"{endpoint} cannot be reached: {line}", hint=_RESUMES)
-    is_incomplete = isinstance(error, OSError) and error.errno is None
-    return HubError(f"the download broke off: {line}", hint=_RESUMES) if is_incomplete else None
 
 
 def _check_usable(name: str, files: dict[str, RemoteFile]) -> None:

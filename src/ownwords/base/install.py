@@ -10,6 +10,7 @@ from ownwords.base import catalogue, checks, gguf_package, hub, manifest
 from ownwords.base.known_bases import KnownBase, find_known
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.hub import is_model_name
 from ownwords.core.progress import Progress, Stage
 from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.models import atomic_dir
@@ -63,9 +64,7 @@ def add(
     local = _model_in(path)
     # An existing path is never looked up on a hub, nor among the known bases.
     known = None if path.exists() else find_known(source)
-    if not (local or known or is_gguf(path)) and (
-        path.exists() or not catalogue.is_hub_name(source)
-    ):
+    if not (local or known or is_gguf(path)) and (path.exists() or not is_model_name(source)):
         raise _not_a_model(source, path)
     name = name or (known.name if known else catalogue.name_for(str(local) if local else source))
     check_free(name, home)
