@@ -17,6 +17,8 @@ from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
+from ownwords.tokenizers import tokenizer as tokenizers
+from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import validation
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import choose
@@ -38,6 +40,7 @@ OPTIONS: tuple[tuple[str, float, str], ...] = (
     ("expected_tokens", 200e6, "for which weight decay and averages are set"),
 )
 _SETTINGS = "settings.json"
+_START = "start"  # the model that a run begins with, if not with random weights
 _STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
 _WARMUP = 100  # steps
 _EVALUATE = 4_000_000  # tokens between two evaluations
@@ -84,6 +87,45 @@ def settings(folder: Path, changed: Mapping[str, float]) -> BaseSettings:
     return BaseSettings(**{**values, **integers})
 
 
+def start_from(folder: Path, source: Path) -> int:
+    """Store the model that a run begins with, for the tokenizer of the mix; its parameters."""
+    start = folder / _START
+    if (folder / "runs" / "flat").exists() and not start.exists():
+        raise ConfigError(
+            f"the run in {folder} has begun already, with random weights",
+            hint="give another --folder",
+        )
+    if not start.exists():
+        loaded = bundle.load(source, dequantize=True)
+        old, new = tokenizers.from_files(loaded.tokenizer_files), mix.tokenizer(folder)
+        loaded.check_tokenizer(old)
+        state = loaded.model.float().state_dict()
+        state["embedding.weight"] = translated(state["embedding.weight"], old, new)
+        model = build(replace(loaded.config, vocabulary=new.vocabulary_size))
+        model.load_state_dict(state)
+        bundle.save(start, model, new, provenance=loaded.provenance)
+    return sum(parameter.numel() for parameter in bundle.load(start).model.parameters())
+
+
+def translated(embedding: torch.Tensor, old: Tokenizer, new: Tokenizer) -> torch.Tensor:
+    """The embedding for another vocabulary: a new token is the mean of the old ones in it."""
+    known = {old.decode_bytes([i]): i for i in range(old.vocabulary_size)}
+    names = {i: name for name, i in new.special.items()}
+
+    def pieces(token: int) -> list[int]:
+        if token in names:
+            return [old.special[names[token]]]
+        data = new.decode_bytes([token])
+        if data in known:
+            return [known[data]]
+        try:
+            return old.encode(data.decode())
+        except UnicodeDecodeError:  # a part of a character
+            return [known[bytes([byte])] for byte in data]
+
+    return torch.stack([embedding[pieces(token)].mean(0) for token in range(new.vocabulary_size)])
+
+
 class Pretraining:
     """The base's run in a folder."""
 
@@ -91,6 +133,7 @@ class Pretraining:
         self.folder, self.settings, self.progress = folder, chosen, progress
         self.mix, self.tokenizer = mix.load(folder), mix.tokenizer(folder)
         self.device = choose("cpu")
+        self._start = folder / _START
         self._background = BackgroundWork()
 
     def close(self) -> None:
@@ -142,6 +185,7 @@ class Pretraining:
                     "train": asdict(job.loop),
                 },
                 "settings": asdict(chosen),
+                "start": self._start_outcome(),
                 "texts": self.mix.counts,
                 "run": name,
                 "outcome": {
@@ -165,6 +209,12 @@ class Pretraining:
         reports = cast("HeldOutReport", job.samples)
         outcome = train(job)
         return outcome.bits_per_byte or 0.0, reports.books(job.model)
+
+    def _start_outcome(self) -> Mapping[str, object]:
+        """What training gave the model that the run began with: steps, tokens, seconds."""
+        if not self._start.exists():
+            return {}
+        return cast("Mapping[str, object]", bundle.load(self._start).provenance["outcome"])
 
     def _run(self, name: str) -> Run:
         return Run.new(self.folder / "runs", name)
@@ -219,6 +269,13 @@ class Pretraining:
         return next_token(model, batch, z_weight)
 
     def _model(self, chosen: BaseSettings) -> CausalLM:
+        if self._start.exists():
+            saved = bundle.load(self._start)
+            model = build(
+                replace(saved.config, context=chosen.context), device=self.device.torch_device
+            )
+            model.load_state_dict(saved.model.state_dict())
+            return model
         config = config_for_budget(
             round(chosen.parameters), self.tokenizer.vocabulary_size, chosen.context
         )

@@ -253,6 +253,11 @@ def card(
         f"{number(outcome['tokens'])} tokens in {outcome['steps']:,} steps,"
         f" {duration(outcome['seconds'])} of training."
     )
+    if before := provenance["start"]:
+        trained += (
+            " It began with the weights of the base before it, which had read"
+            f" {number(before['tokens'])} tokens of the books in {duration(before['seconds'])}."
+        )
     scores = "".join(score_row(name, scores) for name, scores in provenance["held_out"].items())
     samples_text = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)
     chosen = "".join(

@@ -25,6 +25,7 @@ from ownwords.inference.export import export
 from ownwords.inference.model import Model
 from ownwords.models import bundle
 from ownwords.models.safetensors_header import read_header
+from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import replay_text
 from unit import sample_card
@@ -235,6 +236,52 @@ def test_without_a_checkpoint_finish_is_refused(folder: Path, tmp_path: Path) ->
         run_in(folder, tmp_path / "new").finish(None, None, None)
     with pytest.raises(WorkspaceError, match="no encoded texts"):
         pretraining.Pretraining(tmp_path, pretraining.settings(tmp_path, {}), Progress())
+
+
+def test_a_run_begins_with_the_weights_of_a_model(
+    finished: Path, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "same").mkdir()
+    run_in(folder, tmp_path / "same")
+    source = bundle.load(finished / "model")
+    state = source.model.state_dict()
+    parameters = sum(parameter.numel() for parameter in source.model.parameters())
+    assert pretraining.start_from(tmp_path / "same", finished / "model") == parameters
+    run = run_in(folder, tmp_path / "same")
+    for name, tensor in run._model(run.settings).state_dict().items():
+        assert torch.equal(tensor, state[name])
+    run.train()
+    provenance = bundle.load(run.finish(128.0, None, None)).provenance
+    assert provenance["start"] == source.provenance["outcome"]
+
+    with pytest.raises(ConfigError, match="begun already"):
+        pretraining.start_from(finished, finished / "model")
+
+
+def test_the_weights_of_a_model_fit_another_vocabulary(finished: Path, tmp_path: Path) -> None:
+    samples = [text.text for text in texts.read(finished / "texts" / "modern.txt")]
+    new, old = bpe.train(samples[:3], 330), mix.tokenizer(finished)
+    (tmp_path / "tokenizer").mkdir()
+    for name, data in new.files().items():
+        (tmp_path / "tokenizer" / name).write_bytes(data)
+    pretraining.start_from(tmp_path, finished / "model")
+    begun = bundle.load(tmp_path / "start").model.state_dict()
+    state = bundle.load(finished / "model").model.state_dict()
+    before, after = state.pop("embedding.weight"), begun.pop("embedding.weight")
+    assert all(torch.equal(begun[name], tensor) for name, tensor in state.items())
+    kinds = set()
+    for token in range(new.vocabulary_size):
+        data = new.decode_bytes([token])
+        if token in new.special.values():
+            name = next(name for name, number in new.special.items() if number == token)
+            parts = [old.special[name]]
+        elif not data.isascii():
+            continue
+        else:
+            parts = old.encode(data.decode())
+        kinds.add(len(parts) > 1)
+        torch.testing.assert_close(after[token], before[parts].mean(0))
+    assert kinds == {False, True}
 
 
 def test_the_published_base_is_complete_and_correctly_described(
