@@ -46,6 +46,7 @@ class RandomEmbedder:
     """Random vectors in place of a sentence model, whose own time is not measured here."""
 
     name, dimensions = "drawn", DIMENSIONS
+    question_prompt = passage_prompt = ""
 
     def __init__(self) -> None:
         self._generator = np.random.default_rng(11)

@@ -193,6 +193,7 @@ class Letters:
 
     name = "letters 1f3c"
     dimensions = 4
+    question_prompt = passage_prompt = ""
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         rows = np.array([[1 + text.count(c) for c in "abcd"] for text in texts], np.float32)

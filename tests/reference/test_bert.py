@@ -109,9 +109,11 @@ def test_other_pooling_and_prompts_equal_transformers(tmp_path: Path, pooling: s
         return np.asarray((row / row.norm()).numpy(), np.float32)
 
     model = SentenceModel(folder)
-    assert model.embed_question("rain fell") @ expected("the garden rain fell") > 0.999
-    (row,) = model.embed_passages(["a kettle broke"])
-    assert row @ expected("my bus a kettle broke") > 0.999
+    question, passage = model.embed(
+        [model.question_prompt + "rain fell", model.passage_prompt + "a kettle broke"]
+    )
+    assert question @ expected("the garden rain fell") > 0.999
+    assert passage @ expected("my bus a kettle broke") > 0.999
 
 
 def test_numpy_equals_transformers_with_real_weights(packaged: Path) -> None:

@@ -57,14 +57,12 @@ PROMPTS = "config_sentence_transformers.json"
 
 
 @pytest.mark.parametrize("passage", ["document", "passage"])
-def test_prompts_precede_questions_and_passages(tmp_path: Path, passage: str) -> None:
+def test_prompts_are_read_from_the_folder(tmp_path: Path, passage: str) -> None:
     plain = SentenceModel(folder_in(tmp_path / "model"))
     put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus ", passage: "the garden "}})
     model = SentenceModel(tmp_path / "model")
-    expected = plain.embed(["my bus rain", "the garden kettle", "rain"])
-    assert np.array_equal(model.embed_question("rain"), expected[0])
-    assert np.array_equal(model.embed_passages(["kettle"])[0], expected[1])
-    assert np.array_equal(model.embed(["rain"])[0], expected[2])
+    assert (model.question_prompt, model.passage_prompt) == ("my bus ", "the garden ")
+    assert np.array_equal(model.embed(["rain"]), plain.embed(["rain"]))
     # Vectors made without the prompt are of another model; a question's prompt changes none.
     assert model.name != plain.name
     put(tmp_path / "model" / PROMPTS, {"prompts": {"query": "my bus "}})
@@ -320,6 +318,7 @@ class PostCounts:
     """Vectors that encode the length of a text; fails after a given number of texts."""
 
     name, dimensions = "counting", 2
+    question_prompt = passage_prompt = ""
 
     def __init__(self, breaks_after: int | None = None) -> None:
         self.texts: list[str] = []
@@ -350,6 +349,18 @@ POSTS = {
     "garden": "The rain fell on the garden.",
     "bus": "A bus came late, and then three of them.",
 }
+
+
+def test_prompts_precede_questions_and_passages(tmp_path: Path) -> None:
+    embedder = PostCounts()
+    embedder.question_prompt, embedder.passage_prompt = "question: ", "passage: "
+    with SearchIndex(blog(tmp_path, POSTS)) as index:
+        index.refresh()
+        embed_missing(index, embedder)
+        read = len(embedder.texts)
+        assert read and all(text.startswith("passage: ") for text in embedder.texts)
+        ArchiveSearcher(index, embedder).find("the kettle")
+    assert embedder.texts[read:] == ["question: the kettle"]
 
 
 def test_only_passages_without_a_vector_are_embedded(tmp_path: Path) -> None:

@@ -261,6 +261,7 @@ class Letters:
     """Counts letters: texts with the same letters are close to each other."""
 
     name, dimensions = "letters", 26
+    question_prompt = passage_prompt = ""
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         rows = np.array(

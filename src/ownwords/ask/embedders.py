@@ -40,13 +40,18 @@ _BATCH = 64  # passages; an interruption loses at most one batch
 class Embedder(Protocol):
     """Makes unit vectors of texts, so that a dot product is a cosine.
 
-    Vectors are stored by `name`; those of different models cannot be compared.
+    Vectors are stored by `name`; those of different models cannot be compared. The prompts are what
+    the model was trained to read before a question and a passage ("query: "), often nothing.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def dimensions(self) -> int: ...
+    @property
+    def question_prompt(self) -> str: ...
+    @property
+    def passage_prompt(self) -> str: ...
     def embed(self, texts: Sequence[str]) -> "Vectors": ...
 
 
@@ -104,6 +109,8 @@ def _package_folder() -> Path:
 class EndpointEmbedder:
     """An embedding model at an OpenAI-compatible endpoint, to which the texts are sent."""
 
+    question_prompt = passage_prompt = ""  # an endpoint adds what its model needs
+
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         """Embed a test text; EndpointError if the endpoint does not answer with a vector."""
         self._endpoint, self._model = endpoint, model
@@ -155,8 +162,6 @@ def embed_missing(
     Each batch is stored at once, so the next call resumes where an interrupted one stopped. At the
     end, the vectors of all but the last two embedders are deleted.
     """
-    from ownwords.ask.sentence_model import SentenceModel  # noqa: PLC0415 - not to search by words
-
     missing = index.without_vectors(embedder.name)
     if not missing:
         return 0
@@ -168,11 +173,8 @@ def embed_missing(
             batch = missing[start : start + _BATCH]
             # Leaves out chunks deleted since they were listed.
             parts = [(id_, windows(*texts)) for id_, *texts in index.texts(batch)]
-            texts = [window for _, some in parts for window in some]
-            rows = (
-                embedder.embed_passages(texts)
-                if isinstance(embedder, SentenceModel)
-                else embedder.embed(texts)
+            rows = embedder.embed(
+                [embedder.passage_prompt + window for _, some in parts for window in some]
             )
             ends = list(accumulate(len(some) for _, some in parts))
             entries = [

@@ -202,11 +202,7 @@ class ArchiveSearcher:
         vectors = self.index.vectors(self.embedder.name)
         if not len(vectors):
             return None
-        from ownwords.ask.sentence_model import SentenceModel  # noqa: PLC0415 - not for words
-
-        if isinstance(self.embedder, SentenceModel):
-            return vectors, self.embedder.embed_question(original)
-        return vectors, self.embedder.embed([original])[0]
+        return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
 
     def _absent(
         self, counts: Mapping[QueryTerm, int], passages: Sequence[RetrievedPassage]

@@ -69,8 +69,7 @@ class SentenceModel:
     """Makes unit vectors of texts, equal to those of sentence-transformers with this folder.
 
     `name` identifies the model; stored vectors are keyed by it. Only the first `max_tokens` tokens
-    of a text are used. `question_prompt` and `passage_prompt` are what the model was trained to
-    read before a question and a passage ("query: "), often nothing.
+    of a text are used. `embed` adds no prompt.
     """
 
     def __init__(self, folder: Path, name: str = "") -> None:
@@ -96,15 +95,6 @@ class SentenceModel:
         key = digest(data, tokens, weights, self._pooling, str(self.max_tokens), *prompts)
         self.name = f"{name or folder.resolve().name} {key[:8]}"
         self._lock = Lock()
-
-    def embed_question(self, question: str) -> Vectors:
-        """The unit vector of a question."""
-        row: Vectors = self.embed([self.question_prompt + question])[0]
-        return row
-
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """A unit vector for each passage, as rows in order."""
-        return self.embed([self.passage_prompt + text for text in texts])
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A unit vector for each text as it is, as rows in order."""
