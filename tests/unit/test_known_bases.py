@@ -1,6 +1,8 @@
 """Known bases: their terms, the package that carries one, and its errors."""
 
+import errno
 import hashlib
+import os
 import sys
 import tomllib
 from dataclasses import replace
@@ -9,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import small_bases
-from ownwords.base import catalogue, install, known_bases, package_install
+from ownwords.base import catalogue, checks, install, known_bases, package_install
 from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase, find_known
 from ownwords.cli.main import main
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.hub import is_model_name
 from ownwords.models import bundle, gguf
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -125,6 +127,29 @@ def test_a_package_that_has_changed_is_refused(part: str, home: Path, package: P
         install.add("tiny", accepted_terms="tiny")
     assert "force-reinstall" in raised.value.hint
     assert [folder.name for folder in (home / "bases").iterdir()] == [".tiny.lock"]
+
+
+def test_a_disk_that_fills_while_a_base_is_written_is_one_sentence(
+    home: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, fails_at = 0, 0
+
+    def full(_: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > fails_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    folder = home / "bases" / "tiny"
+    while not folder.exists():
+        calls = 0
+        with pytest.raises(WorkspaceError, match="the disk is full"):
+            install.add("tiny", accepted_terms="tiny")
+        fails_at += 1
+        assert {path.name for path in folder.parent.iterdir()} <= {".tiny.lock", "tiny"}
+    assert fails_at >= 4  # the last is the folder's own, when the base is complete
+    assert checks.verify(folder) == []
 
 
 def test_a_package_without_a_part_is_refused(home: Path, package: Path) -> None:

@@ -198,13 +198,18 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
             raise
 
 
+def is_disk_full(error: OSError) -> bool:
+    """Whether writing failed for want of space."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
     """Turn an OSError about `path` into a WorkspaceError."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if is_disk_full(error):
             raise WorkspaceError(
                 f"the disk is full: {path} could not be written",
                 hint="free some space, then run the same command again",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ownwords.core.workspace import is_disk_full
 from ownwords.models import atomic_dir, registry
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.untrusted_files import ModelError, parse_json, read_bytes, read_json
@@ -91,6 +92,8 @@ def open_directory(folder: str | Path) -> Iterator[Path]:
     try:
         yield atomic_dir.readable_dir(Path(folder))
     except OSError as error:
+        if is_disk_full(error):  # of what was being written from it
+            raise
         raise ModelError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 

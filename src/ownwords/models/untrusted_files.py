@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import is_disk_full
 
 # More than any model's config needs, and still safe to parse.
 MAX_JSON_BYTES = 16 << 20
@@ -38,6 +39,8 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             yield file
     except OSError as error:
+        if is_disk_full(error):  # of what was being written from it
+            raise
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
