@@ -7,6 +7,7 @@
     python base/build.py status         the curve so far
     python base/build.py finish         the rate falls to nothing: a model, and the run can go on
     python base/build.py publish        score it, write its card, store both in the package
+    python base/build.py measured scorecard.json      what tuning it gave, quoted by the advice
 
 Everything is in one folder (`--folder`), which may move to another machine. The rate of `train`
 stays the same for ever (arXiv 2405.18392), so that each more hour counts; `finish` takes the newest
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "finish": finish,
         "status": status,
         "publish": publish,
+        "measured": measured,
     }
     return steps[args.step](args)
 
@@ -81,7 +83,9 @@ def parser() -> argparse.ArgumentParser:
     store = steps.add_parser("publish", parents=[shared])
     store.add_argument("--into", type=Path, default=SHIPPED)
     store.add_argument("--sources", type=Path, help="the table of modern texts, to be credited")
-    store.add_argument("--scorecard", type=Path, help="of a blog that was tuned from this base")
+    figures = steps.add_parser("measured", parents=[shared])
+    figures.add_argument("scorecard", type=Path, help="of a blog that was tuned from this base")
+    figures.add_argument("--into", type=Path, default=SHIPPED)
     return root_parser
 
 
@@ -141,7 +145,14 @@ def status(args: argparse.Namespace) -> int:
 def publish(args: argparse.Namespace) -> int:
     """Store the finished model in the package."""
     with watching(DEFAULTS) as (progress, _, _):
-        size = publishing.publish(args.folder, args.into, progress, args.sources, args.scorecard)
+        size = publishing.publish(args.folder, args.into, progress, args.sources)
+    print(f"{args.into}: {size / 1e6:.1f} MB")
+    return 0
+
+
+def measured(args: argparse.Namespace) -> int:
+    """Store in the package what tuning the base gave."""
+    size = publishing.put_measured(args.scorecard, args.into)
     print(f"{args.into}: {size / 1e6:.1f} MB")
     return 0
 

@@ -4,6 +4,8 @@ import csv
 import json
 import lzma
 import math
+import re
+import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +41,7 @@ STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords shoul
 SAMPLES, SAMPLE_TOKENS = 6, 160
 REPLAY_TOKENS = 100_000  # of its own writing, to mix into tuning
 CURVE_ROWS = 16  # of the card
+_LICENCE = re.compile(r"CC BY \d\.\d|CC BY|CC0|MIT|OGL v\d\.\d|WTFPL|Unlicense|public domain")
 
 
 def publish(
@@ -46,12 +49,12 @@ def publish(
     into: Path,
     progress: Progress,
     sources: Path | None = None,
-    scorecard: Path | None = None,
 ) -> int:
     """Score the model of a base's folder on texts it has never seen, store it; the bytes it takes.
 
     `sources` is a table of the modern texts, whose attributions the card carries.
     """
+    credits = modern_sources(sources)
     base = bundle.load(folder / "model")
     if not {"settings", "outcome"} <= base.provenance.keys():
         raise OwnwordsError(
@@ -77,47 +80,71 @@ def publish(
             model = Model.load(stored)
             samples = model.write_several("", seeds=range(1, SAMPLES + 1), max_tokens=SAMPLE_TOKENS)
         replay = list(replay_text.sample_texts(model, REPLAY_TOKENS, progress=progress))
-        provenance = dict(base.provenance) | {"held_out": held_out}
+        provenance = dict(base.provenance) | {
+            "held_out": held_out,
+            "text_licenses": text_licenses(credits),
+        }
         marks = curve(folder / "runs", provenance)
         bundle.save(
             stored,
             base.model,
             tokenizer,
-            card=card(base, parameters, provenance, marks, samples, attributions(sources)),
+            card=card(
+                base,
+                parameters,
+                provenance,
+                marks,
+                samples,
+                [attribution(source) for source in credits],
+            ),
             provenance=provenance,
             generation=base.generation,
         )
         checks.check_fits(stored)
-        (stored / MEASURED).write_text(
-            measured_base_json(scorecard, into, parameters), encoding="utf-8"
-        )
+        # As they were, until `measured` replaces them: what tuning gives is not known before.
+        former = into if (into / MEASURED).exists() else catalogue.shipped()
+        shutil.copyfile(former / MEASURED, stored / MEASURED)
         (stored / replay_text.SHIPPED).write_bytes(
             lzma.compress(replay_text.DIVIDER.join(replay).encode())
         )
         return put(stored, into)
 
 
-def attributions(sources: Path | None) -> list[str]:
-    """The attributions required by the modern texts' licences, one line each."""
-    if sources is None:
+def modern_sources(table: Path | None) -> list[dict[str, str]]:
+    """The rows of the sources that the base has read."""
+    if table is None:
         return []
-    with sources.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    return [
-        f"{row['attribution']} (https://github.com/{row['repository']}, {row['licence']})"
-        for row in rows
-        if row["use"] == "train"
-    ]
+    with table.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file, delimiter="\t") if row["use"] == "train"]
 
 
-def measured_base_json(scorecard: Path | None, into: Path, parameters: int) -> str:
-    """The figures that the advice of `ownwords look` quotes: the base, tuned and not.
+def attribution(source: Mapping[str, str]) -> str:
+    """What the licence of a source requires the card to say."""
+    return (
+        f"{source['attribution']} (https://github.com/{source['repository']}, {source['licence']})"
+    )
 
-    From the scorecard.json of an `ownwords make` with this base; without one, as it was.
+
+def text_licenses(sources: Sequence[Mapping[str, str]]) -> list[str]:
+    """The short names of the sources' licences, each once."""
+    return sorted({name for source in sources for name in _LICENCE.findall(source["licence"])[:1]})
+
+
+def put_measured(scorecard: Path, into: Path) -> int:
+    """Store the figures that the advice of `ownwords look` quotes: the base, tuned and not.
+
+    They are from the scorecard.json of an `ownwords make` with this base. Returns the base's bytes.
     """
-    if scorecard is None:
-        former = into if (into / MEASURED).exists() else catalogue.shipped()
-        return (former / MEASURED).read_text(encoding="utf-8")
+    parameters = catalogue.entry(catalogue.SHIPPED, into, "shipped").parameters
+    with tempfile.TemporaryDirectory() as scratch:
+        stored = Path(scratch) / "shipped"
+        shutil.copytree(into, stored, ignore=shutil.ignore_patterns(manifest.FILE))
+        (stored / MEASURED).write_text(measured_json(scorecard, parameters), encoding="utf-8")
+        return put(stored, into)
+
+
+def measured_json(scorecard: Path, parameters: int) -> str:
+    """The figures of a scorecard as measured.json."""
     card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
     rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
     ours = next((row.bits for row in card.bits if row.is_ours and row.kind == "static"), None)
@@ -226,7 +253,7 @@ def card(
     provenance: Mapping[str, Any],
     marks: Sequence[tuple[int, float]],
     samples: Sequence[str],
-    credits: Sequence[str],
+    credits: Sequence[Mapping[str, str]],
 ) -> str:
     """The model's README.md: what it is and is not, what it was made from, how good it is."""
     config, outcome = model.config, provenance["outcome"]
@@ -265,7 +292,7 @@ def card(
         for section in (provenance["settings"], *provenance["recipe"].values())
         for name, value in section.items()
     )
-    thanks = "".join(f"- {line}\n" for line in credits)
+    thanks = "".join(f"- {attribution(source)}\n" for source in credits)
     return f"""---
 license: mit
 language: en

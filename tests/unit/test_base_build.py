@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from ownwords.archive.advice import MeasuredBase, measured_base
-from ownwords.base import checks
+from ownwords.base import catalogue, checks
 from ownwords.core.errors import ConfigError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import Progress
 from ownwords.evaluation import scorecard
@@ -301,6 +302,8 @@ def test_the_published_base_is_complete_and_correctly_described(
     provenance = json.loads((into / "ownwords.json").read_text(encoding="utf-8"))
     assert provenance["recipe"]["optim"]["muon_lr"] == 0.02  # what tuning takes its rates from
 
+    assert provenance["text_licenses"] == ["CC BY 4.0"]
+
     # By hand: each chapter in one piece, its end included, under the rounded weights.
     model = bundle.load(into, dequantize=True).model.float()
     tokenizer = tokenizers.load(into)
@@ -380,7 +383,11 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     path = tmp_path / "scorecard.json"
     card = sample_card.good()
     path.write_text(json.dumps(card.to_dict()), encoding="utf-8")
-    quoted = json.loads(publishing.measured_base_json(path, tmp_path, 10_000_000))
+    before = measured_base()
+    shutil.copytree(catalogue.shipped(), tmp_path / "shipped")
+    publishing.put_measured(path, tmp_path / "shipped")
+    assert checks.verify(tmp_path / "shipped") == []
+    quoted = json.loads((tmp_path / "shipped" / "measured.json").read_text(encoding="utf-8"))
     rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
     assert (quoted["base"], quoted["from_nothing"]) == (
         rows[scorecard.BASE],
@@ -389,7 +396,5 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     assert quoted["tuned"] in rows.values()
     assert quoted["training_words"] == card.about.training_words
     assert msgspec.convert(quoted, MeasuredBase)
-    # Without a new one the figures stay those that were measured.
-    assert json.loads(publishing.measured_base_json(None, tmp_path, 1)) == msgspec.to_builtins(
-        measured_base()
-    )
+    assert quoted["base_parameters"] == pytest.approx(before.base_parameters, rel=0.01)
+    assert quoted["tuned"] != before.tuned

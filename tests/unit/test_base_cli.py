@@ -131,6 +131,17 @@ def test_an_unusable_base_is_marked_in_the_list(
     assert "mine cannot be used" in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_list_names_the_licences_of_what_a_base_has_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_bases.write(tmp_path / "mine")
+    model_directories.edit(tmp_path / "mine" / "ownwords.json", text_licenses=["CC BY 4.0", "CC0"])
+    assert main(["base", "add", str(tmp_path / "mine"), "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["base"]) == 0
+    assert "mine has read texts under CC BY 4.0, CC0" in capsys.readouterr().out
+
+
 PLAN = Plan(
     recipe=Recipe(),
     reasons=(PlannedValue("train.steps", 3, "that fills the time", "measured here", "measured"),),

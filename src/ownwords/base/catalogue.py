@@ -5,7 +5,7 @@ Nothing here needs torch or reads weights.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,6 +45,7 @@ class Entry:
     family: str
     bits_per_byte: float | None  # on held-out or validation texts; None if unknown
     problem: str = ""  # why the base cannot be used; empty if it can
+    text_licenses: tuple[str, ...] = ()  # of texts that it has read, whose authors its card names
 
 
 def bases_folder(home: Path | None = None) -> Path:
@@ -88,7 +89,18 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
         source = manifest.source if manifest and origin != SHIPPED else source
         config = registry.config_from_json(read_json(folder / CONFIG))
         count = sum(math.prod(shape) for shape in weight_shapes(config).values())
-        return Entry(name, folder, origin, source, size, count, config.MODEL_TYPE, _bits_of(folder))
+        said = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+        return Entry(
+            name,
+            folder,
+            origin,
+            source,
+            size,
+            count,
+            config.MODEL_TYPE,
+            _bits_per_byte(said),
+            text_licenses=_text_licenses(said),
+        )
     except OwnwordsError as error:
         return Entry(name, folder, origin, source, size, 0, "", None, error.message)
 
@@ -180,11 +192,13 @@ def _is_model(folder: Path) -> bool:
     return weights and (folder / CONFIG).exists()
 
 
-def _bits_of(folder: Path) -> float | None:
+def _text_licenses(said: Mapping[str, object]) -> tuple[str, ...]:
+    names = said.get("text_licenses")
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _bits_per_byte(said: Mapping[str, object]) -> float | None:
     """The bits per byte on held-out or else validation texts, from ownwords.json."""
-    if not (folder / PROVENANCE).exists():
-        return None
-    said = read_json(folder / PROVENANCE)
     for part, name in (
         ("held_out", "bits_per_byte"),
         ("outcome", "validation_bits_per_byte"),

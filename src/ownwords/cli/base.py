@@ -24,6 +24,7 @@ from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.progress import printable
 from ownwords.core.workspace import source_name
 from ownwords.models import base_license
+from ownwords.models.directory import CARD
 from ownwords.training.forecast import number, size
 
 if TYPE_CHECKING:
@@ -300,6 +301,14 @@ def _print_list(found: Sequence["Entry"], console: "Console") -> None:
     for entry in found:
         if entry.problem:
             console.print(Text(f"{entry.name} cannot be used: {printable(entry.problem)}"))
+        if entry.text_licenses:
+            licenses = ", ".join(map(printable, entry.text_licenses))
+            console.print(
+                Text(
+                    f"{entry.name} has read texts under {licenses}; {entry.folder / CARD}", QUIET
+                ).append(" names their authors."),
+                soft_wrap=True,
+            )
     notes = [
         f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
         " English on this machine, and what to expect of it then; - was not measured."
