@@ -253,7 +253,7 @@ def card(
     provenance: Mapping[str, Any],
     marks: Sequence[tuple[int, float]],
     samples: Sequence[str],
-    credits: Sequence[Mapping[str, str]],
+    credits: Sequence[str],
 ) -> str:
     """The model's README.md: what it is and is not, what it was made from, how good it is."""
     config, outcome = model.config, provenance["outcome"]
@@ -292,7 +292,7 @@ def card(
         for section in (provenance["settings"], *provenance["recipe"].values())
         for name, value in section.items()
     )
-    thanks = "".join(f"- {attribution(source)}\n" for source in credits)
+    thanks = "".join(f"- {credit}\n" for credit in credits)
     return f"""---
 license: mit
 language: en
