@@ -3,7 +3,8 @@
     python base/build.py prepare --books books-1.txt.xz books-2.txt.xz --modern modern-1.txt.xz \\
         --held-out modern-held-out.txt.xz
     python base/build.py train          begins, or goes on; Ctrl-C or a kill loses no checkpoint
-    python base/build.py train --start-from src/ownwords/base/shipped      with the shipped weights
+    python base/build.py train --start-from MODEL      with its weights, not random ones
+    python base/build.py train --start-from MODEL --layers 18      made deeper
     python base/build.py status         the curve so far
     python base/build.py finish         the rate falls to nothing: a model, and the run can go on
     python base/build.py publish        score it, write its card, store both in the package
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     long = steps.add_parser("train", parents=[shared])
     long.add_argument("--hours", type=float, help="end after so many; without it, when stopped")
     long.add_argument("--start-from", type=Path, help="a model directory, not random weights")
+    long.add_argument("--layers", type=int, help="to which that model is deepened")
     for name, default, help_text in pretraining.OPTIONS:
         long.add_argument(
             f"--{name.replace('_', '-')}", type=float, help=f"{help_text} ({default})"
@@ -109,7 +111,7 @@ def train(args: argparse.Namespace) -> int:
     """Train at a flat rate until stopped."""
     changed = {name: getattr(args, name) for name, _, _ in pretraining.OPTIONS}
     if args.start_from:
-        changed["parameters"] = pretraining.start_from(args.folder, args.start_from)
+        changed["parameters"] = pretraining.start_from(args.folder, args.start_from, args.layers)
     settings = pretraining.settings(
         args.folder, {name: value for name, value in changed.items() if value is not None}
     )

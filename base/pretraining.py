@@ -87,8 +87,11 @@ def settings(folder: Path, changed: Mapping[str, float]) -> BaseSettings:
     return BaseSettings(**{**values, **integers})
 
 
-def start_from(folder: Path, source: Path) -> int:
-    """Store the model that a run begins with, for the tokenizer of the mix; its parameters."""
+def start_from(folder: Path, source: Path, layers: int | None = None) -> int:
+    """Store the model that a run begins with, for the tokenizer of the mix; its parameters.
+
+    With `layers` it is made deeper than `source`.
+    """
     start = folder / _START
     if (folder / "runs" / "flat").exists() and not start.exists():
         raise ConfigError(
@@ -101,8 +104,11 @@ def start_from(folder: Path, source: Path) -> int:
         loaded.check_tokenizer(old)
         state = loaded.model.float().state_dict()
         state["embedding.weight"] = translated(state["embedding.weight"], old, new)
-        model = build(replace(loaded.config, vocabulary=new.vocabulary_size))
-        model.load_state_dict(state)
+        depth = layers or loaded.config.layers
+        model = build(
+            replace(loaded.config, vocabulary=new.vocabulary_size, layers=depth),
+        )
+        model.load_state_dict(deepened(state, loaded.config.layers, depth))
         bundle.save(start, model, new, provenance=loaded.provenance)
     return sum(parameter.numel() for parameter in bundle.load(start).model.parameters())
 
@@ -124,6 +130,28 @@ def translated(embedding: torch.Tensor, old: Tokenizer, new: Tokenizer) -> torch
             return [known[bytes([byte])] for byte in data]
 
     return torch.stack([embedding[pieces(token)].mean(0) for token in range(new.vocabulary_size)])
+
+
+def deepened(
+    state: Mapping[str, torch.Tensor], layers: int, wanted: int
+) -> dict[str, torch.Tensor]:
+    """The weights of a deeper model that computes the same: copies add nothing before they learn.
+
+    The new layers are copies of those they follow, with outputs of zero (arXiv 2401.02415).
+    """
+    if wanted < layers:
+        raise ConfigError(f"the model has {layers} layers, and cannot be cut to {wanted}")
+    deeper = {name: tensor for name, tensor in state.items() if not name.startswith("blocks.")}
+    former = -1
+    for layer in range(wanted):
+        source = layer * layers // wanted
+        for name, tensor in state.items():
+            if name.startswith(f"blocks.{source}."):
+                part = name.split(".", 2)[2]
+                silent = source == former and part in ("attention.output.weight", "mlp.down.weight")
+                deeper[f"blocks.{layer}.{part}"] = tensor * 0 if silent else tensor
+        former = source
+    return deeper
 
 
 class Pretraining:
@@ -185,7 +213,7 @@ class Pretraining:
                     "train": asdict(job.loop),
                 },
                 "settings": asdict(chosen),
-                "start": self._start_outcome(),
+                "start": self._read_before(),
                 "texts": self.mix.counts,
                 "run": name,
                 "outcome": {
@@ -210,11 +238,14 @@ class Pretraining:
         outcome = train(job)
         return outcome.bits_per_byte or 0.0, reports.books(job.model)
 
-    def _start_outcome(self) -> Mapping[str, object]:
-        """What training gave the model that the run began with: steps, tokens, seconds."""
+    def _read_before(self) -> Mapping[str, float]:
+        """Tokens and seconds of the training of the model that the run began with."""
         if not self._start.exists():
             return {}
-        return cast("Mapping[str, object]", bundle.load(self._start).provenance["outcome"])
+        provenance = bundle.load(self._start).provenance
+        outcome = cast("Mapping[str, float]", provenance["outcome"])
+        before = cast("Mapping[str, float]", provenance.get("start") or {})
+        return {name: outcome[name] + before.get(name, 0) for name in ("tokens", "seconds")}
 
     def _run(self, name: str) -> Run:
         return Run.new(self.folder / "runs", name)

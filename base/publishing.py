@@ -158,9 +158,9 @@ def measured_json(scorecard: Path, parameters: int) -> str:
         training_bytes=card.about.training_bytes,
         training_words=card.about.training_words,
         base_parameters=parameters,
-        from_nothing=rows[SCRATCH],
-        base=rows[BASE],
-        tuned=ours,
+        from_nothing=round(rows[SCRATCH], 4),
+        base=round(rows[BASE], 4),
+        tuned=round(ours, 4),
     )
     return json.dumps(msgspec.to_builtins(measured_base), indent=2) + "\n"
 
@@ -283,7 +283,7 @@ def card(
     if before := provenance["start"]:
         trained += (
             " It began with the weights of the base before it, which had read"
-            f" {number(before['tokens'])} tokens of the books in {duration(before['seconds'])}."
+            f" {number(before['tokens'])} tokens in {duration(before['seconds'])}."
         )
     scores = "".join(score_row(name, scores) for name, scores in provenance["held_out"].items())
     samples_text = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)

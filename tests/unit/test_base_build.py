@@ -252,8 +252,26 @@ def test_a_run_begins_with_the_weights_of_a_model(
     for name, tensor in run._model(run.settings).state_dict().items():
         assert torch.equal(tensor, state[name])
     run.train()
-    provenance = bundle.load(run.finish(128.0, None, None)).provenance
-    assert provenance["start"] == source.provenance["outcome"]
+    provenance = json.loads((run.finish(128.0, None, None) / "ownwords.json").read_bytes())
+    first: Any = source.provenance["outcome"]
+    assert provenance["start"] == {name: first[name] for name in ("tokens", "seconds")}
+    second = provenance["outcome"]
+
+    # A deeper model begins as the same function, and then learns in all its layers.
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    run_in(folder, deep)
+    assert pretraining.start_from(deep, tmp_path / "same" / "model", 5) > parameters
+    run = run_in(folder, deep)
+    before = bundle.load(tmp_path / "same" / "model").model
+    after, ids = run._model(run.settings), torch.arange(30)[None]
+    torch.testing.assert_close(after.logits(after(ids)), before.logits(before(ids)))
+    run.train()
+    trained = run.finish(128.0, None, None)
+    provenance = json.loads((trained / "ownwords.json").read_bytes())
+    assert provenance["start"]["tokens"] == first["tokens"] + second["tokens"]
+    weights = bundle.load(trained).model.state_dict()
+    assert all(weights[f"blocks.{layer}.mlp.down.weight"].any() for layer in range(5))
 
     with pytest.raises(ConfigError, match="begun already"):
         pretraining.start_from(finished, finished / "model")
