@@ -44,6 +44,8 @@ sys.modules["ownwords.archive.look"] = stage
 paper = types.ModuleType("ownwords.archive.report.terminal")
 paper.print_report = print_report
 sys.modules["ownwords.archive.report.terminal"] = paper
+from ownwords.ask import embedders
+embedders.open_embedder = lambda name: None  # an encoder may be installed
 from ownwords.cli.main import run
 run()
 """
