@@ -79,8 +79,8 @@ def train_base(folder: Path) -> Path:
     fixed = {**SMALL, "model.parameters": 40_000, "model.vocab_size": 0}
     request = TrainRequest(folder, 600, fixed, device="cpu")
     folder_of_model = plan_pretraining(texts, texts[:2], request).train().folder
-    rehearsed = replay_text.DIVIDER.join(text.text for text in texts)
-    (folder_of_model / replay_text.SHIPPED).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
+    replayed = replay_text.DIVIDER.join(text.text for text in texts)
+    (folder_of_model / replay_text.SHIPPED).write_bytes(lzma.compress(replayed.encode("utf-8")))
     return folder_of_model
 
 

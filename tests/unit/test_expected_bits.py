@@ -39,7 +39,9 @@ def test_the_best_installed_base_that_fits_the_minutes_is_chosen() -> None:
         assert chosen is not None
         assert (chosen.name, chosen.folder) == (name, "gemma")
         bits = BLOG.bits(_curve("gemma3-270m"))
-        assert chosen.sentences == (f"From gemma3-270m in 10 min: about {bits:.2f} bits per byte.",)
+        assert chosen.sentences == (
+            f"From gemma3-270m in 10 min: about {bits:.2f} bits per byte, on a typical blog.",
+        )
     for short in (replace(BLOG, seconds=40), replace(BLOG, memory_bytes=2e9)):
         chosen = choose_base(short, [BOX, GEMMA])
         assert chosen is not None
@@ -59,7 +61,7 @@ def test_the_cost_of_a_better_base_is_reported() -> None:
     ours, better = task.bits(_curve("shipped")), task.bits(gemma, 60 * minutes)
     assert better < ours
     assert chosen.sentences == (
-        f"From the base in the box in 60 s: about {ours:.2f} bits per byte.",
+        f"From the base in the box in 60 s: about {ours:.2f} bits per byte, on a typical blog.",
         f"With gemma3-270m and {minutes:.0f} min: about {better:.2f} instead of {ours:.2f}. Get it:"
         " `ownwords base add gemma3-270m`.",
     )

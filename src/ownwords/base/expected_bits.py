@@ -139,7 +139,10 @@ def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseCho
     curve, entry = min(allowed, key=lambda pair: task.bits(pair[0]))
     bits = task.bits(curve)
     name = catalogue.BOXED if curve.name == catalogue.SHIPPED else curve.name
-    sentences = [f"From {name} in {duration(task.seconds)}: about {bits:.2f} bits per byte."]
+    sentences = [
+        f"From {name} in {duration(task.seconds)}: about {bits:.2f} bits per byte, on a"
+        " typical blog."
+    ]
     names = {one.name for one, _ in installed}
     for other in curves:
         minutes = task.minutes_for(other)

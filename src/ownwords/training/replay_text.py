@@ -23,7 +23,7 @@ from ownwords.models.untrusted_files import ModelError
 from ownwords.training.shards import TrainingText
 
 # A model directory may contain its replay text, which saves the time to write it.
-SHIPPED = "rehearsal.txt.xz"
+SHIPPED = "replay.txt.xz"
 DIVIDER = "\x1c"
 _BATCH_SIZE = 32  # enough texts at once to keep the matrix units busy
 _UNCHANGED = SamplingParams(temperature=1.0)
@@ -59,7 +59,7 @@ def read(path: Path) -> list[TrainingText]:
     except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
         raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
     texts = [text for text in joined.split(DIVIDER) if text.strip()]
-    return [TrainingText(f"rehearsal/{number:06d}", text) for number, text in enumerate(texts)]
+    return [TrainingText(f"replay/{number:06d}", text) for number, text in enumerate(texts)]
 
 
 def without_opening(text: TrainingText) -> TrainingText:
