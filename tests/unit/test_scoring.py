@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -318,6 +319,23 @@ def test_a_second_scoring_measures_nothing(
     monkeypatch.setattr(model_metrics, "copies", refuse)
     rescored = run_scoring(folders, workspace, posts())
     assert rescored == replace(card, about=replace(card.about, made_on=rescored.about.made_on))
+
+
+def test_one_model_is_in_memory_at_a_time(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[tuple[Path, weakref.ref[CausalLM]]] = []
+    load = bundle.load
+
+    def recorded(folder: Path, device: str = "cpu") -> bundle.Bundle:
+        model = load(folder, device=device)
+        assert all(of == folder or former() is None for of, former in loaded)
+        loaded.append((folder, weakref.ref(model.model)))
+        return model
+
+    monkeypatch.setattr(bundle, "load", recorded)
+    run_scoring(folders, tmp_path, posts())
+    assert {folder for folder, _ in loaded} == {folders.copying, folders.babbling}
 
 
 def test_the_remaining_time_is_estimated(folders: Folders, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.core.memory import return_freed_memory
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import COPY_GUARD, PROVENANCE, base_name
 from ownwords.models.fingerprint import model_fingerprint
@@ -36,6 +37,11 @@ class Candidate:
         from ownwords.evaluation.model_metrics import ModelMetrics  # noqa: PLC0415 - torch takes seconds
 
         return ModelMetrics(self.folder)
+
+    def release(self) -> None:
+        """Free the weights; the next figure loads them again."""
+        self.__dict__.pop("model", None)
+        return_freed_memory()
 
     @property
     def has_guard(self) -> bool:

@@ -17,6 +17,7 @@ from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.metrics import MetricSuite, ScoreConfig
 from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verdict import with_conclusions
 
 __all__ = ["FOLDER", "ComparisonModels", "EvaluationPosts", "ScoreConfig", "base_of", "score_model"]
@@ -74,21 +75,32 @@ def score_model(
         unguarded = samples
         if samples.has_guard:
             unguarded = suite.samples(ours, suite.prompts, guarded=False)
+        # The weights of one model are freed before those of the next are loaded.
+        adaptive, extraction = suite.adaptive_bits_per_byte(ours), suite.extraction(ours)
+        ours_bits = suite.bits_per_byte(ours)
+        ours.release()
+        base_samples = suite.samples(base, suite.base_prompts) if base else None
+        rival_bits: list[Score | None] = []
+        for rival in (base, scratch, ablation):
+            rival_bits.append(suite.bits_per_byte(rival))
+            if rival:
+                rival.release()
+        base_bits, scratch_bits, ablation_bits = rival_bits
         measured = Measurements(
             posts=posts,
             judged_posts=suite.judged_posts,
-            ours=suite.bits_per_byte(ours),
-            base=suite.bits_per_byte(base),
-            scratch=suite.bits_per_byte(scratch),
-            ablation=suite.bits_per_byte(ablation),
-            adaptive=suite.adaptive_bits_per_byte(ours),
+            ours=ours_bits,
+            base=base_bits,
+            scratch=scratch_bits,
+            ablation=ablation_bits,
+            adaptive=adaptive,
             baselines=suite.baselines(),
             baseline_bytes=sum(post.bytes for post in suite.baseline_posts),
             prompts=suite.prompts,
             samples=samples,
             base_prompts=suite.base_prompts,
-            base_samples=suite.samples(base, suite.base_prompts) if base else None,
-            extraction=suite.extraction(ours),
+            base_samples=base_samples,
+            extraction=extraction,
             copies=suite.copies(samples, "guarded") if samples.has_guard else None,
             unguarded_copies=suite.copies(unguarded, "unguarded"),
             voice=suite.voice(more),

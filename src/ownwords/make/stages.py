@@ -19,6 +19,7 @@ from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask, ch
 from ownwords.base.trimming import TRIMMED
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
+from ownwords.core.memory import return_freed_memory
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.evaluation.scorecard import Scorecard
@@ -148,6 +149,7 @@ class MakeStages:
         out = self.workspace.runs / TRIMMED / base.name
         own = (text.text for text in texts.train)
         trimmed = trimming.trim(base, own, out, progress=self.progress)
+        return_freed_memory()
         self.request = replace(self.request, base=trimmed.folder)
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
@@ -187,6 +189,8 @@ class MakeStages:
             seconds = time.perf_counter() - began
             self.cache.put("train", depends_on, trained, seconds)
             write_learned(self.folder, report)
+        del planned, made
+        return_freed_memory()
         self._forget_replaced(before, trained)
         self.is_new = True
         self.callbacks.on_trained(trained, seconds)
@@ -392,6 +396,8 @@ class MakeStages:
             trained = TrainingSummary.of(made, model_fingerprint(folder), len(report.posts))
             seconds = time.perf_counter() - began
             self.cache.put(stage, depends_on, trained, seconds)
+            del made
+            return_freed_memory()
             self._forget_replaced(before, trained)
             on_end(trained, "", seconds)
         self.is_new = True

@@ -1,9 +1,8 @@
 """One interface to all kinds of device: CPU, CUDA, ROCm, MPS and XPU."""
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError
+from ownwords.core.memory import keep_freed_memory
 from ownwords.models.memory_pool import pool
 from ownwords.training.settings import Precision
 
@@ -119,7 +119,7 @@ def choose(name: str | None = None) -> Device:
     if name in (None, "auto"):
         name = available[0]
     if name == "cpu":
-        _keep_freed_memory()
+        keep_freed_memory()
     kind, _, index = str(name).partition(":")
     kind = "cuda" if kind == "rocm" else kind
     if kind not in available or (index and not index.isdigit()):
@@ -129,19 +129,6 @@ def choose(name: str | None = None) -> Device:
     if index and kind in ("cuda", "xpu") and int(index) >= getattr(torch, kind).device_count():
         raise ConfigError(f"this machine has {getattr(torch, kind).device_count()} of {kind}")
     return _device(f"{kind}:{index}" if index and kind != "cpu" else kind)
-
-
-def _keep_freed_memory() -> None:
-    """Make glibc keep the memory that PyTorch frees, for the next step.
-
-    By default glibc returns it to the kernel, which then maps each large tensor anew and fills its
-    pages with zeros: 5 to 15% of a step, measured. Without mallopt, as on macOS, nothing is set.
-    """
-    with suppress(OSError, AttributeError, TypeError):
-        allocator = ctypes.CDLL(None)
-        trim_threshold, mmap_threshold, unlimited = -1, -3, 2**31 - 1
-        allocator.mallopt(mmap_threshold, unlimited)
-        allocator.mallopt(trim_threshold, unlimited)
 
 
 def _is_available(kind: str) -> bool:
