@@ -71,8 +71,11 @@ _BROKEN = """() => {
   return wrong;
 }"""
 
-# What is written for programs, or counts wrongly.
-_UNEDITED = """() => (document.querySelector("main").innerText.match(
+# What is written for programs, outside of code, or counts wrongly.
+_UNEDITED = """() => ([...document.querySelectorAll("main pre, main code")]
+  .map((code) => code.innerText)
+  .reduce((text, code) => text.replace(code, ""), document.querySelector("main").innerText)
+  .match(
   /`|\\b1 (minutes|posts|words|pages|texts|passages|cores|steps)\\b|undefined|NaN|\\[object/g
 ) ?? [])"""
 

@@ -169,6 +169,13 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
 
 
+def test_code_that_is_found_is_shown_as_code(page: "Page") -> None:
+    for address in ("/#/posts/search?q=rsync", "/#/ask?q=rsync"):
+        shown(page, address)
+        page.wait_for_selector(".excerpt pre mark")
+        assert "```" not in page.locator("main").inner_text()
+
+
 def test_a_word_that_is_misspelt_is_named_and_what_was_searched_is_marked(page: "Page") -> None:
     shown(page, "/#/posts/search?q=baromter")
     text = page.locator(".found").inner_text()

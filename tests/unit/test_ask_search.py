@@ -271,6 +271,33 @@ class Letters:
         return np.asarray(rows / np.maximum(1e-6, lengths), np.float32)
 
 
+class Unrelated:
+    """Sees no likeness between any question and any passage."""
+
+    name, dimensions = "unrelated", 2
+    question_prompt, passage_prompt = "? ", ""
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return np.array([[1, 0] if text.startswith("? ") else [0, 1] for text in texts], np.float32)
+
+
+def with_vectors(index: SearchIndex, embedder: Letters | Unrelated) -> ArchiveSearcher:
+    rows = embedder.embed([text for *_, text in index.texts(index.ids())])
+    index.put_vectors(
+        embedder.name, [(id_, row[None]) for id_, row in zip(index.ids(), rows, strict=True)]
+    )
+    return ArchiveSearcher(index, embedder)
+
+
+def test_words_to_search_for_are_found_however_far_the_vectors_are(tmp_path: Path) -> None:
+    """Only a whole question can ask for what no post says."""
+    searcher = with_vectors(searching(tmp_path / "archive.sqlite", POSTS).index, Unrelated())
+    for words in ("gutter", "Leeds", "bottom bracket"):
+        assert not searcher.find(words).is_weak, words
+    for question in ("zeppelin", "gutter zeppelin", "How many zeppelins fit into a gutter?"):
+        assert searcher.find(question).is_weak, question
+
+
 def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Path) -> None:
     posts = {
         "a": Entry("One", ("zzzz zzzz zzzz",)),
@@ -278,12 +305,7 @@ def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Pa
         "c": Entry("Three", (f"zebra {DAILY}",)),
     }
     plain = searching(tmp_path / "archive.sqlite", posts)
-    index, letters = plain.index, Letters()
-    rows = letters.embed([text for *_, text in index.texts(index.ids())])
-    index.put_vectors(
-        letters.name, [(id_, row[None]) for id_, row in zip(index.ids(), rows, strict=True)]
-    )
-    searcher = ArchiveSearcher(index, letters)
+    searcher = with_vectors(plain.index, Letters())
     by_vectors = searcher.find("zzz", how="vectors").passages
     assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
     assert searcher.find("zebra", how="text").passages[0].document == "c"

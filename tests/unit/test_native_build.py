@@ -189,6 +189,7 @@ def test_an_unloadable_library_is_skipped(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @needs_compiler
+@needs_library
 def test_a_library_of_other_sources_is_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import shutil
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -327,8 +328,8 @@ def test_one_model_is_in_memory_at_a_time(
     loaded: list[tuple[Path, weakref.ref[CausalLM]]] = []
     load = bundle.load
 
-    def recorded(folder: Path, device: str = "cpu") -> bundle.Bundle:
-        model = load(folder, device=device)
+    def recorded(folder: Path, **options: Any) -> bundle.Bundle:  # noqa: ANN401
+        model = load(folder, **options)
         assert all(of == folder or former() is None for of, former in loaded)
         loaded.append((folder, weakref.ref(model.model)))
         return model

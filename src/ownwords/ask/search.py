@@ -16,6 +16,7 @@ from ownwords.ask.query_terms import (
     is_content_word,
     normalized_question,
     quotations,
+    words_of,
 )
 from ownwords.ask.retrieval_result import RetrievalResult, WordSubstitution, quoted_list
 from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
@@ -114,7 +115,9 @@ class ArchiveSearcher:
         why = (
             ""
             if is_title
-            else self._weak_reason(terms, counts, phrase_chunks, strength, by_text, by_vectors)
+            else self._weak_reason(
+                question, terms, counts, phrase_chunks, strength, by_text, by_vectors
+            )
         )
         substitutions = self._substitutions(counts)
         if why and asks_for_overview(question):
@@ -264,6 +267,7 @@ class ArchiveSearcher:
 
     def _weak_reason(
         self,
+        question: str,
         terms: QueryTerms,
         counts: Mapping[QueryTerm, int],
         phrase_chunks: Sequence[int],
@@ -283,7 +287,7 @@ class ArchiveSearcher:
             is_enough = strength >= _ENOUGH or (
                 absent <= 1 and self._rarity_together(counts, by_text) >= _SHARE
             )
-        if terms.phrases or is_enough:
+        if terms.phrases or is_enough or self._are_keywords_together(question, counts, by_text):
             return ""
         if missing := [term for term, count in counts.items() if not count]:
             return f"no post contains {quoted_list(missing, 'or')}"
@@ -321,6 +325,17 @@ class ArchiveSearcher:
             for id_ in self._occurrences.chunks_with(term, ids):
                 words.setdefault(id_, []).append(term)
         return words.values()
+
+    def _are_keywords_together(
+        self, question: str, counts: Mapping[QueryTerm, int], by_text: Ranking
+    ) -> bool:
+        """Whether the question is nothing but words to search for, and a passage has them all.
+
+        "limescale" asks where the word is; only a whole question can ask what no post says.
+        """
+        if set(words_of(question)) - {word for term in counts for word in term.words}:
+            return False
+        return any(len(words) == len(counts) for words in self._words_together(counts, by_text))
 
     def _rarity_together(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> float:
         """The largest share of the question's summed IDF in a passage with `_TOGETHER` words."""

@@ -13,6 +13,7 @@ from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.report import formatting as fmt
 from ownwords.archive.report import summary
 from ownwords.archive.store import Archive
+from ownwords.ask.excerpts import excerpt_of
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.sentence_matching import content_stems, stems
 from ownwords.core.errors import OwnwordsError
@@ -155,10 +156,17 @@ class _Corpus:
         if not question:
             return {"passages": [], "is_weak": False, "why": "", "nearest": [], "notes": []}
         result = self._state.searcher().find(question, limit=_MAX_PASSAGES)
-        wanted = content_stems(result.searched_question(question))
+        searched = result.searched_question(question)
+        wanted = content_stems(searched)
 
         def rows(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
-            return [_passage(x) | {"words": _matching_words(x.text, wanted)} for x in passages]
+            return [hit(passage) for passage in passages]
+
+        def hit(passage: RetrievedPassage) -> dict[str, Any]:
+            cosines = result.window_cosines.get(passage.id, ())
+            excerpt = passage.text[slice(*excerpt_of(searched, passage.text, cosines).span)]
+            words = _matching_words(passage.text, wanted)
+            return _passage(passage) | {"excerpt": excerpt, "words": words}
 
         return {
             "passages": rows(result.passages),

@@ -1,7 +1,7 @@
 // Ask: questions to the archive, with answers whose citations link to their posts; conversations are saved.
 
 import { address, go, setTitle, shortcut } from "/app.js";
-import { add, bullets, button, count, day, el, empty, fill, folded, icon, link, loading, masthead, problem, quiet, row, sentence, statement, tag, textarea, title } from "/components.js";
+import { add, bullets, button, count, day, el, empty, fill, folded, icon, link, loading, masthead, passage, problem, quiet, row, sentence, statement, tag, textarea, title } from "/components.js";
 import { announce, remember, remembered } from "/messages.js";
 import { get, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
@@ -145,7 +145,7 @@ function pageOf(element, offer, years, saved) {
     send.disabled = false;
     end.hidden = true;
     anew.hidden = false;
-    turn.draw();
+    if (!turn.answer) turn.draw(); // an answer stands already, and may be read with the keyboard
     announce(announcement(turn));
   }
 
@@ -236,7 +236,7 @@ function passagesOf(turn, passages, isOpen) {
   if (!passages.length) return null;
   const listed = (some) => el("ul", { class: "passages-found" }, some.map((item) => el("li", {},
     el("p", { class: "of" }, postLink(item, best(item)), item.heading && item.heading !== item.title ? el("span", { class: "quiet" }, ` ${item.heading}`) : null, dated(item.date), WHOSE[item.whose] ? [" ", tag(WHOSE[item.whose])] : null),
-    passageText(item))));
+    passage(item, matches(item)))));
   const more = passages.slice(AT_ONCE);
   const node = folded(turn.answer ? `${count(passages.length, "passage")} found` : `Reading ${count(passages.length, "passage")}`,
     listed(passages.slice(0, AT_ONCE)), more.length ? folded(`${count(more.length, "more passage")}`, listed(more)) : null);
@@ -245,13 +245,14 @@ function passagesOf(turn, passages, isOpen) {
   return node;
 }
 
-/** What a passage says to the question, with the sentences that match marked; the rest is folded. */
-function passageText(item) {
-  const marks = (item.matching ?? []).filter((text) => text && item.text.includes(text)).sort((a, b) => item.text.indexOf(a) - item.text.indexOf(b));
-  const paragraphs = (text) => text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, marked(part, marks)));
-  const text = item.text.trim(), excerpt = item.excerpt || text;
-  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "" : "theirs" }, paragraphs(excerpt), excerpt.length < text.length ? folded("Whole passage", paragraphs(text)) : null);
-}
+/** The sentences and the code that match best, marked in a part of their passage. */
+const matches = (item) => {
+  const marks = (item.matching ?? []).map(plain).filter(Boolean).sort((a, b) => item.text.indexOf(a) - item.text.indexOf(b));
+  return (text) => marked(text, marks);
+};
+
+/** A unit of a passage as it is shown: code without its fence, a quotation without its marks. */
+const plain = (text) => text.replace(/^`{3,}.*\n?/gm, "").replace(/^> ?/gm, "").trim();
 
 function marked(text, marks) {
   for (const mark of marks) {
@@ -261,7 +262,7 @@ function marked(text, marks) {
   return [text];
 }
 
-const best = (item) => item.matching?.[0] ?? item.text.split("\n").map((line) => line.replace(/^> ?/, "")).find((line) => line.trim()) ?? "";
+const best = (item) => plain(item.matching?.[0] ?? "") || plain(item.text).split("\n")[0];
 const dated = (date) => (date ? el("span", { class: "quiet" }, ` ${day(date)}`) : null);
 const postLink = (item, words) => (item.document ? link(address("posts", ["post", item.document], { quote: words.slice(0, 400) }), title(item.title)) : title(item.title));
 

@@ -108,6 +108,28 @@ export function quote(text, { cite = "", class: look = "" } = {}) {
   return el("blockquote", { class: look, dir: "auto" }, cite && el("cite", {}, cite), lines.map((line) => p(line)));
 }
 
+// A fenced block of code, with as many marks at its end as at its beginning.
+const FENCED = /^(`{3,})[^\n]*\n([\s\S]*?)\n?\1[ \t]*$/gm;
+
+/** A text of the archive: its paragraphs, quotations and code. `mark` makes of a text its parts. */
+export function prose(text, mark = (part) => part) {
+  const paragraph = (part) => (/^(?:>.*(?:\n|$))+$/.test(part) ? el("blockquote", {}, p(mark(part.replace(/^> ?/gm, "")))) : p(mark(part)));
+  const paragraphs = (part) => part.split(/\n{2,}/).map((one) => one.trimEnd()).filter((one) => one.trim()).map(paragraph);
+  const nodes = [];
+  let at = 0;
+  for (const code of text.matchAll(FENCED)) {
+    nodes.push(paragraphs(text.slice(at, code.index)), el("pre", { tabindex: "0" }, mark(code[2])));
+    at = code.index + code[0].length;
+  }
+  return [nodes, paragraphs(text.slice(at))];
+}
+
+/** What a passage that was found says to the question; the rest is folded. */
+export function passage(item, mark) {
+  const text = item.text.trim(), excerpt = item.excerpt || text;
+  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "excerpt" : "excerpt theirs" }, prose(excerpt, mark), excerpt.length < text.length ? folded("Whole passage", prose(text, mark)) : null);
+}
+
 /** `heads`: texts, or {text, numeric}; `rows`: arrays of texts or elements, the first names the row. */
 export function table({ caption, heads, rows, class: look = "", shown = false }) {
   return el("div", { class: "scrolled" }, el("table", { class: look },

@@ -3,7 +3,7 @@
 import { address, go, setTitle, shortcut } from "/app.js";
 import { announce } from "/messages.js";
 import { get, load } from "/server.js";
-import { add, button, count, day, el, empty, field, fill, input, link, loading, masthead, p, percent, problem, quiet, quote, select, table, tabs, tag, title } from "/components.js";
+import { add, button, count, day, el, empty, field, fill, input, link, loading, masthead, p, passage, percent, problem, quiet, select, table, tabs, tag, title } from "/components.js";
 import { shareLine } from "/charts.js";
 
 const TABS = { "": ["All posts", () => ({ show: list })], search: ["Search", () => ({ show: search })], decisions: ["Decisions", async () => ({ show: (await load("/decisions.js")).decisions })],
@@ -150,25 +150,11 @@ function drawn({ passages, is_weak: isWeak, why, nearest, notes = [] }) {
   return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " Similar passages:") : null,
     ...notes.map((note) => quiet(note)),
     el("ol", { class: "hits" }, shown.map((item) => el("li", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
-      quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), excerpt(item.text, item.words))))];
+      quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), passage(item, matches(item.words)))))];
 }
 
-/** The part of a passage in which most of the words asked for stand, with these marked. */
-function excerpt(text, words, room = 420) {
-  const sought = words.length ? new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.join("|")})(?![\\p{L}\\p{N}])`, "gu") : null;
-  const places = sought ? [...text.matchAll(sought)].map((item) => item.index) : [];
-  const best = places.reduce((most, at) => {
-    const within = places.filter((other) => other >= at && other < at + room).length;
-    return within > most.within ? { at, within } : most;
-  }, { at: 0, within: 0 }).at;
-  const start = Math.min(best - 60, text.length - room);
-  const from = start < 20 ? 0 : text.lastIndexOf(" ", start) + 1, to = from + room + 20 > text.length ? text.length : from + room;
-  const cut = text.slice(from, to < text.length ? text.lastIndexOf(" ", to) : text.length);
-  const pieces = [];
-  let at = 0;
-  for (const item of sought ? cut.matchAll(sought) : []) {
-    pieces.push(cut.slice(at, item.index), el("mark", {}, item[0]));
-    at = item.index + item[0].length;
-  }
-  return quote([[from ? "… " : "", pieces, cut.slice(at), to < text.length ? " …" : ""]]);
+/** Marks the words asked for. */
+function matches(words) {
+  const sought = words.length ? new RegExp(`(?<![\\p{L}\\p{N}])(${words.join("|")})(?![\\p{L}\\p{N}])`, "u") : null;
+  return (text) => (sought ? text.split(sought).map((part, i) => (i % 2 ? el("mark", {}, part) : part)) : text);
 }
