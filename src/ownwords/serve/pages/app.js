@@ -216,5 +216,9 @@ follow({
 });
 begin();
 showTheme();
-route();
+route().then(() => {
+  // The other pages, while nobody waits for one: each then opens without asking for its code.
+  const idle = window.requestIdleCallback ?? setTimeout; // Safari has none
+  idle(() => { for (const [name] of PARTS) load(`/${name}.js`).catch(() => {}); });
+});
 named();

@@ -39,7 +39,8 @@ async function list(body, where) {
   setTitle("Posts");
   const asked = Object.fromEntries(where.query);
   const rows = el("div", { class: "posts" }, loading("Reading"));
-  const result = await get("/api/corpus/facets");
+  const posts = () => get("/api/corpus/posts", { ...asked, most: PAGE });
+  const [result, firstPage] = await Promise.all([get("/api/corpus/facets"), posts()]);
   let waiting = null, newest = 0;
 
   const option = (name, label, pairs) => {
@@ -66,19 +67,19 @@ async function list(body, where) {
     await draw();
   }
 
-  async function draw() {
+  async function draw(known = null) {
     const mine = (newest += 1);
     order.textContent = asked.sort === "title" ? (asked.order === "up" ? "A to Z" : "Z to A") : asked.sort && asked.sort !== "date"
       ? (asked.order === "up" ? "Fewest first" : "Most first") : asked.order === "up" ? "Oldest first" : "Newest first";
     try {
-      const page = await get("/api/corpus/posts", { ...asked, most: PAGE });
+      const page = known ?? (await posts());
       if (mine !== newest) return;
       const parts = [["learned from", page.learned_words], ["held back to judge the model", page.held_out_words], ["left out", page.left_out_words]].filter(([, words]) => words);
       fill(summary, `${page.texts}, ${count(page.own_words, "word")} of yours: ${parts.map(([what, words]) => `${count(words)} ${what}`).join(", ")}.`);
       fill(rows, ...drawn(page));
       announce(page.texts);
     } catch (error) {
-      if (mine === newest) fill(rows, problem(error, draw));
+      if (mine === newest) fill(rows, problem(error, () => draw()));
     }
   }
 
@@ -106,7 +107,7 @@ async function list(body, where) {
   }
 
   shortcut("f", "Find a post by title", () => box.focus());
-  await draw();
+  await draw(firstPage);
   return () => clearTimeout(waiting);
 }
 
