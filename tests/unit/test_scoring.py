@@ -437,6 +437,19 @@ def test_damaged_weights_are_reported_and_not_scored(tmp_path: Path) -> None:
         subject.score(training_texts(), ["a", "b", "c"])
 
 
+def test_bfloat16_weights_score_as_in_float32(tmp_path: Path) -> None:
+    """Also where this processor multiplies them as they are."""
+    bundle.save(tmp_path / "model", network(), TOKENIZER, dtype=torch.bfloat16)
+    texts = ["one two three", "four five"]
+    metrics_of = model_metrics.ModelMetrics(tmp_path / "model")
+    exact = bundle.load(tmp_path / "model").model.float()
+    scored = metrics_of.score(texts, ["a", "b"])
+    assert scored.nats == pytest.approx(
+        bits_per_byte.score(exact, TOKENIZER, texts).nats, rel=0.005
+    )
+    assert metrics_of.adaptive_score(texts, ["a", "b"], 0.1).nats < scored.nats * 1.01
+
+
 def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: Path) -> None:
     model = tmp_path / "model"
     loaded = bundle.load(folders.babbling)

@@ -200,7 +200,7 @@ def _adapting_nats(
 ) -> Iterator[float]:
     """Yield the nats of each window, scored by a copy of the model before it learns from it."""
     with evaluating(model):
-        learner = copy.deepcopy(model)  # stays in evaluation mode: no dropout
+        learner = copy.deepcopy(model).float()  # stays in evaluation mode: no dropout
     parameters = [parameter.requires_grad_(True) for parameter in learner.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=learning_rate)
     device = next(learner.final_norm.parameters()).device

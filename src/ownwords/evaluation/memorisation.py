@@ -1,6 +1,6 @@
 """How much training text a model knows by heart, and how much of its output is new.
 
-Shapes: B samples, T tokens.
+Shapes: B samples, T tokens, C width, V vocabulary.
 """
 
 import re
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from ownwords.evaluation.bits_per_byte import evaluating
 from ownwords.evaluation.measurements import Extraction, Novelty
@@ -132,10 +133,19 @@ def _greedy_runs(
                 ids_BT[:, 0] = shards.row_start
             hidden_BTC = model(ids_BT[:, :-1])[:, prefix - 1 :]
             # Row by row: over a large vocabulary the logits of all rows would take gigabytes.
-            top_BT = torch.stack([model.logits(hidden_TC).argmax(-1) for hidden_TC in hidden_BTC])
-            is_right_BT = top_BT == ids_BT[:, prefix:]
+            is_right_BT = torch.stack(
+                [
+                    _are_largest(model.logits(hidden_TC), targets_T)
+                    for hidden_TC, targets_T in zip(hidden_BTC, ids_BT[:, prefix:], strict=True)
+                ]
+            )
             runs += is_right_BT.long().cumprod(1).sum(1).tolist()
     return runs, length
+
+
+def _are_largest(logits_TV: Tensor, targets_T: Tensor) -> Tensor:
+    """Whether no logit is larger than the target's; in bfloat16 several are often equal."""
+    return logits_TV.gather(-1, targets_T[:, None])[:, 0] == logits_TV.amax(-1)
 
 
 def _fit_context(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from ownwords.evaluation.memorisation import extraction, novelty, words
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.inference.model import Model
-from ownwords.models import bundle
+from ownwords.models import bundle, fused
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -91,7 +91,21 @@ class ModelMetrics:
         loaded = bundle.load(self.folder, device=device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
         loaded.check_tokenizer(tokenizer)
-        return loaded.model.float(), tokenizer
+        model = loaded.model
+        if not self._is_fast_as_stored(model):
+            model.float()
+        return model, tokenizer
+
+    @staticmethod
+    def _is_fast_as_stored(model: CausalLM) -> bool:
+        """Whether the model is in bfloat16, and this processor multiplies it fast.
+
+        Gemma 3 270M then takes .02% more bits than in float32, a third of the time, and 450 MB less
+        (docs/log.md).
+        """
+        weight = next(model.parameters())
+        is_fast = weight.device.type == "cpu" and fused.has_fast_bf16()
+        return is_fast and weight.dtype == torch.bfloat16
 
     @cached_property
     def _writer(self) -> Model:
