@@ -14,7 +14,6 @@ from ownwords.core.errors import WorkspaceError
 from ownwords.evaluation import build_scorecard, metric_cache
 from ownwords.evaluation.build_scorecard import wilson
 from ownwords.evaluation.card import files
-from ownwords.evaluation.measurements import PromptSet, SamplePrompt
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, sample_posts
 from ownwords.evaluation.scorecard import Scorecard
@@ -180,13 +179,6 @@ def test_a_post_begins_after_its_title() -> None:
     )
     assert EvaluationPost("1", "Body\n\nhere").head_and_body == ("", "Body\n\nhere")
     assert EvaluationPost("1", "Title", "Title").head_and_body == ("", "Title")
-
-
-def test_texts_of_one_prompt_are_asked_for_together() -> None:
-    prompts = PromptSet(
-        (SamplePrompt("", 1), SamplePrompt("", 2), SamplePrompt("a", 1), SamplePrompt("", 3)), 9
-    )
-    assert prompts.seeds_by_prompt() == {"": [1, 2, 3], "a": [1]}
 
 
 def test_the_table_of_the_dominant_post_by_hand() -> None:

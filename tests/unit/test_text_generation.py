@@ -155,7 +155,7 @@ def test_a_continuation_keeps_its_leading_space() -> None:
     engine.text = [tokenizer.start, *tokenizer.encode(full_text), tokenizer.end]
     assert "".join(write(engine, tokenizer, prompt, max_tokens=9, sampling=GREEDY)) == " thing the"
     request = build_request(tokenizer, prompt, max_tokens=9, sampling=GREEDY)
-    texts = generate_texts(engine, tokenizer, request, seeds=[1, 2])
+    texts = generate_texts(engine, tokenizer, [request] * 2)
     assert texts == [" thing the"] * 2
     assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == full_text
 
@@ -222,22 +222,30 @@ def test_guarded_text_is_not_copied() -> None:
 
 
 def test_several_texts_equal_single_ones() -> None:
-    seeds = [5, 1, 1, 7, 8, 9, 10, 11, 12, 13]
+    wanted = [("ab", 5), ("ab", 1), ("ab", 1), ("", 7), ("to be", 8), ("ab", 9), ("x" * 70, 10)]
+    wanted += [("ab", seed) for seed in range(11, 15)]
     alone = [
         "".join(
             write(
-                ENGINE, ByteTokenizer(), "ab", max_tokens=50, seed=seed, sampling=WILD, stops=["e"]
+                ENGINE,
+                ByteTokenizer(),
+                prompt,
+                max_tokens=50,
+                seed=seed,
+                sampling=WILD,
+                stops=["e"],
             )
         )
-        for seed in seeds
+        for prompt, seed in wanted
     ]
-    request = build_request(ByteTokenizer(), "ab", max_tokens=50, sampling=WILD)
-    assert generate_texts(ENGINE, ByteTokenizer(), request, ["e"], seeds=seeds) == alone
+    requests = [
+        build_request(ByteTokenizer(), prompt, max_tokens=50, seed=seed, sampling=WILD)
+        for prompt, seed in wanted
+    ]
+    assert generate_texts(ENGINE, ByteTokenizer(), requests, ["e"]) == alone
     assert len(set(alone)) > 5
-    assert generate_texts(ENGINE, ByteTokenizer(), request, seeds=[]) == []
-    assert generate_texts(ENGINE, ByteTokenizer(), replace(request, max_tokens=0), seeds=[1]) == [
-        ""
-    ]
+    assert generate_texts(ENGINE, ByteTokenizer(), []) == []
+    assert generate_texts(ENGINE, ByteTokenizer(), [replace(requests[0], max_tokens=0)]) == [""]
 
 
 def test_unused_ids_are_never_sampled() -> None:
@@ -256,8 +264,11 @@ def test_unused_ids_are_never_sampled() -> None:
             "".join(write(engine, tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling))
             for seed in range(4)
         ]
-        request = build_request(tokenizer, "a", max_tokens=40, sampling=sampling)
-        assert generate_texts(engine, tokenizer, request, seeds=range(4)) == alone
+        requests = [
+            build_request(tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling)
+            for seed in range(4)
+        ]
+        assert generate_texts(engine, tokenizer, requests) == alone
     assert len(set(alone)) == 4
 
 
@@ -265,7 +276,7 @@ def test_an_error_in_one_of_several_texts_is_raised() -> None:
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
     request = build_request(ByteTokenizer(), "ab", max_tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
-        generate_texts(ENGINE, ByteTokenizer(), request, seeds=[1, 2])
+        generate_texts(ENGINE, ByteTokenizer(), [request] * 2)
 
 
 def test_generation_restores_training_and_grad_mode() -> None:

@@ -28,13 +28,6 @@ class PromptSet:
     prompts: tuple[SamplePrompt, ...]
     max_tokens: int
 
-    def seeds_by_prompt(self) -> dict[str, list[int]]:
-        """The seeds of each prompt, to be generated in one batch."""
-        seeds: dict[str, list[int]] = {}
-        for sample in self.prompts:
-            seeds.setdefault(sample.prompt, []).append(sample.seed)
-        return seeds
-
 
 @dataclass(frozen=True, slots=True)
 class SampledTexts:

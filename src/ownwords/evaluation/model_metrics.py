@@ -22,6 +22,7 @@ from ownwords.evaluation.memorisation import extraction, novelty, words
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.inference.model import Model
+from ownwords.inference.text_generation import generate_texts
 from ownwords.models import bundle, fused
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -72,18 +73,14 @@ class ModelMetrics:
     ) -> SampledTexts:
         """The texts that `ownwords write` would write for these prompts."""
         writer = self._writer
-        texts: dict[tuple[str, int], str] = {}
-        for prompt, seeds in prompts.seeds_by_prompt().items():
-            written = writer.write_several(
-                prompt,
-                seeds=seeds,
-                max_tokens=prompts.max_tokens,
-                quote=not guarded,
-                on_tokens=on_tokens,
+        requests = [
+            writer.request(
+                sample.prompt, max_tokens=prompts.max_tokens, seed=sample.seed, quote=not guarded
             )
-            texts |= {(prompt, seed): text for seed, text in zip(seeds, written, strict=True)}
-        ordered = tuple(texts[sample.prompt, sample.seed] for sample in prompts.prompts)
-        return SampledTexts(ordered, writer.guard is not None)
+            for sample in prompts.prompts
+        ]
+        texts = generate_texts(writer.engine, writer.tokenizer, requests, on_tokens=on_tokens)
+        return SampledTexts(tuple(texts), writer.guard is not None)
 
     @cached_property
     def _model_and_tokenizer(self) -> tuple[CausalLM, Tokenizer]:

@@ -112,9 +112,8 @@ class Model:
             sampling=replace(DEFAULT_SAMPLING, **sampling),
             quote=quote,
         )
-        return generate_texts(
-            self.engine, self.tokenizer, request, stops, seeds=seeds, on_tokens=on_tokens
-        )
+        requests = [replace(request, seed=seed) for seed in seeds]
+        return generate_texts(self.engine, self.tokenizer, requests, stops, on_tokens=on_tokens)
 
     def request(
         self,

@@ -17,7 +17,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 # loop (docs/log.md).
 DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02)
 
-_BATCH = 8  # texts of one prompt that are generated together
+_BATCH = 16  # texts that are generated together
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +131,24 @@ def _stream(
 def generate_texts(
     engine: Engine,
     tokenizer: Tokenizer,
-    request: GenerationRequest,
+    requests: Sequence[GenerationRequest],
     stops: Sequence[str] = (),
     *,
-    seeds: Sequence[int],
     on_tokens: Callable[[int], object] = bool,
 ) -> list[str]:
-    """Generate a text for each seed, as `stream_request` would, but in batches.
+    """Generate the text of each request, as `stream_request` would, but in batches.
 
     `on_tokens` is called with the number of tokens of each step.
     """
-    if not seeds:
+    if not requests:
         return []
-    detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for _ in seeds]
-    texts = [""] * len(seeds)
-    length = len(request.ids) + request.max_tokens
-    scheduler = BatchScheduler(engine, rows=min(len(seeds), _BATCH), length=length)
+    detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for request in requests]
+    texts = [""] * len(requests)
+    length = max(len(request.ids) + request.max_tokens for request in requests)
+    scheduler = BatchScheduler(engine, rows=min(len(requests), _BATCH), length=length)
     try:
         places: dict[RequestHandle, int] = {
-            scheduler.submit(replace(request, seed=seed)): place for place, seed in enumerate(seeds)
+            scheduler.submit(request): place for place, request in enumerate(requests)
         }
         while places:
             outputs = scheduler.step()
