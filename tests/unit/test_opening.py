@@ -11,10 +11,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
 from ownwords.inference.engine_loader import (
     describe_cpu_engine,
-    load_directory_and_engine,
     load_engine,
 )
-from ownwords.models import bundle, quantize
+from ownwords.models import bundle, directory, quantize
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.native import bindings
@@ -40,12 +39,13 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
-    config, engine = load_directory_and_engine(folder, device="cpu", threads=1)
+    engine = load_engine(folder, device="cpu", threads=1)
     assert engine.name.startswith("native f32, ")
-    assert config.config.vocabulary == engine.vocabulary == 97
-    config.check_tokenizer(models.Letters())
+    files = directory.read(folder)
+    assert files.config.vocabulary == engine.vocabulary == 97
+    files.check_tokenizer(models.Letters())
     with pytest.raises(ModelError, match="not the one"):
-        config.check_tokenizer(models.Letters(97, 0x41))
+        files.check_tokenizer(models.Letters(97, 0x41))
 
 
 def test_torch_is_used_without_a_native_library(

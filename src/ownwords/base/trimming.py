@@ -214,17 +214,13 @@ def _files(
             data[name] = (folder / name).read_bytes()
     own = tokenizer.from_files(data)
     provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
-    tokens = directory.tokens_digest(data[TOKENIZER], TOKENIZER, registry.config_from_json(config))
+    shape = registry.config_from_json(config)
     data[PROVENANCE] = _json(
         provenance
         | {
             "format": FORMAT,
             "written_by": f"ownwords {__version__}",
-            "tokenizer": {
-                "fingerprint": own.fingerprint(),
-                "size": own.vocabulary_size,
-                "tokens": tokens,
-            },
+            "tokenizer": directory.tokenizer_fields(own, data[TOKENIZER], shape),
             "trimmed": {"key": key, "tokens": len(old_ids), "tokens_before": before},
         }
     )

@@ -9,7 +9,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
-from ownwords.inference.engine_loader import load_directory_and_engine
+from ownwords.inference.engine_loader import load_with_tokenizer
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import (
@@ -23,7 +23,6 @@ from ownwords.inference.text_generation import (
 from ownwords.models import directory
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.gguf_cache import model_directory
-from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 
@@ -56,14 +55,13 @@ class Model:
         Its copy guard, if it has one, applies to everything the model writes.
         """
         folder = model_directory(folder)
-        files, engine = load_directory_and_engine(
+        files, own_tokenizer, engine = load_with_tokenizer(
             folder, device=device, weights=weights, threads=threads
         )
-        own_tokenizer = tokenizer.from_files(files.tokenizer_files)
-        files.check_tokenizer(own_tokenizer)
         with directory.open_directory(folder) as readable:
             path = readable / COPY_GUARD
-            guard = copy_guard.load(path, own_tokenizer.fingerprint()) if path.exists() else None
+            fingerprint = files.fingerprint or own_tokenizer.fingerprint()
+            guard = copy_guard.load(path, fingerprint) if path.exists() else None
         return cls(engine, own_tokenizer, guard, eos_token_ids(files.generation))
 
     def write(

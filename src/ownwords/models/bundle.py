@@ -37,7 +37,7 @@ from ownwords.models.directory import (
     Tokenizer,
     check_size,
     open_directory,
-    tokens_digest,
+    tokenizer_fields,
 )
 from ownwords.models.untrusted_files import ModelError, preview
 
@@ -89,7 +89,7 @@ def save(
             f"a model is saved with its {TOKENIZER}, and these are other files: {preview([*files])}"
         )
     check_size(tokenizer.vocabulary_size, config, "the tokenizer")
-    tokens = tokens_digest(files[TOKENIZER], TOKENIZER, config)
+    fields = tokenizer_fields(tokenizer, files[TOKENIZER], config)
     reserved = RESERVED & (provenance or {}).keys()
     if reserved:
         raise ModelError(f"{preview(reserved)} in {PROVENANCE} cannot be given")
@@ -107,11 +107,7 @@ def save(
         {
             "format": FORMAT,
             "written_by": f"ownwords {__version__}",
-            "tokenizer": {
-                "fingerprint": tokenizer.fingerprint(),
-                "size": tokenizer.vocabulary_size,
-                "tokens": tokens,
-            },
+            "tokenizer": fields,
             **license.provenance(),
             **(provenance or {}),
         }

@@ -68,7 +68,7 @@ class ModelDirectory:
     `tokenizer_files` are the contents of the tokenizer's files by name; a tokenizer built from them
     must be passed to `check_tokenizer`. `generation` is generation_config.json, `provenance` the
     argument of `bundle.save`, `fingerprint` the tokenizer's when the model was saved (None if
-    another program wrote the directory).
+    another program wrote the directory). `is_unchanged` says that its file is still the saved one.
     """
 
     config: ModelConfig
@@ -78,11 +78,19 @@ class ModelDirectory:
     card: str
     fingerprint: str | None
     license_files: Mapping[str, bytes]
+    is_unchanged: bool
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise ModelError if this is not the tokenizer that the model was saved with."""
         check_size(tokenizer.vocabulary_size, self.config, "the tokenizer")
-        if self.fingerprint not in (None, tokenizer.fingerprint()):
+        if self.fingerprint is None:
+            return
+        if (
+            self.is_unchanged
+            and tokenizer.files().get(TOKENIZER) == self.tokenizer_files[TOKENIZER]
+        ):
+            return  # the fingerprint of a large vocabulary takes half a second
+        if tokenizer.fingerprint() != self.fingerprint:
             raise _another_tokenizer("the tokenizer")
 
 
@@ -129,14 +137,16 @@ def read(folder: Path) -> ModelDirectory:
         )
     names = [name for name in TOKENIZER_FILES if (folder / name).exists()]
     files = {name: read_bytes(folder / name, _MAX_TOKENIZER_BYTES) for name in names}
-    fingerprint, provenance = _read_provenance(folder, files[TOKENIZER], config)
+    fingerprint, provenance, is_unchanged = _read_provenance(folder, files[TOKENIZER], config)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
     card = b""
     if (folder / CARD).exists():
         card = read_bytes(folder / CARD, _MAX_CARD_BYTES)
     text = card.decode("utf-8", "replace")
     papers = read_license_files(folder)
-    return ModelDirectory(config, files, generation, provenance, text, fingerprint, papers)
+    return ModelDirectory(
+        config, files, generation, provenance, text, fingerprint, papers, is_unchanged
+    )
 
 
 def read_license_files(folder: Path) -> dict[str, bytes]:
@@ -147,12 +157,15 @@ def read_license_files(folder: Path) -> dict[str, bytes]:
 
 def _read_provenance(
     folder: Path, tokenizer: bytes, config: ModelConfig
-) -> tuple[str | None, dict[str, object]]:
-    """The tokenizer's fingerprint and the provenance; ModelError if the tokenizer has changed."""
+) -> tuple[str | None, dict[str, object], bool]:
+    """The tokenizer's fingerprint, the provenance, and whether the tokenizer is as it was saved.
+
+    ModelError if its tokens have changed.
+    """
     where = str(folder / TOKENIZER)
-    tokens = tokens_digest(tokenizer, where, config)
     if not (folder / PROVENANCE).exists():
-        return None, {}
+        tokens_digest(tokenizer, where, config)
+        return None, {}, False
     data = read_json(folder / PROVENANCE)
     version, saved = data.get("format"), data.get("tokenizer")
     if type(version) is not int or version > FORMAT:
@@ -163,9 +176,11 @@ def _read_provenance(
     fingerprint = saved.get("fingerprint") if isinstance(saved, dict) else None
     if not isinstance(saved, dict) or not isinstance(fingerprint, str):
         raise ModelError(f"{folder / PROVENANCE} does not name the model's tokenizer")
-    if saved.get("tokens") != tokens:
+    is_unchanged = saved.get("sha256") == _sha256(tokenizer)
+    if not is_unchanged and saved.get("tokens") != tokens_digest(tokenizer, where, config):
         raise _another_tokenizer(where)
-    return fingerprint, {name: value for name, value in data.items() if name not in RESERVED}
+    rest = {name: value for name, value in data.items() if name not in RESERVED}
+    return fingerprint, rest, is_unchanged
 
 
 def _another_tokenizer(what: str) -> ModelError:
@@ -173,6 +188,20 @@ def _another_tokenizer(what: str) -> ModelError:
         f"{what} is not the one that the model was saved with: it would write noise",
         hint=f"put the model's own {TOKENIZER} back",
     )
+
+
+def tokenizer_fields(tokenizer: Tokenizer, data: bytes, config: ModelConfig) -> dict[str, object]:
+    """What the provenance says of the tokenizer that `data` is the tokenizer.json of."""
+    return {
+        "fingerprint": tokenizer.fingerprint(),
+        "size": tokenizer.vocabulary_size,
+        "tokens": tokens_digest(data, TOKENIZER, config),
+        "sha256": _sha256(data),
+    }
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:

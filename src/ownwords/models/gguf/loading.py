@@ -21,5 +21,13 @@ def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = N
                 parameter.copy_(torch.from_numpy(file.weight(name)))
         provenance = {"name": file.title} if file.title else {}
         return Bundle(
-            file.config, file.tokenizer_files, file.generation, provenance, "", None, {}, model
+            config=file.config,
+            tokenizer_files=file.tokenizer_files,
+            generation=file.generation,
+            provenance=provenance,
+            card="",
+            fingerprint=None,
+            license_files={},
+            is_unchanged=False,
+            model=model,
         )
