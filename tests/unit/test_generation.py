@@ -356,6 +356,21 @@ def test_padding_of_the_vocabulary_is_never_sampled() -> None:
         )
 
 
+def test_loops_are_broken_unless_the_most_likely_is_asked_for() -> None:
+    hot = {5: 40.0}
+
+    def text(temperature: float, *, break_loops: bool) -> list[int]:
+        sampling = SamplingParams(temperature=temperature, bias=hot, break_loops=break_loops)
+        request = GenerationRequest(ids=[5] * 20, max_tokens=20, sampling=sampling)
+        return ids_of(list(generate(ENGINES["qwen3"], request)))
+
+    assert text(1, break_loops=False) == text(0, break_loops=True) == [5] * 20
+    broken = text(1, break_loops=True)
+    assert broken[:9] == [5] * 9  # what stands in the prompt may be said again
+    assert broken[9] != 5
+    assert broken[10:18] == [5] * 8
+
+
 def test_one_request_that_fails_leaves_the_others_alone() -> None:
     scheduler = BatchScheduler(CountingEngine(vocabulary=4), rows=2, length=100)
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))

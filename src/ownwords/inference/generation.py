@@ -15,6 +15,7 @@ import numpy as np
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import ForwardInput, LogitRange, Logits, check_token_ids
+from ownwords.inference.loops import LoopDetector
 from ownwords.inference.sampling import (
     Sampler,
     SamplingParams,
@@ -92,6 +93,8 @@ class GenerationState:
         self._prompt = len(self._ids)
         self._vocabulary = min(request.vocabulary or vocabulary, vocabulary)
         self._sampler = Sampler(request.sampling, self._vocabulary, request.guard)
+        samples = request.sampling.temperature > 0
+        self._loops = LoopDetector() if request.sampling.break_loops and samples else None
         margin = request.sampling.logit_margin
         self._logit_range: LogitRange | None = None
         if margin is not None and vocabulary >= _LARGE_VOCABULARY and not request.logprobs:
@@ -117,6 +120,8 @@ class GenerationState:
     def logit_range(self) -> LogitRange | None:
         """The range of logits that can decide the next token; None for all, as under a ban."""
         guard = self.request.guard
+        if self._loops is not None and self._loops.banned:
+            return None
         if self._logit_range is not None and guard is not None:
             return None if len(guard.banned(self._ids_N[: len(self._ids)])) else self._logit_range
         return self._logit_range
@@ -134,12 +139,17 @@ class GenerationState:
         request, length = self.request, len(self._ids)
         logits_V = logits_V[: self._vocabulary]
         uniform = draw_uniform(request.seed, length - self._prompt)
-        token = self._sampler.sample(logits_V, self._ids_N, length, uniform, prompt=self._prompt)
+        looping = self._loops.banned if self._loops is not None else ()
+        token = self._sampler.sample(
+            logits_V, self._ids_N, length, uniform, looping, prompt=self._prompt
+        )
         if token in request.stop_ids:
             self.finish_reason = "stop"
             return None
         if length == len(self._ids_N):
             self._ids_N = np.resize(self._ids_N, length + max(64, length // 2))
+        if self._loops is not None:
+            self._loops.add(token)
         self._ids_N[length] = token
         self._ids.append(token)
         if length + 1 - self._prompt == request.max_tokens:

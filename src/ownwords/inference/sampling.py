@@ -6,7 +6,8 @@ The parts of `SamplingParams` apply in this order; the default of each changes n
 2. Penalties lower the logits of tokens in the history: `repetition_penalty` once for each token
    that occurs (dividing it, or multiplying where it is negative), then `frequency_penalty` times
    the number of times it was generated, and `presence_penalty` if it was generated at all.
-3. Banned ids, and ids that would repeat an n-gram of `no_repeat_ngram_size` tokens, become -inf.
+3. Banned ids, ids that would repeat an n-gram of `no_repeat_ngram_size` tokens, and, with
+   `break_loops` and a temperature, ids that would continue a loop (`loops.py`) become -inf.
 4. At `temperature` 0 the highest logit wins, the lowest id of equals. Otherwise logits are divided
    by it and filtered: `top_k`, then `typical_p`, then `top_p`, then `min_p`, each on the
    probabilities that the filter before it left.
@@ -59,6 +60,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     no_repeat_ngram_size: int = 0  # forbid repeating n-grams of this size; 0: off
+    break_loops: bool = False  # forbid continuing a loop; without a temperature, nothing is
     bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never sampled
 
     def __post_init__(self) -> None:

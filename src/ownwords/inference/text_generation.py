@@ -14,8 +14,8 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 # The default everywhere, also for the scorecard's samples. It samples from the model's own
 # distribution without the unlikely tail; lower temperatures or narrower cuts make small models
-# loop (docs/log.md).
-DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02)
+# loop, and so do some texts in any case (docs/log.md).
+DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02, break_loops=True)
 
 _BATCH = 16  # texts that are generated together
 
