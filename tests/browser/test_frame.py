@@ -231,12 +231,24 @@ def test_a_part_that_cannot_be_loaded_reports_that_the_server_is_down(
     page: "Page", expected: list[str]
 ) -> None:
     expected.append("Failed to load resource")
-    shown(page, "/#/posts")
     page.route("**/models.js", lambda route: route.abort())
+    shown(page, "/#/posts")
     page.goto("/#/models")
     text = page.get_by_role("alert").inner_text()
     assert "The server does not answer." in text
     assert page.get_by_role("alert").locator("code").inner_text() == "ownwords"
+
+
+def test_other_parts_open_when_the_server_has_gone_meanwhile(
+    page: "Page", expected: list[str]
+) -> None:
+    """Their code is fetched while nobody waits; what they show of the server is asked for again."""
+    expected.append("Failed to load resource")
+    with page.expect_response("**/settings.js"):
+        shown(page, "/#/posts")
+    page.route("**/*.js", lambda route: route.abort())
+    page.goto("/#/settings")
+    page.wait_for_selector(".page.settings h1")
 
 
 def test_a_short_page_is_not_taller_than_the_window(empty_page: "Page") -> None:

@@ -13,13 +13,11 @@ const WHOSE = { quoted: "a quotation, not your words", other: "not your words" }
 
 export async function show(element, { path, query }) {
   const id = path[0] ?? "";
-  const later = Promise.all([get("/api/ask"), get("/api/corpus/facets"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
-  later.catch(() => {}); // without a blog they fail, and are not asked for
   const blog = await get("/api/blog");
   if (!blog.is_read) {
     return void add(element, masthead({ heading: "What did I write?" }), empty("No blog yet", "Once your blog has been read, you can ask it. No model is needed for that.", el("a", { class: "button primary", href: address("home") }, "Choose your blog")));
   }
-  const [offer, facets, saved] = await later;
+  const [offer, facets, saved] = await Promise.all([get("/api/ask"), get("/api/corpus/facets"), id ? get(`/api/texts/${encodeURIComponent(id)}`) : null]);
   const years = facets.years.map(([year]) => year).filter((year) => /^\d{4}$/.test(year)).sort();
   const page = pageOf(element, offer, years, saved);
   shortcut("/", "Go to the question", page.focus);
