@@ -172,7 +172,7 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
 def test_code_that_is_found_is_shown_as_code(page: "Page") -> None:
     for address in ("/#/posts/search?q=rsync", "/#/ask?q=rsync"):
         shown(page, address)
-        page.wait_for_selector(".excerpt pre mark")
+        page.wait_for_selector(".excerpt pre", state="attached")  # perhaps in "Whole passage"
         assert "```" not in page.locator("main").inner_text()
 
 
