@@ -169,6 +169,15 @@ def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
     assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
 
 
+def test_a_list_that_cannot_be_had_leaves_the_filters(page: "Page", expected: list[str]) -> None:
+    expected.append("Failed to load resource")
+    page.route("**/api/corpus/posts?*", lambda route: route.abort(), times=1)
+    shown(page, "/#/posts")
+    assert page.locator(".posts").get_by_role("alert").count() == 1
+    page.get_by_label("Sort by").select_option("title")
+    page.wait_for_selector(".every tbody tr")
+
+
 def test_code_that_is_found_is_shown_as_code(page: "Page") -> None:
     for address in ("/#/posts/search?q=rsync", "/#/ask?q=rsync"):
         shown(page, address)

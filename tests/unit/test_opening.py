@@ -9,10 +9,7 @@ import pytest
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
-from ownwords.inference.engine_loader import (
-    describe_cpu_engine,
-    load_engine,
-)
+from ownwords.inference.engine_loader import describe_cpu_engine, load_engine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError

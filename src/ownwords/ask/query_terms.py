@@ -123,13 +123,15 @@ class QueryTerm:
 class QueryTerms:
     """The content words and the quoted phrases of a question.
 
-    `has_subject` is False if it has only stop words. `language` is "en" if in doubt.
+    `has_subject` is False if it has only stop words, `is_bare` True if it has nothing but `words`.
+    `language` is "en" if in doubt.
     """
 
     words: tuple[QueryTerm, ...]
     phrases: tuple[QueryTerm, ...]
     has_subject: bool
     language: str = "en"
+    is_bare: bool = False
 
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
@@ -139,15 +141,18 @@ class QueryTerms:
         language, empty = detect_stop_words([unit[0] for unit in all_words])
         content_words = _content_words(all_words, empty)
         words = list(dict.fromkeys(QueryTerm(unit) for unit in all_words if unit in content_words))
+        words = words[:MOST_WORDS]
         phrases = [
             QueryTerm(tuple(part for unit in _words(quotation) for part in unit))
             for quotation in quotations(text)
         ]
         return cls(
-            tuple(words[:MOST_WORDS]),
+            tuple(words),
             tuple(dict.fromkeys(phrase for phrase in phrases if phrase.words)),
             any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in all_words),
             language,
+            {part for unit in _words(text) for part in unit}
+            <= {part for word in words for part in word.words},
         )
 
 

@@ -16,7 +16,6 @@ from ownwords.ask.query_terms import (
     is_content_word,
     normalized_question,
     quotations,
-    words_of,
 )
 from ownwords.ask.retrieval_result import RetrievalResult, WordSubstitution, quoted_list
 from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
@@ -115,9 +114,7 @@ class ArchiveSearcher:
         why = (
             ""
             if is_title
-            else self._weak_reason(
-                question, terms, counts, phrase_chunks, strength, by_text, by_vectors
-            )
+            else self._weak_reason(terms, counts, phrase_chunks, strength, by_text, by_vectors)
         )
         substitutions = self._substitutions(counts)
         if why and asks_for_overview(question):
@@ -267,7 +264,6 @@ class ArchiveSearcher:
 
     def _weak_reason(
         self,
-        question: str,
         terms: QueryTerms,
         counts: Mapping[QueryTerm, int],
         phrase_chunks: Sequence[int],
@@ -287,7 +283,8 @@ class ArchiveSearcher:
             is_enough = strength >= _ENOUGH or (
                 absent <= 1 and self._rarity_together(counts, by_text) >= _SHARE
             )
-        if terms.phrases or is_enough or self._are_keywords_together(question, counts, by_text):
+        # "limescale" asks where the word is; only a whole question can ask what no post says.
+        if terms.phrases or is_enough or (terms.is_bare and self._are_together(counts, by_text)):
             return ""
         if missing := [term for term, count in counts.items() if not count]:
             return f"no post contains {quoted_list(missing, 'or')}"
@@ -326,15 +323,8 @@ class ArchiveSearcher:
                 words.setdefault(id_, []).append(term)
         return words.values()
 
-    def _are_keywords_together(
-        self, question: str, counts: Mapping[QueryTerm, int], by_text: Ranking
-    ) -> bool:
-        """Whether the question is nothing but words to search for, and a passage has them all.
-
-        "limescale" asks where the word is; only a whole question can ask what no post says.
-        """
-        if set(words_of(question)) - {word for term in counts for word in term.words}:
-            return False
+    def _are_together(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> bool:
+        """Whether a passage has all words of the question."""
         return any(len(words) == len(counts) for words in self._words_together(counts, by_text))
 
     def _rarity_together(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> float:

@@ -48,7 +48,7 @@ def load_with_tokenizer(
     the embedding.
     """
     chosen = _check_options(device, weights, threads)
-    # Tokenizer and weights of Gemma 3 270M take half a second each, and most of it needs no GIL.
+    # Each takes up to half a second for Gemma 3 270M; loading the weights needs the GIL little.
     with directory.open_directory(folder) as readable, ThreadPoolExecutor(1) as other:
         files = directory.read(readable)
         reading = other.submit(tokenizer.from_files, files.tokenizer_files)

@@ -120,10 +120,10 @@ class GenerationState:
     def logit_range(self) -> LogitRange | None:
         """The range of logits that can decide the next token; None for all, as under a ban."""
         guard = self.request.guard
-        if self._loops is not None and self._loops.banned:
+        if self._logit_range is None or self._looping_ids:
             return None
-        if self._logit_range is not None and guard is not None:
-            return None if len(guard.banned(self._ids_N[: len(self._ids)])) else self._logit_range
+        if guard is not None and len(guard.banned(self._ids_N[: len(self._ids)])):
+            return None
         return self._logit_range
 
     def next_input(self, row: int, budget: int, *, is_alone: bool = False) -> ForwardInput:
@@ -139,9 +139,8 @@ class GenerationState:
         request, length = self.request, len(self._ids)
         logits_V = logits_V[: self._vocabulary]
         uniform = draw_uniform(request.seed, length - self._prompt)
-        looping = self._loops.banned if self._loops is not None else ()
         token = self._sampler.sample(
-            logits_V, self._ids_N, length, uniform, looping, prompt=self._prompt
+            logits_V, self._ids_N, length, uniform, self._looping_ids, prompt=self._prompt
         )
         if token in request.stop_ids:
             self.finish_reason = "stop"
@@ -159,6 +158,10 @@ class GenerationState:
             return GeneratedToken(token)
         logprob = float(log_probabilities(logits_V, [token])[0])
         return GeneratedToken(token, logprob, top_logprobs(logits_V, request.logprobs))
+
+    @property
+    def _looping_ids(self) -> Sequence[int]:
+        return self._loops.banned if self._loops is not None else ()
 
     def _truncate_to_length(self) -> None:
         if len(self._ids) - self._start > self.length:

@@ -17,9 +17,8 @@ class LoopDetector:
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._places: dict[tuple[int, int], list[int]] = {}  # where each pair of tokens ended
-        self._runs: dict[
-            int, int
-        ] = {}  # how many of the last tokens repeat those a distance before
+        # By distance, how many of the last tokens repeat those so far before them.
+        self._runs: dict[int, int] = {}
 
     def add(self, token: int) -> None:
         """Take note of the next token of the text."""

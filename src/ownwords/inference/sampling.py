@@ -6,8 +6,8 @@ The parts of `SamplingParams` apply in this order; the default of each changes n
 2. Penalties lower the logits of tokens in the history: `repetition_penalty` once for each token
    that occurs (dividing it, or multiplying where it is negative), then `frequency_penalty` times
    the number of times it was generated, and `presence_penalty` if it was generated at all.
-3. Banned ids, ids that would repeat an n-gram of `no_repeat_ngram_size` tokens, and, with
-   `break_loops` and a temperature, ids that would continue a loop (`loops.py`) become -inf.
+3. Banned ids, and ids that would repeat an n-gram of `no_repeat_ngram_size` tokens, become -inf.
+   `break_loops` lets `GenerationState`, which knows the text, ban what would continue a loop.
 4. At `temperature` 0 the highest logit wins, the lowest id of equals. Otherwise logits are divided
    by it and filtered: `top_k`, then `typical_p`, then `top_p`, then `min_p`, each on the
    probabilities that the filter before it left.

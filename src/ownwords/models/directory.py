@@ -68,7 +68,7 @@ class ModelDirectory:
     `tokenizer_files` are the contents of the tokenizer's files by name; a tokenizer built from them
     must be passed to `check_tokenizer`. `generation` is generation_config.json, `provenance` the
     argument of `bundle.save`, `fingerprint` the tokenizer's when the model was saved (None if
-    another program wrote the directory). `is_unchanged` says that its file is still the saved one.
+    another program wrote the directory). `is_unchanged`: its tokenizer.json is still the saved one.
     """
 
     config: ModelConfig

@@ -1,7 +1,7 @@
 """The Posts page: the report, every post, the search, and the author's decisions."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -159,9 +159,6 @@ class _Corpus:
         searched = result.searched_question(question)
         wanted = content_stems(searched)
 
-        def rows(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
-            return [hit(passage) for passage in passages]
-
         def hit(passage: RetrievedPassage) -> dict[str, Any]:
             cosines = result.window_cosines.get(passage.id, ())
             excerpt = passage.text[slice(*excerpt_of(searched, passage.text, cosines).span)]
@@ -169,10 +166,10 @@ class _Corpus:
             return _passage(passage) | {"excerpt": excerpt, "words": words}
 
         return {
-            "passages": rows(result.passages),
+            "passages": [hit(passage) for passage in result.passages],
             "is_weak": result.is_weak,
             "why": fmt.sentence(result.why) if result.why else "",
-            "nearest": rows(result.nearest),
+            "nearest": [hit(passage) for passage in result.nearest],
             "notes": [substitution.note for substitution in result.substitutions],
         }
 

@@ -40,7 +40,9 @@ async function list(body, where) {
   const asked = Object.fromEntries(where.query);
   const rows = el("div", { class: "posts" }, loading("Reading"));
   const posts = () => get("/api/corpus/posts", { ...asked, most: PAGE });
-  const [result, firstPage] = await Promise.all([get("/api/corpus/facets"), posts()]);
+  const firstPage = posts();
+  firstPage.catch(() => {}); // draw() shows it
+  const result = await get("/api/corpus/facets");
   let waiting = null, newest = 0;
 
   const option = (name, label, pairs) => {
@@ -67,12 +69,12 @@ async function list(body, where) {
     await draw();
   }
 
-  async function draw(known = null) {
+  async function draw(coming = posts()) {
     const mine = (newest += 1);
     order.textContent = asked.sort === "title" ? (asked.order === "up" ? "A to Z" : "Z to A") : asked.sort && asked.sort !== "date"
       ? (asked.order === "up" ? "Fewest first" : "Most first") : asked.order === "up" ? "Oldest first" : "Newest first";
     try {
-      const page = known ?? (await posts());
+      const page = await coming;
       if (mine !== newest) return;
       const parts = [["learned from", page.learned_words], ["held back to judge the model", page.held_out_words], ["left out", page.left_out_words]].filter(([, words]) => words);
       fill(summary, `${page.texts}, ${count(page.own_words, "word")} of yours: ${parts.map(([what, words]) => `${count(words)} ${what}`).join(", ")}.`);
