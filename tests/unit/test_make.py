@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -187,6 +188,42 @@ def test_the_best_installed_base_is_chosen_and_kept(
     assert result.trained.before is not None
     memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
     assert make_again(made_folder, base=None, chooses_base=True)[0] == messages
+
+
+@pytest.mark.parametrize("kind", ["time", "memory"])
+def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    shutil.copytree(made_folder / "base" / "model", made_folder / "gemma3-270m")
+    box = made_folder / "base" / "model"
+    monkeypatch.setattr(catalogue, "_BOX", box)
+    installed = catalogue.entry("gemma3-270m", made_folder / "gemma3-270m", "added")
+    entries = [catalogue.entry(catalogue.SHIPPED, box, catalogue.SHIPPED), installed]
+    monkeypatch.setattr(catalogue, "entries", lambda: entries)
+    monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(available_bytes=8e9))
+    plan_finetuning = recipes.plan_finetuning
+
+    def too_little(base: Path, *args: object, **more: object) -> object:
+        planned = plan_finetuning(base, *args, **more)  # type: ignore[arg-type]
+        if base == box:
+            return planned
+        if kind == "memory":
+            raise ConfigError("training takes 8 GB of memory")
+        train = replace(planned.plan.recipe.train, steps=0)
+        return replace(
+            planned, plan=replace(planned.plan, recipe=replace(planned.plan.recipe, train=train))
+        )
+
+    monkeypatch.setattr(recipes, "plan_finetuning", too_little)
+    choice = {"base": None, "chooses_base": True, "workspace": made_folder / "another"}
+    messages, result = make_again(made_folder, **choice)
+    assert messages[1].startswith("From gemma3-270m")
+    assert messages[2].startswith("This machine's speed and free memory do not allow")
+    assert messages[3:5] == [f"planned from {catalogue.BOXED}", "trained"]
+    assert result.trained.steps
+    without_training(monkeypatch)
+    again, _ = make_again(made_folder, **choice)
+    assert again == ["read", messages[2], *NONE[1:]]
 
 
 def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folder: Path) -> None:

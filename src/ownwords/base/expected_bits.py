@@ -118,7 +118,6 @@ class BaseChoice:
 
     name: str
     folder: str
-    bits_per_byte: float  # expected
     sentences: tuple[str, ...]
 
 
@@ -155,4 +154,4 @@ def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseCho
                 f"With {other.name} and {duration(60 * minutes)}: about {there:.2f} instead of"
                 f" {bits:.2f}.{how}"
             )
-    return BaseChoice(entry.name, str(entry.folder), bits, tuple(sentences))
+    return BaseChoice(entry.name, str(entry.folder), tuple(sentences))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
@@ -20,7 +20,7 @@ from ownwords.base.trimming import TRIMMED
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
 from ownwords.core.memory import return_freed_memory
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels
@@ -119,12 +119,7 @@ class MakeStages:
         request = self.request
         if not request.chooses_base:
             return
-        entries = catalogue.entries()
-        depends_on = {
-            "texts": texts.key,
-            "minutes": f"{request.minutes:g}",
-            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in entries),
-        }
+        entries, depends_on = catalogue.entries(), self._base_inputs(texts)
         choice = self.cache.get("base", depends_on, BaseChoice)
         if choice is None:
             task = TuningTask(
@@ -181,6 +176,7 @@ class MakeStages:
             began = time.perf_counter()
             planned = self.plan(texts)
             base = self.request.base
+            depends_on["base"] = self.base_key  # another one may have taken its place
             self.callbacks.on_planned(planned.plan, catalogue.called(base) if base else "")
             expect_from_plan(self.progress, self.request, planned.plan, self.cache)
             self.progress.begin("train")
@@ -197,10 +193,23 @@ class MakeStages:
         return trained
 
     def plan(self, texts: Corpus) -> "PlannedTraining":
-        """Plan the training of the author's model."""
-        request = self.request
-        began = None if request.began is None else request.began + self._asking_s
-        return self._planned(texts, request.base, request.training_s, None, request.fixed, began)
+        """Plan the training of the author's model.
+
+        A base that was chosen here, and for which time or memory turn out too short, gives way to
+        the built-in one, if that has read the language.
+        """
+        may_give_way = self._may_give_way(texts)
+        try:
+            planned = self._plan_from_base(texts)
+        except ConfigError:  # too little memory
+            if not may_give_way:
+                raise
+        else:
+            if planned.plan.recipe.train.steps or not may_give_way:
+                return planned
+            del planned  # and the base that it holds in memory
+        self._give_way(texts)
+        return self._plan_from_base(texts)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """Generate the first paragraph, streaming it to the callbacks."""
@@ -337,6 +346,40 @@ class MakeStages:
         return {stage: self.cache.seconds(stage) for stage in stages}
 
     # --- shared by the stages ---------------------------------------------------------------------
+
+    def _base_inputs(self, texts: Corpus) -> dict[str, str]:
+        """What the choice of a base depends on."""
+        return {
+            "texts": texts.key,
+            "minutes": f"{self.request.minutes:g}",
+            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in catalogue.entries()),
+        }
+
+    def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
+        request = self.request
+        began = None if request.began is None else request.began + self._asking_s
+        return self._planned(texts, request.base, request.training_s, None, request.fixed, began)
+
+    def _may_give_way(self, texts: Corpus) -> bool:
+        """Whether the base was chosen here, and the built-in one has read the language."""
+        base = self.request.base
+        if base is None or not self.request.chooses_base or not catalogue.has_shipped():
+            return False
+        box = catalogue.shipped()
+        return base != box and not language.is_new_to(box, texts.train)
+
+    def _give_way(self, texts: Corpus) -> None:
+        """Continue with the built-in base; the same command will then choose it, too."""
+        name, box = cast(Path, self.request.base).name, catalogue.shipped()
+        sentences = (
+            f"This machine's speed and free memory do not allow to train {name} in"
+            f" {duration(self.request.minutes * 60)}: {catalogue.BOXED} takes its place.",
+            f"With more minutes: `--base {name}`.",
+        )
+        choice = BaseChoice(catalogue.SHIPPED, str(box), sentences)
+        self.cache.put("base", self._base_inputs(texts), choice, 0.0)
+        self.request = replace(self.request, base=box)
+        self.callbacks.on_base_chosen(sentences)
 
     def _planned(
         self,
