@@ -25,7 +25,7 @@ Z_WEIGHT = 1e-3
 
 @pytest.fixture(autouse=True)
 def _wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "FAST_BF16", Isa.BASELINE)
+    monkeypatch.setattr(fused, "FAST_BF16", frozenset(Isa))
 
 
 def _inputs(shape: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

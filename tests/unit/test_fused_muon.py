@@ -21,7 +21,7 @@ SHAPES = {"square": (64, 64), "square too": (64, 64), "lies": (32, 96), "stands"
 
 @pytest.fixture(autouse=True)
 def _wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "FAST_BF16", Isa.BASELINE)
+    monkeypatch.setattr(fused, "FAST_BF16", frozenset(Isa))
 
 
 def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -1,7 +1,8 @@
 """Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
 The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avxvnni,
-avx512, avx512bf16 or amx (on ARM: none, neon or neon-dotprod). The default is the best available.
+avx512, avx512bf16 or amx (on ARM: none, neon, neon-dotprod or neon-bf16). The default is the best
+available.
 """
 
 import ctypes
@@ -211,6 +212,7 @@ def describe() -> str:
     names = {
         Isa.BASELINE: "any processor",
         Isa.NEON_DOTPROD: "NEON's dot products",
+        Isa.NEON_BF16: "NEON with bfloat16",
         Isa.AVX2: "AVX2",
         Isa.AVXVNNI: "AVX2 and VNNI",
         Isa.AVX512: "AVX-512",

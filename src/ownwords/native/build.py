@@ -55,11 +55,12 @@ class Isa(IntEnum):
 
     BASELINE = 0
     NEON_DOTPROD = 1
-    AVX2 = 2
-    AVXVNNI = 3
-    AVX512 = 4
-    AVX512BF16 = 5
-    AMX = 6
+    NEON_BF16 = 2
+    AVX2 = 3
+    AVXVNNI = 4
+    AVX512 = 5
+    AVX512BF16 = 6
+    AMX = 7
 
     @property
     def label(self) -> str:
@@ -88,7 +89,11 @@ def _isa_flags() -> dict[Isa, tuple[str, ...]]:
         most = Isa.AVX512 if MAC else Isa.AVX512BF16 if WINDOWS else Isa.AMX
         return {isa: options for isa, options in flags.items() if isa <= most}
     if MACHINE == "aarch64" and sys.platform == "linux":
-        return {Isa.BASELINE: (), Isa.NEON_DOTPROD: ("-march=armv8.2-a+dotprod",)}
+        return {
+            Isa.BASELINE: (),
+            Isa.NEON_DOTPROD: ("-march=armv8.2-a+dotprod",),
+            Isa.NEON_BF16: ("-march=armv8.2-a+dotprod+bf16",),
+        }
     # On a Mac the compiler's default target is Apple's oldest processor.
     return {Isa.BASELINE: ()}
 

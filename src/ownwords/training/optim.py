@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hardware import read_cpu
+from ownwords.models import fused
 from ownwords.models.lora import LoraLinear
 from ownwords.models.untrusted_files import preview
 from ownwords.training.adamw import AdamW
@@ -19,7 +20,7 @@ from ownwords.training.muon import Muon
 from ownwords.training.settings import OptimConfig
 from ownwords.training.sharding import as_sharded, full_tensor, global_norm, is_sharded, local_shard
 
-# Processors that multiply bfloat16 several times as fast as float32.
+# Processors on which PyTorch, too, multiplies bfloat16 several times as fast as float32.
 _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 
 
@@ -270,7 +271,8 @@ def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
     if config.newton_schulz_dtype != "auto":
         return torch.float32 if config.newton_schulz_dtype == "float32" else torch.bfloat16
     if device.type == "cpu":
-        fast = any(each in _FAST_BFLOAT16 for each in read_cpu().instruction_sets)
+        sets = read_cpu().instruction_sets
+        fast = fused.has_fast_bf16() or any(each in _FAST_BFLOAT16 for each in sets)
     else:
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
     return torch.bfloat16 if fast else torch.float32

@@ -180,7 +180,7 @@ def precisions(device: Device) -> tuple[Precision, ...]:
     """The precisions to try on a device, the likeliest first: there may be time for only one."""
     if device.kind == "cpu":
         found = bindings.load_library()
-        if found is not None and found.isa >= FAST_BF16:
+        if found is not None and found.isa in FAST_BF16:
             return ("autocast", "bf16", "float32")
         return ("float32", "autocast", "bf16")
     if device.kind == "mps":

@@ -23,11 +23,12 @@ extern "C" {
 enum Isa {
     ISA_BASELINE = 0,  // SSE2, NEON
     ISA_NEON_DOTPROD = 1,
-    ISA_AVX2 = 2,
-    ISA_AVXVNNI = 3,
-    ISA_AVX512 = 4,
-    ISA_AVX512BF16 = 5,  // and VNNI
-    ISA_AMX = 6
+    ISA_NEON_BF16 = 2,
+    ISA_AVX2 = 3,
+    ISA_AVXVNNI = 4,
+    ISA_AVX512 = 5,
+    ISA_AVX512BF16 = 6,  // and VNNI
+    ISA_AMX = 7
 };
 
 // What went wrong; native/bindings.py has a sentence for each.

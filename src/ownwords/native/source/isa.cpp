@@ -51,7 +51,9 @@ int ownwords_best_isa(void) {
     if (avx512) return ISA_AVX512;
     return !avx2 ? ISA_BASELINE : has_avx_vnni() ? ISA_AVXVNNI : ISA_AVX2;
 #elif defined(__aarch64__) && defined(__linux__)
-    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? ISA_NEON_DOTPROD : ISA_BASELINE;
+    constexpr unsigned long BF16 = 1ul << 14;  // HWCAP2_BF16, which older headers lack
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return ISA_BASELINE;
+    return getauxval(AT_HWCAP2) & BF16 ? ISA_NEON_BF16 : ISA_NEON_DOTPROD;
 #else
     return ISA_BASELINE;  // compilers for Apple's processors use all that these have
 #endif

@@ -44,6 +44,9 @@ inline void add_dot_pairs(VecF32 &sum, uint32_t pair, VecU32 pairs) {
 #if defined(__AVX512BF16__)
     const __m512i broadcast = _mm512_set1_epi32(int32_t(pair));
     sum = (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)broadcast, (__m512bh)pairs);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    const VecU32 broadcast = VecU32{} + pair;
+    sum = (VecF32)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)broadcast, (bfloat16x8_t)pairs);
 #else
     const VecU32 broadcast = VecU32{} + pair;
     sum += (VecF32)(broadcast << 16) * (VecF32)(pairs << 16);

@@ -5,6 +5,8 @@
 #include <cstring>
 #if defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include <arm_neon.h>
 #endif
 
 #include "simd/types.h"
@@ -80,6 +82,9 @@ inline void store(float *to, VecF32 x, FullVec = {}) { std::memcpy(to, &x, sizeo
 inline void store(Bf16 *to, VecF32 x, FullVec = {}) {
 #if defined(__AVX512BF16__)
     const __m256bh halves = _mm512_cvtneps_pbh((__m512)x);
+    std::memcpy(to, &halves, sizeof halves);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    const bfloat16x4_t halves = vcvt_bf16_f32((float32x4_t)x);
     std::memcpy(to, &halves, sizeof halves);
 #else
     const VecU32 bits = (VecU32)x;
