@@ -107,6 +107,7 @@ def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
     assert not language.is_new_to(box, english)
     assert language.is_new_to(box, german)
     assert language.is_new_to(box, [*german, *german, *english])
+    assert language.is_new_to(box, english * 60 + german * 300)  # of whom the first are English
     # Of other models nobody knows, and where there is none nothing is promised.
     assert not language.is_new_to(tmp_path, german)
     assert not language.is_new_to(None, german)

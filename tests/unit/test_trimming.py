@@ -156,6 +156,11 @@ def test_other_languages_and_scripts_keep_their_tokens() -> None:
     kept_ids = trimming.kept_ids(full, polish)
     assert {vocabulary["żółw"], vocabulary["wal"]} <= kept_ids
     assert not {vocabulary["при"], vocabulary["世界"], vocabulary["▁hello"]} & kept_ids
+    english = ["The hat was on the table, and it was not his, as far as he could see."] * 3
+    kept_ids = trimming.kept_ids(full, english + polish)  # who writes in two languages
+    assert kept_ids > trimming.kept_ids(full, english) | {vocabulary["żółw"], vocabulary["wal"]}
+    quoted = trimming.kept_ids(full, english * 20 + polish[:1])
+    assert quoted >= trimming.kept_ids(full, english) and vocabulary["wal"] not in quoted
     kept_ids = trimming.kept_ids(full, ["я и ты, да"])
     assert vocabulary["при"] in kept_ids and vocabulary["世界"] not in kept_ids
 

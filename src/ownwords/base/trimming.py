@@ -42,7 +42,8 @@ _LEAST_REMOVED = 0.25
 _BLOCK_ROWS = 4096
 # A letter's script counts as the author's from this share of the letters on.
 _LEAST_OF_SCRIPT = 0.005
-_SAMPLED_TEXTS = 50
+# A language's texts count from this share of all letters on: below it they are quotations.
+_LEAST_SHARE = 0.1
 _TOKENIZER_SETTINGS = (
     "add_bos_token",
     "add_eos_token",
@@ -106,11 +107,10 @@ def trim(
 def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
     """The ids of the tokens to keep for an author of these texts, without their derivations."""
     ids = _ids_of(full, texts)
-    similar: frozenset[str] = frozenset()
-    if is_in_the_language(texts[:_SAMPLED_TEXTS], Lexicon.load(REFERENCE).frequent):
+    english, others = _by_language(texts)
+    if english or not others:
         ids |= _ids_of(full, common_words())
-    else:
-        similar = _bigrams("\n".join(texts))
+    similar = _bigrams("\n".join(others)) if others else frozenset()
     scripts = _other_scripts(texts)
     if not similar and not scripts:
         return ids
@@ -123,6 +123,16 @@ def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
         ):
             ids.add(number)
     return ids
+
+
+def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The texts in English, and those in other languages; a few of a kind are none of it."""
+    frequent = Lexicon.load(REFERENCE).frequent
+    english = [text for text in texts if is_in_the_language([text], frequent)]
+    others = [text for text in texts if not is_in_the_language([text], frequent)]
+    sizes = [sum(map(len, kind)) for kind in (english, others)]
+    least = _LEAST_SHARE * sum(sizes)
+    return english if sizes[0] >= least else [], others if sizes[1] >= least else []
 
 
 def common_words() -> list[str]:

@@ -1,7 +1,6 @@
 """Detects texts in a language that the built-in base was not trained on."""
 
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 
 from ownwords.base import catalogue
@@ -16,5 +15,7 @@ def is_new_to(base: Path | None, texts: Iterable[TrainingText]) -> bool:
     """Whether the base is the built-in English model and the texts are not in English."""
     if base is None or catalogue.called(base) != catalogue.BOXED:
         return False
-    sample = [text.text for text in islice(texts, _SAMPLED_TEXTS)]
+    every = [text.text for text in texts]
+    # Spread over all: who writes in two languages may have begun with one.
+    sample = every[:: -(-len(every) // _SAMPLED_TEXTS) or 1]
     return not is_in_the_language(sample, Lexicon.load(REFERENCE).frequent)
