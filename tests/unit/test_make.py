@@ -190,7 +190,7 @@ def test_the_best_installed_base_is_chosen_and_kept(
     assert make_again(made_folder, base=None, chooses_base=True)[0] == messages
 
 
-@pytest.mark.parametrize("kind", ["time", "memory"])
+@pytest.mark.parametrize("kind", ["time", "memory", "time for none"])
 def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -206,6 +206,8 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     def too_little(base: Path, *args: object, **more: object) -> object:
         planned = plan_finetuning(base, *args, **more)  # type: ignore[arg-type]
         if base == box:
+            if kind == "time for none":
+                raise ConfigError("66 s are too few")
             return planned
         if kind == "memory":
             raise ConfigError("training takes 8 GB of memory")
@@ -218,6 +220,9 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     choice = {"base": None, "chooses_base": True, "workspace": made_folder / "another"}
     messages, result = make_again(made_folder, **choice)
     assert messages[1].startswith("From gemma3-270m")
+    if kind == "time for none":  # as it is, it writes
+        assert messages[2] == "planned from gemma3-270m"
+        return
     assert messages[2].startswith("This machine's speed and free memory do not allow")
     assert messages[3:5] == [f"planned from {catalogue.BOXED}", "trained"]
     assert result.trained.steps

@@ -196,20 +196,29 @@ class MakeStages:
         """Plan the training of the author's model.
 
         A base that was chosen here, and for which time or memory turn out too short, gives way to
-        the built-in one, if that has read the language.
+        the built-in one, if that has read the language and can be trained.
         """
-        may_give_way = self._may_give_way(texts)
+        may_give_way, planned = self._may_give_way(texts), None
         try:
             planned = self._plan_from_base(texts)
         except ConfigError:  # too little memory
             if not may_give_way:
                 raise
-        else:
-            if planned.plan.recipe.train.steps or not may_give_way:
-                return planned
-            del planned  # and the base that it holds in memory
-        self._give_way(texts)
-        return self._plan_from_base(texts)
+        if planned and (planned.plan.recipe.train.steps or not may_give_way):
+            return planned
+        chosen = self.request
+        # All of the minutes are given again: on a busy machine too few may be left.
+        began = None if chosen.began is None else time.perf_counter() - self._asking_s
+        self.request = replace(chosen, base=catalogue.shipped(), began=began)
+        try:
+            instead = self._plan_from_base(texts)
+        except ConfigError:
+            if planned is None:
+                raise
+            self.request = chosen
+            return planned  # untrained, it writes nevertheless
+        self._report_built_in(cast(Path, chosen.base).name, texts)
+        return instead
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """Generate the first paragraph, streaming it to the callbacks."""
@@ -368,17 +377,15 @@ class MakeStages:
         box = catalogue.shipped()
         return base != box and not language.is_new_to(box, texts.train)
 
-    def _give_way(self, texts: Corpus) -> None:
-        """Continue with the built-in base; the same command will then choose it, too."""
-        name, box = cast(Path, self.request.base).name, catalogue.shipped()
+    def _report_built_in(self, instead_of: str, texts: Corpus) -> None:
+        """Say that the built-in base takes the place of another; the same command chooses it."""
         sentences = (
-            f"This machine's speed and free memory do not allow to train {name} in"
+            f"This machine's speed and free memory do not allow to train {instead_of} in"
             f" {duration(self.request.minutes * 60)}: {catalogue.BOXED} takes its place.",
-            f"With more minutes: `--base {name}`.",
+            f"With more minutes: `--base {instead_of}`.",
         )
-        choice = BaseChoice(catalogue.SHIPPED, str(box), sentences)
+        choice = BaseChoice(catalogue.SHIPPED, str(self.request.base), sentences)
         self.cache.put("base", self._base_inputs(texts), choice, 0.0)
-        self.request = replace(self.request, base=box)
         self.callbacks.on_base_chosen(sentences)
 
     def _planned(
