@@ -128,8 +128,10 @@ def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
 def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """The texts in English, and those in other languages; a few of a kind are none of it."""
     frequent = Lexicon.load(REFERENCE).frequent
-    english = [text for text in texts if is_in_the_language([text], frequent)]
-    others = [text for text in texts if not is_in_the_language([text], frequent)]
+    english: list[str] = []
+    others: list[str] = []
+    for text in texts:
+        (english if is_in_the_language([text], frequent) else others).append(text)
     sizes = [sum(map(len, kind)) for kind in (english, others)]
     least = _LEAST_SHARE * sum(sizes)
     return english if sizes[0] >= least else [], others if sizes[1] >= least else []

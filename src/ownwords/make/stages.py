@@ -3,30 +3,27 @@
 PyTorch is imported only when a stage needs it.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
 from ownwords.base import catalogue, trimming
-from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask, choose_base
 from ownwords.base.trimming import TRIMMED
-from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
 from ownwords.core.memory import return_freed_memory
-from ownwords.core.progress import Progress, duration
+from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.make import dominant_post_ablation, language, scoring
+from ownwords.make import base_choice, dominant_post_ablation, language, scoring
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.learned_posts import write_learned
 from ownwords.make.make_request import MakeRequest
@@ -116,24 +113,12 @@ class MakeStages:
 
     def choose_base(self, texts: Corpus) -> None:
         """Choose the base, if the request leaves that open; the same command chooses the same."""
-        request = self.request
-        if not request.chooses_base:
+        if not self.request.chooses_base:
             return
-        entries, depends_on = catalogue.entries(), self._base_inputs(texts)
-        choice = self.cache.get("base", depends_on, BaseChoice)
+        choice = base_choice.choose(self.request, texts, self.cache)
         if choice is None:
-            task = TuningTask(
-                seconds=request.minutes * 60,
-                text_bytes=sum(len(text.text.encode()) for text in texts.train),
-                is_english=not language.is_new_to(request.base, texts.train),
-                flops_per_s=ExpectedBits.load().flops_per_s(request.device),
-                memory_bytes=hardware.read_memory().available_bytes or math.inf,
-            )
-            choice = choose_base(task, entries)
-            if choice is None:
-                return
-            self.cache.put("base", depends_on, choice, 0.0)
-        self.request = replace(request, base=Path(choice.folder))
+            return
+        self.request = replace(self.request, base=Path(choice.folder))
         self.callbacks.on_base_chosen(choice.sentences)
 
     def trim_base(self, texts: Corpus) -> None:
@@ -198,13 +183,15 @@ class MakeStages:
         A base that was chosen here, and for which time or memory turn out too short, gives way to
         the built-in one, if that has read the language and can be trained.
         """
-        may_give_way, planned = self._may_give_way(texts), None
         try:
             planned = self._plan_from_base(texts)
         except ConfigError:  # too little memory
-            if not may_give_way:
+            if not base_choice.may_give_way(self.request, texts):
                 raise
-        if planned and (planned.plan.recipe.train.steps or not may_give_way):
+            planned = None
+        if planned and (
+            planned.plan.recipe.train.steps or not base_choice.may_give_way(self.request, texts)
+        ):
             return planned
         chosen = self.request
         # All of the minutes are given again: on a busy machine too few may be left.
@@ -217,7 +204,8 @@ class MakeStages:
                 raise
             self.request = chosen
             return planned  # untrained, it writes nevertheless
-        self._report_built_in(cast(Path, chosen.base).name, texts)
+        choice = base_choice.choose_built_in(chosen, texts, self.cache)
+        self.callbacks.on_base_chosen(choice.sentences)
         return instead
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
@@ -356,37 +344,10 @@ class MakeStages:
 
     # --- shared by the stages ---------------------------------------------------------------------
 
-    def _base_inputs(self, texts: Corpus) -> dict[str, str]:
-        """What the choice of a base depends on."""
-        return {
-            "texts": texts.key,
-            "minutes": f"{self.request.minutes:g}",
-            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in catalogue.entries()),
-        }
-
     def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
         request = self.request
         began = None if request.began is None else request.began + self._asking_s
         return self._planned(texts, request.base, request.training_s, None, request.fixed, began)
-
-    def _may_give_way(self, texts: Corpus) -> bool:
-        """Whether the base was chosen here, and the built-in one has read the language."""
-        base = self.request.base
-        if base is None or not self.request.chooses_base or not catalogue.has_shipped():
-            return False
-        box = catalogue.shipped()
-        return base != box and not language.is_new_to(box, texts.train)
-
-    def _report_built_in(self, instead_of: str, texts: Corpus) -> None:
-        """Say that the built-in base takes the place of another; the same command chooses it."""
-        sentences = (
-            f"This machine's speed and free memory do not allow to train {instead_of} in"
-            f" {duration(self.request.minutes * 60)}: {catalogue.BOXED} takes its place.",
-            f"With more minutes: `--base {instead_of}`.",
-        )
-        choice = BaseChoice(catalogue.SHIPPED, str(self.request.base), sentences)
-        self.cache.put("base", self._base_inputs(texts), choice, 0.0)
-        self.callbacks.on_base_chosen(sentences)
 
     def _planned(
         self,

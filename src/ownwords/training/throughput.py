@@ -24,7 +24,7 @@ from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.fused import FAST_BF16
+from ownwords.models.fused import has_fast_bf16
 from ownwords.native import bindings
 from ownwords.training import flops
 from ownwords.training.device import Device
@@ -179,8 +179,7 @@ def measure_speeds(
 def precisions(device: Device) -> tuple[Precision, ...]:
     """The precisions to try on a device, the likeliest first: there may be time for only one."""
     if device.kind == "cpu":
-        found = bindings.load_library()
-        if found is not None and found.isa in FAST_BF16:
+        if has_fast_bf16():
             return ("autocast", "bf16", "float32")
         return ("float32", "autocast", "bf16")
     if device.kind == "mps":
