@@ -4,11 +4,12 @@
     python bench/ask_quality.py FOLDER --half judge    only the half that nothing was chosen by
     python bench/ask_quality.py FOLDER --misses words  with the questions that a column misses
 
-FOLDER holds workspaces named NAME.ownwords and `questions.tsv`: kind, NAME, question and what is
-right, separated by tabs. What is right is a regular expression of the ids of the posts that answer
-(two, joined by "&", where both are needed) or, for the kind "dates", of the sentence; there COUNT,
-LAST, YEAR and MONTH with a word stand for what the archive's own texts say. Questions on even
-lines of a kind are there to choose by, those on odd lines to judge by.
+FOLDER holds workspaces named NAME.ownwords; `bench/ask_questions.tsv`, or another file of
+`--questions`, holds kind, NAME, question and what is right, separated by tabs. What is right is a
+regular expression of the ids of the posts that answer (two, joined by "&", where both are needed)
+or, for the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a word stand for
+what the archive's own texts say. Every second question of a kind is there to choose by, the others
+to judge by.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from ownwords.ask.search import ArchiveSearcher
 
 KINDS = ("own", "para", "two", "near", "foreign", "dates")
 COLUMNS = ("words", "both", "minilm", "bm25 posts", "bm25 paragraphs")
+QUESTIONS = Path(__file__).with_name("ask_questions.tsv")
 SHOWN = 5  # posts, of which at most three passages each are shown
 _STOP = re.compile(r"[^\W_]+")
 _FILE_OR_ADDRESS = re.compile(r"\S*/\S*|\S+\.[a-z][a-z0-9]{1,4}\b\S*")
@@ -87,6 +89,7 @@ class Workspace:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--questions", type=Path, default=QUESTIONS)
     parser.add_argument("--half", choices=["choose", "judge", "all"], default="all")
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--misses", default="", help="a column whose misses are printed")
@@ -94,7 +97,7 @@ def main() -> int:
     options = parser.parse_args()
     questions = [
         question
-        for question in _questions(options.folder / "questions.tsv")
+        for question in _questions(options.questions)
         if options.half in ("all", question.half)
     ]
     columns = options.columns.split(",")

@@ -99,6 +99,19 @@ def test_the_longest_title_within_a_question_ranks_first(
     assert documents(searcher, "what about the clip on the gutter")[0] == "clips"
 
 
+def test_the_only_title_with_all_words_of_a_question_ranks_first(tmp_path: Path) -> None:
+    naming = {
+        str(n): Entry(f"Diary {n}", (f"Quipu, quipu and quipu: a quipu. {filler(n, 3)}",))
+        for n in range(6)
+    }
+    about = {"about": Entry("Quipu, knots that count", (f"A string. {filler(7, 200)}",))}
+    searcher = searching(tmp_path / "archive.sqlite", naming | about)
+    assert documents(searcher, "What is a quipu?")[0] == "about"
+    assert documents(searcher, "Which diary names a quipu?")[0] in naming
+    second = {"second": Entry("Another quipu", (f"A cord. {filler(8, 200)}",))}
+    assert documents(searching(searcher.index.path, second), "quipu")[0] != "about"
+
+
 def test_all_posts_of_the_same_title_are_found(tmp_path: Path) -> None:
     same = {str(n): Entry("January", (f"Cold {n}. " + filler(n),)) for n in range(3)}
     other_posts = {

@@ -78,7 +78,8 @@ class ArchiveSearcher:
     ) -> RetrievalResult:
         """The passages that answer a question best, at most `limit`, three of a post.
 
-        A post whose title is in the question comes first. `how` is "text", "vectors" or "both"; ""
+        A post whose title is in the question, or the only one whose title has all of its words,
+        comes first. `how` is "text", "vectors" or "both"; ""
         means both if there is an embedder. With `titles` False, titles are not searched.
         """
         how = how or ("both" if self.embedder else "text")
@@ -95,6 +96,8 @@ class ArchiveSearcher:
         strength = self._strength(counts, by_text)
         phrase_chunks = self._occurrences.chunks_with_all(terms.phrases) if terms.phrases else []
         title_chunks, is_title = self._title_matches(question, by_text) if titles else ([], False)
+        if titles and not title_chunks:
+            title_chunks = self._only_title(counts, by_text)
 
         ranking = (
             by_vectors
@@ -236,6 +239,26 @@ class ArchiveSearcher:
                 continue  # deleted since the titles were read
             chosen.append(min(chunks, key=lambda id_: places.get(id_, len(places))))
         return chosen, bool(matched & {whole, *quoted})
+
+    def _only_title(self, counts: Mapping[QueryTerm, int], ranking: Ranking) -> list[int]:
+        """The best chunk of the only post whose title has all words of the question, if any.
+
+        "What is Ogooreck?" asks for the post "Ogooreck, a sneaky testing library", not for one that
+        names it more often.
+        """
+        if not counts or not all(counts.values()):
+            return []
+        query = f"title : ({' AND '.join(term.match for term in counts)})"
+        with self.index.reading() as db:
+            rows = db.execute(
+                "SELECT c.id, c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+                " WHERE chunk_search MATCH ?",
+                (query,),
+            ).fetchall()
+        if len({document for _, document in rows}) != 1:
+            return []
+        places = {id_: place for place, (id_, _) in enumerate(ranking)}
+        return [min((id_ for id_, _ in rows), key=lambda id_: (places.get(id_, len(places)), id_))]
 
     def _top_passages(
         self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
