@@ -228,16 +228,13 @@ class ArchiveSearcher:
         titles = self.index.documents_titled({whole, *quoted, *_titles_within(whole)} - {""})
         # Exact titles first, then longer ones, which may contain others.
         titles.sort(key=lambda entry: (entry[0] != whole, entry[0] not in quoted, -len(entry[0])))
-        places = {id_: place for place, (id_, _) in enumerate(ranking)}
         chosen: list[int] = []
         matched: set[str] = set()
         for title, document in titles:
             if any(title != longer and f" {title} " in f" {longer} " for longer in matched):
                 continue
             matched.add(title)
-            if not (chunks := self.index.chunks(document)):
-                continue  # deleted since the titles were read
-            chosen.append(min(chunks, key=lambda id_: places.get(id_, len(places))))
+            chosen += _best_chunk(self.index.chunks(document), ranking)
         return chosen, bool(matched & {whole, *quoted})
 
     def _only_title(self, counts: Mapping[QueryTerm, int], ranking: Ranking) -> list[int]:
@@ -251,14 +248,11 @@ class ArchiveSearcher:
         query = f"title : ({' AND '.join(term.match for term in counts)})"
         with self.index.reading() as db:
             rows = db.execute(
-                "SELECT c.id, c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
-                " WHERE chunk_search MATCH ?",
+                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+                " WHERE chunk_search MATCH ? LIMIT 2",
                 (query,),
             ).fetchall()
-        if len({document for _, document in rows}) != 1:
-            return []
-        places = {id_: place for place, (id_, _) in enumerate(ranking)}
-        return [min((id_ for id_, _ in rows), key=lambda id_: (places.get(id_, len(places)), id_))]
+        return _best_chunk(self.index.chunks(rows[0][0]), ranking) if len(rows) == 1 else []
 
     def _top_passages(
         self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
@@ -400,6 +394,11 @@ def _titles_within(folded_question: str) -> set[str]:
         for end in range(start + 2, min(len(words), start + _TITLE_WORDS) + 1)
         if (many := sum(content_words[start:end])) >= 2 or (many and end - start >= 3)
     }
+
+
+def _best_chunk(ids: Sequence[int], ranking: Ranking) -> list[int]:
+    """The first of a post's chunks by rank; none if the post was deleted meanwhile."""
+    return _in_order(ids, ranking)[:1]
 
 
 def _in_order(ids: Iterable[int], ranking: Ranking) -> list[int]:
