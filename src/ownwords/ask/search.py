@@ -79,8 +79,8 @@ class ArchiveSearcher:
         """The passages that answer a question best, at most `limit`, three of a post.
 
         A post whose title is in the question, or the only one whose title has all of its words,
-        comes first. `how` is "text", "vectors" or "both"; ""
-        means both if there is an embedder. With `titles` False, titles are not searched.
+        comes first. `how` is "text", "vectors" or "both"; "" means both if there is an embedder.
+        With `titles` False, titles are not searched.
         """
         how = how or ("both" if self.embedder else "text")
         if how != "text" and self.embedder is None:
