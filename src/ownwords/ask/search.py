@@ -245,14 +245,8 @@ class ArchiveSearcher:
         """
         if not counts or not all(counts.values()):
             return []
-        query = f"title : ({' AND '.join(term.match for term in counts)})"
-        with self.index.reading() as db:
-            rows = db.execute(
-                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
-                " WHERE chunk_search MATCH ? LIMIT 2",
-                (query,),
-            ).fetchall()
-        return _best_chunk(self.index.chunks(rows[0][0]), ranking) if len(rows) == 1 else []
+        found = self._occurrences.documents_titled_with(counts, most=2)
+        return _best_chunk(self.index.chunks(found[0]), ranking) if len(found) == 1 else []
 
     def _top_passages(
         self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]

@@ -66,11 +66,20 @@ class TermStatistics:
 
     def chunks_with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
         """The chunks that contain all of the terms, at most `_MOST_FOUND`."""
-        query = " AND ".join(term.match for term in terms)
         with self._index.reading() as db:
             rows = db.execute(
                 "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ? LIMIT ?",
-                (query, _MOST_FOUND),
+                (_all(terms), _MOST_FOUND),
+            )
+            return [row[0] for row in rows]
+
+    def documents_titled_with(self, terms: Iterable[QueryTerm], most: int) -> list[str]:
+        """The documents whose title contains all of the terms, at most so many."""
+        with self._index.reading() as db:
+            rows = db.execute(
+                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+                " WHERE chunk_search MATCH ? LIMIT ?",
+                (f"title : ({_all(terms)})", most),
             )
             return [row[0] for row in rows]
 
@@ -95,3 +104,7 @@ class TermStatistics:
             if now != self._generation:
                 self._generation, self._chunks = now, self._index.size()
                 self._counts = {}
+
+
+def _all(terms: Iterable[QueryTerm]) -> str:
+    return " AND ".join(term.match for term in terms)
