@@ -231,7 +231,7 @@ class Pretraining:
     def trial(self, tokens: float) -> tuple[float, float]:
         """A short run with a decaying rate: bits per byte of modern prose and of books."""
         steps = max(1, round(tokens / self.settings.step_tokens))
-        name = "-".join(f"{value:g}" for value in asdict(self.settings).values())
+        name = "-".join(f"{value:g}" for value in asdict(self.settings).values()).replace("+", "")
         job = self._job(self._run(f"trial-{name}"), self.settings, steps, steps // 2)
         job.loop = replace(job.loop, evaluations=1, ema_half_life=0.0)
         reports = cast("HeldOutReport", job.samples)
