@@ -68,9 +68,6 @@ def parser() -> argparse.ArgumentParser:
     first.add_argument("--held-out", type=Path, required=True)
     first.add_argument("--apart", type=Path, nargs="*", default=[], help="blogs it is tested on")
     first.add_argument("--vocabulary", type=int, default=8192)
-    first.add_argument(
-        "--upsample", nargs="*", default=[], help="sources of modern texts, read three times"
-    )
     long = steps.add_parser("train", parents=[shared])
     long.add_argument("--hours", type=float, help="end after so many; without it, when stopped")
     long.add_argument("--start-from", type=Path, help="a model directory, not random weights")
@@ -105,7 +102,6 @@ def prepare(args: argparse.Namespace) -> int:
             apart=args.apart,
             vocabulary=args.vocabulary,
             progress=progress,
-            upsample=args.upsample,
         )
     print(json.dumps(mixture.counts, indent=2))
     return 0

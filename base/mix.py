@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import texts
 from ownwords.archive.look import look
 from ownwords.archive.settings import SplitConfig
 from ownwords.archive.store import Archive
-from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Progress, Stage
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.models import atomic_dir
@@ -26,7 +26,6 @@ from texts import Chapters, Cleaner, HeldOutCheck, documents, split_into_files
 HELD_OUT = SplitConfig(validation=0.006, test=0.006)  # of the books
 _WATCHED_BYTES = 400_000  # of each held-out part, read at each evaluation
 _TOKENIZER_BYTES = 40_000_000  # of each part, to train the tokenizer on
-UPSAMPLING = 3  # times that the texts of chosen sources are read, when others are read once
 _MIX = "mix.json"
 WATCHED = ("held-out books", "held-out modern")  # while it trains
 TEST = ("test books", "held-out modern")  # of what is published
@@ -68,12 +67,8 @@ def prepare(
     apart: Sequence[Path],
     vocabulary: int,
     progress: Progress,
-    upsample: Collection[str] = (),
 ) -> Mix:
-    """Clean the texts, remove what is held out, train a tokenizer, and encode them.
-
-    The modern texts of the sources in `upsample` are read more often than the others.
-    """
+    """Clean the texts, remove what is held out, train a tokenizer, and encode them."""
     counts = cleaned(folder, books, modern, held_out, apart, progress)
     parts = {name: list(texts.read(folder / "texts" / f"{name}.txt")) for name in PARTS}
     watched = {name: TextSample(parts.pop(name), _WATCHED_BYTES) for name in WATCHED}
@@ -88,29 +83,9 @@ def prepare(
             "bytes": encoded.text_bytes,
             "tokens": encoded.tokens,
         }
-    if upsample:
-        often = upsampled(parts["modern"], upsample)
-        encoded = build_shards(often, tokenizer, folder / "tokens", progress=progress)
-        shards["modern"] = encoded.key
-        counts["modern"]["tokens, upsampled"] = encoded.tokens
     mixture = Mix(shards, counts)
     write_atomically(folder / _MIX, json.dumps(asdict(mixture), indent=2))
     return mixture
-
-
-def upsampled(part: Sequence[TrainingText], sources: Collection[str]) -> list[TrainingText]:
-    """The texts of a part, those of the chosen sources `UPSAMPLING` times."""
-
-    def source(text: TrainingText) -> str:
-        return text.id.partition("/")[0]
-
-    if unknown := set(sources) - {source(text) for text in part}:
-        raise ConfigError(
-            f"no modern text is of the source {min(unknown)!r}",
-            hint="a source is what a text's name begins with, before the first slash",
-        )
-    chosen = [text for text in part if source(text) in sources]
-    return [*part, *chosen * (UPSAMPLING - 1)]
 
 
 def cleaned(

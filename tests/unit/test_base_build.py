@@ -8,7 +8,6 @@ import math
 import random
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,14 +119,6 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         run.train()
         run.finish(384.0, 0.75, 64)
         yield into
-
-
-def test_chosen_sources_are_read_three_times() -> None:
-    part = [texts.TrainingText(name, name) for name in ("one/0", "one/1", "other/0")]
-    read = Counter(text.id for text in mix.upsampled(part, ["one"]))
-    assert read == {"one/0": 3, "one/1": 3, "other/0": 1}
-    with pytest.raises(ConfigError, match="'stranger'"):
-        mix.upsampled(part, ["one", "stranger"])
 
 
 def test_a_trial_says_what_it_learned(folder: Path, tmp_path: Path) -> None:
