@@ -182,6 +182,12 @@ class Pretraining:
                 f"{self.folder} holds no trained weights",
                 hint="run `python base/build.py train` first",
             )
+        if trunk.step < _WARMUP:  # the rate cannot fall from where it has not yet risen to
+            raise WorkspaceError(
+                f"the run in {self.folder} is still in its warm-up: {trunk.step} of {_WARMUP}"
+                " steps",
+                hint="go on with `python base/build.py train` until they are done",
+            )
         length = context or first.context
         chosen = replace(
             first,

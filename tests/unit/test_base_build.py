@@ -237,6 +237,14 @@ def test_the_rate_decays_from_that_of_the_flat_run(finished: Path, folder: Path)
     assert "held-out" not in (table := pretraining.curve_table(finished)) and "flat | 2 |" in table
 
 
+def test_during_the_warm_up_finish_is_refused(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "_WARMUP", STEPS + 1)
+    with pytest.raises(WorkspaceError, match=f"warm-up: {STEPS} of {STEPS + 1} steps"):
+        run_in(finished, finished).finish(384.0, None, None)
+
+
 def test_without_a_checkpoint_finish_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="no trained weights"):
         run_in(folder, tmp_path / "new").finish(None, None, None)
