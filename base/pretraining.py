@@ -245,13 +245,17 @@ class Pretraining:
         return outcome.bits_per_byte or 0.0, reports.books(job.model)
 
     def _read_before(self) -> Mapping[str, float]:
-        """Tokens and seconds of the training of the model that the run began with."""
+        """Of the model that the run began with: tokens, seconds, and Muon's highest rate."""
         if not self._start.exists():
             return {}
         provenance = bundle.load(self._start).provenance
         outcome = cast("Mapping[str, float]", provenance["outcome"])
         before = cast("Mapping[str, float]", provenance.get("start") or {})
-        return {name: outcome[name] + before.get(name, 0) for name in ("tokens", "seconds")}
+        rate = provenance["recipe"]["optim"]["muon_lr"]
+        return {
+            **{name: outcome[name] + before.get(name, 0) for name in ("tokens", "seconds")},
+            "muon_lr": max(rate, before.get("muon_lr", 0.0)),
+        }
 
     def _run(self, name: str) -> Run:
         return Run.new(self.folder / "runs", name)

@@ -267,7 +267,10 @@ def test_a_run_begins_with_the_weights_of_a_model(
     run.train()
     provenance = json.loads((run.finish(128.0, None, None) / "ownwords.json").read_bytes())
     first: Any = source.provenance["outcome"]
-    assert provenance["start"] == {name: first[name] for name in ("tokens", "seconds")}
+    assert provenance["start"] == {
+        **{name: first[name] for name in ("tokens", "seconds")},
+        "muon_lr": 0.02,  # tuning takes its rate from the highest
+    }
     second = provenance["outcome"]
 
     # A deeper model begins as the same function, and then learns in all its layers.

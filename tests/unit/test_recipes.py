@@ -321,6 +321,20 @@ def test_the_run_of_a_base_follows_from_its_files_alone(tmp_path: Path) -> None:
     assert replanned.run.folder != runs[0]
 
 
+def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(tmp_path: Path) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
+    stored = base / "ownwords.json"
+    provenance = json.loads(stored.read_text())
+    last = provenance["recipe"]["optim"]["muon_lr"]
+    fixed = {**TUNED, "data.replay": 0.0}
+    for start, highest in (({}, 1), ({"muon_lr": last / 2}, 1), ({"muon_lr": last * 3}, 3)):
+        stored.write_text(json.dumps({**provenance, "start": start}))
+        request = work(tmp_path / f"{highest}-{len(start)}", fixed)
+        plan = plan_finetuning(base, OTHERS, HELD_OTHERS, request).plan
+        expected = PLAN_CONSTANTS.tune_lr_factor * last * highest
+        assert plan.recipe.optim.muon_lr == pytest.approx(expected, rel=0.02)
+
+
 def test_a_run_resumes_after_the_cache_has_lost_its_replay_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

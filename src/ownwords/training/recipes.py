@@ -168,11 +168,15 @@ def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> 
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
         return BaseModelInfo(model.config, size, lora=by_lora, bf16=bf16)
     rates = {RENAMED.get(f"optim.{name}", f"optim.{name}"): optim[name] for name in optim}
+    # A base that was trained on from another counts the rate of that: the last one may be low.
+    start = loaded.provenance.get("start")
+    muon_rates = [rates.get("optim.muon_lr"), isinstance(start, dict) and start.get("muon_lr")]
+    known = [rate for rate in map(_learning_rate, muon_rates) if rate]
     return BaseModelInfo(
         model.config,
         size,
         kind=optim["kind"],
-        muon_lr=_learning_rate(rates.get("optim.muon_lr")),
+        muon_lr=max(known, default=None),
         learning_rate=_learning_rate(rates.get("optim.learning_rate")),
         lora=by_lora,
         bf16=bf16,
