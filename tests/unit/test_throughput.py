@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ownwords.core.workspace import cache_folder
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.training import flops, throughput
 from ownwords.training.device import choose
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import OptimConfig
 from ownwords.training.throughput import (
     ASSUMED,
@@ -103,6 +105,13 @@ def test_a_busy_machine_scales_the_cached_speeds(monkeypatch: pytest.MonkeyPatch
 def test_without_time_nothing_is_measured() -> None:
     speeds = measure_speeds(choose("cpu"), [LARGER], rows=2, context=16, seconds=0)
     assert [pace.origin for pace in speeds.step_times.values()] == [ASSUMED]
+
+
+def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same() -> None:
+    slow = replace(PLAN_CONSTANTS, assumed_cpu_flops=1.0)  # a row would take hours
+    device = choose("cpu")
+    speeds = measure_speeds(device, [SMALL], rows=2, context=16, seconds=60, constants=slow)
+    assert {pace.origin for pace in speeds.step_times.values()} == {MEASURED}
 
 
 def test_unsupported_operations_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

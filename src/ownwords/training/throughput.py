@@ -239,13 +239,13 @@ def sample_key(
 def _rows_in(
     seconds: float, shape: ModelConfig, rows: int, context: int, step_time: StepTimeModel, rank: int
 ) -> int:
-    """Halve `rows` until a step takes at most `seconds`; 0 if even one row takes longer.
+    """Halve `rows` until a step takes at most `seconds`; 0 if no time is left.
 
-    One row of a LoRA is always timed: nothing assumed of a large model is near enough.
+    One row is always timed: nothing assumed of a machine is near enough.
     """
-    while rows and step_time.step_s(shape, rows, context, rank) > seconds:
+    while rows > 1 and step_time.step_s(shape, rows, context, rank) > seconds:
         rows //= 2
-    return max(rows, 1) if rank and seconds > 0 else rows
+    return rows if seconds > 0 else 0
 
 
 def _timed(
@@ -298,7 +298,7 @@ def _steps(
         began = time.perf_counter()
         _step(model, optimizer, device, precision, batch)
         first = time.perf_counter() - began
-        if adapted and first > seconds:
+        if first > seconds:
             return [first]
         while not taken or (sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED):
             if taken and sum(taken) > seconds:
