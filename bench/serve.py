@@ -226,6 +226,8 @@ def metric(port: int, name: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         page = answer.read().decode()
     values = re.findall(rf"^ownwords_{name}(?:{{[^}}]*}})? ([\d.e+]+)$", page, re.MULTILINE)
+    if not values:
+        raise SystemExit(f"the server has no metric {name}")
     return sum(map(float, values))
 
 
@@ -237,10 +239,10 @@ def pace(port: int, model: str, streams: int) -> float:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(readers, port, model, "keep", ROUND_S, streams)
         time.sleep(ROUND_S / 3)  # until the readers have begun
-        tokens_before, began = metric(port, "tokens_written_total"), time.perf_counter()
+        tokens_before, began = metric(port, "tokens_generated_total"), time.perf_counter()
         time.sleep(ROUND_S / 2)
         more, took = (
-            metric(port, "tokens_written_total") - tokens_before,
+            metric(port, "tokens_generated_total") - tokens_before,
             time.perf_counter() - began,
         )
         errors = [error for load in running.result() for error in load.errors]
@@ -268,9 +270,9 @@ def rates(port: int, model: str) -> bool:
 
 def streams(port: int, model: str, pid: int, seconds: float) -> bool:
     """64 streams at once."""
-    before = metric(port, "tokens_written_total")
+    before = metric(port, "tokens_generated_total")
     memory, loads = run_readers(pid, port, model, "keep", seconds, STREAMS)
-    tokens = metric(port, "tokens_written_total") - before
+    tokens = metric(port, "tokens_generated_total") - before
     first = sorted(s for load in loads for s in load.first_s)
     texts = sum(load.texts for load in loads)
     print(
@@ -288,9 +290,9 @@ def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
     took = max(load.seconds for load in loads)
     time.sleep(1)
     writing, waiting = metric(port, "texts_running"), metric(port, "texts_waiting")
-    before = metric(port, "tokens_written_total")
+    before = metric(port, "tokens_generated_total")
     time.sleep(1)
-    still = metric(port, "tokens_written_total") - before
+    still = metric(port, "tokens_generated_total") - before
     print(
         f"gone      {texts_read} readers left in {took:.0f} s; then {writing:.0f} writing,"
         f" {waiting:.0f}"
