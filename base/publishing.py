@@ -41,6 +41,8 @@ STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords shoul
 SAMPLES, SAMPLE_TOKENS = 6, 160
 REPLAY_TOKENS = 100_000  # of its own writing, to mix into tuning
 CURVE_ROWS = 16  # of the card
+CARD = "README.md"
+_SAMPLES_HEADING, _TUNED_HEADING = "## What it writes", "## Tuned to an author"
 _LICENCE = re.compile(r"CC BY \d\.\d|CC BY|CC0|MIT|OGL v\d\.\d|WTFPL|Unlicense|public domain")
 
 
@@ -133,18 +135,41 @@ def text_licenses(sources: Sequence[Mapping[str, str]]) -> list[str]:
 def put_measured(scorecard: Path, into: Path) -> int:
     """Store the figures that the advice of `ownwords look` quotes: the base, tuned and not.
 
-    They are from the scorecard.json of an `ownwords make` with this base. Returns the base's bytes.
+    The card shows them, too. They are from the scorecard.json of an `ownwords make` with this
+    base. Returns the base's bytes.
     """
     parameters = catalogue.entry(catalogue.SHIPPED, into, "shipped").parameters
     with tempfile.TemporaryDirectory() as scratch:
         stored = Path(scratch) / "shipped"
         shutil.copytree(into, stored, ignore=shutil.ignore_patterns(manifest.FILE))
-        (stored / MEASURED).write_text(measured_json(scorecard, parameters), encoding="utf-8")
+        measured = read_scorecard(scorecard, parameters)
+        text = json.dumps(msgspec.to_builtins(measured), indent=2) + "\n"
+        (stored / MEASURED).write_text(text, encoding="utf-8")
+        shown = with_measured((stored / CARD).read_text(encoding="utf-8"), measured)
+        (stored / CARD).write_text(shown, encoding="utf-8")
         return put(stored, into)
 
 
-def measured_json(scorecard: Path, parameters: int) -> str:
-    """The figures of a scorecard as measured.json."""
+def with_measured(card_text: str, measured: MeasuredBase) -> str:
+    """The card with what tuning gives, before what the base writes."""
+    scores, _, samples = card_text.partition(_SAMPLES_HEADING)
+    scores = scores.partition(_TUNED_HEADING)[0]
+    author = f"{measured.author}, {measured.training_words:,} words to learn from"
+    bits = f"{measured.from_nothing:.3f} | {measured.base:.3f} | **{measured.tuned:.3f}**"
+    return f"""{scores}{_TUNED_HEADING}
+
+Bits per byte of an author's posts that were held out, after `ownwords make` with the others;
+docs/performance.md in the repository of ownwords has more blogs, and what was hoped for.
+
+| author | from these texts alone | this base, untouched | tuned |
+|---|---:|---:|---:|
+| {author} | {bits} |
+
+{_SAMPLES_HEADING}{samples}"""
+
+
+def read_scorecard(scorecard: Path, parameters: int) -> MeasuredBase:
+    """The figures of a scorecard of a base."""
     card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
     rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
     ours = next((row.bits for row in card.bits if row.is_ours and row.kind == "static"), None)
@@ -153,7 +178,7 @@ def measured_json(scorecard: Path, parameters: int) -> str:
             f"{scorecard} does not compare a tuned model with its base and with one from nothing",
             hint="run `ownwords make` with this base for three minutes or more",
         )
-    measured_base = MeasuredBase(
+    return MeasuredBase(
         author="one columnist",
         training_bytes=card.about.training_bytes,
         training_words=card.about.training_words,
@@ -162,7 +187,6 @@ def measured_json(scorecard: Path, parameters: int) -> str:
         base=round(rows[BASE], 4),
         tuned=round(ours, 4),
     )
-    return json.dumps(msgspec.to_builtins(measured_base), indent=2) + "\n"
 
 
 def by_document(score: Score) -> Score:
@@ -320,7 +344,7 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 | texts | bits per byte | 95% | the same packed with xz |
 |---|---:|---|---:|
 {scores}
-{curve_section(marks)}## What it writes
+{curve_section(marks)}{_SAMPLES_HEADING}
 
 {len(samples)} texts begun from nothing, seeds 1 to {len(samples)}, as they came:
 

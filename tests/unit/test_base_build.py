@@ -432,3 +432,9 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     assert msgspec.convert(quoted, MeasuredBase)
     assert quoted["base_parameters"] == pytest.approx(before.base_parameters, rel=0.01)
     assert quoted["tuned"] != before.tuned
+    figures = f"{quoted['from_nothing']:.3f} | {quoted['base']:.3f} | **{quoted['tuned']:.3f}** |"
+    shown = (tmp_path / "shipped" / "README.md").read_text(encoding="utf-8")
+    assert shown.count(figures) == shown.count("## Tuned to an author") == 1
+    assert shown.index(figures) < shown.index("## What it writes")
+    publishing.put_measured(path, tmp_path / "shipped")  # once more: replaced, not added
+    assert (tmp_path / "shipped" / "README.md").read_text(encoding="utf-8") == shown
