@@ -37,7 +37,9 @@ from ownwords.training.shards import TrainingText
 STEPS = 20
 # Muon and AdamW make tiny gradients large, and with them what rounding made of them: at full rates
 # two ways of adding up the same batch are soon as far apart as two seeds are.
-GENTLE = OptimConfig(muon_lr=0.005, learning_rate=1e-3, newton_schulz_dtype="float32")
+GENTLE = OptimConfig(
+    muon_lr=0.005, learning_rate=1e-3, start_lr_scale=8.0, newton_schulz_dtype="float32"
+)
 TEXTS = [
     TrainingText(f"t{n}", f"Text {n}: " + "the hat, the cap and the rain. " * (n + 1))
     for n in range(9)

@@ -1,5 +1,6 @@
 import math
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,40 @@ def test_a_run_keeps_its_precision() -> None:
         optimizer.load_state(first.state())
     assert bool(auto.state()["bfloat16"])
     assert not bool(float32_optimizer.state()["bfloat16"])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("master_weights", [False, True])
+def test_the_start_tokens_embedding_learns_as_many_times_as_fast(
+    waits: bool, fused: bool, master_weights: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fused:
+        monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
+    dtype = torch.bfloat16 if master_weights else torch.float32
+    plain_model, model = tiny("qwen3", dtype), tiny("qwen3", dtype)
+    plain = Optimizer(plain_model, F32, master_weights=master_weights, waits=waits)
+    before = copies(plain.weights())["embedding.weight"]
+    fast = replace(F32, start_lr_scale=40.0)
+    optimizer = Optimizer(model, fast, master_weights=master_weights, waits=waits, start_token=5)
+    for each, each_model in ((plain, plain_model), (optimizer, model)):
+        run(each, each_model, range(4))
+    expected = copies(plain.weights())
+    # Gradients do not depend on the weights here, so every step moves the row 40 times as far.
+    moved = expected["embedding.weight"][5] - before[5]
+    assert moved.abs().max() > 0
+    expected["embedding.weight"][5] = before[5] + 40 * moved
+    assert_close(optimizer.weights(), expected, atol=1e-5)
+    rounded = {name: weight.to(dtype) for name, weight in optimizer.weights().items()}
+    assert_close(parameters(model), rounded)
+
+
+def test_a_frozen_start_token_stays_as_it_is() -> None:
+    model = tiny("llama")
+    lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
+    untouched = parameters(model)["embedding.weight"]
+    run(Optimizer(model, OptimConfig(start_lr_scale=40.0), start_token=5), model, range(2))
+    torch.testing.assert_close(parameters(model)["embedding.weight"], untouched, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -206,6 +206,7 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     assert 0.1 * 3e-3 <= recipe.optim.learning_rate <= 0.3 * 3e-3
     assert recipe.data.replay == PLAN_CONSTANTS.tune_replay
     assert recipe.train.dropout == PLAN_CONSTANTS.tune_dropout
+    assert recipe.optim.start_lr_scale == PLAN_CONSTANTS.tune_start_lr_scale
     assert recipe.schedule.decay_fraction == 0.9
     assert plan.expected.epochs <= 8.1
     assert plan.expected.bits_high > 1.487 > plan.expected.bits_low  # measured: docs/log.md
@@ -214,6 +215,7 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     stranger = BaseModelInfo(families.TINY["gpt2"], 40_000, lora=True)
     lora = make_plan(facts(268_000, base=stranger, tokens=66_000, vocabulary=97), 600, {})
     assert lora.recipe.optim.kind == "adamw"
+    assert lora.recipe.optim.start_lr_scale == 1.0  # its embedding is frozen
     assert lora.recipe.train.sequence_length <= 64
     with pytest.raises(ConfigError, match=r"model\.parameters cannot be set"):
         make_plan(inputs, 600, {"model.parameters": 5})

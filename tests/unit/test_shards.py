@@ -116,6 +116,29 @@ def test_missing_special_tokens_are_left_out(
     check(build_shards(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "document_start", "pure_start"),
+    [
+        ("<s>", "<e>", "<s>", "<s>"),
+        ("<s>", None, "<s>", "<s>"),
+        ("<s>", "<s>", "<s>", None),
+        (None, "<e>", None, None),
+    ],
+)
+def test_a_start_token_that_also_ends_documents_is_not_a_pure_one(
+    tmp_path: Path,
+    start: str | None,
+    end: str | None,
+    document_start: str | None,
+    pure_start: str | None,
+) -> None:
+    tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
+    shards = build_shards(TEXTS, tokenizer, tmp_path)
+    ids = tokenizer.special
+    assert shards.document_start == (ids[document_start] if document_start else None)
+    assert shards.pure_start == (ids[pure_start] if pure_start else None)
+
+
 def test_special_tokens_around_documents_are_optional(tmp_path: Path) -> None:
     bare = build_shards(TEXTS, ByteTokenizer(), tmp_path, marks=False)
     check(bare, TEXTS, None, None)

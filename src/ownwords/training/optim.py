@@ -5,6 +5,7 @@ Muon updates the matrices inside the blocks, AdamW everything else; or AdamW upd
 
 import math
 from collections.abc import Iterable, Mapping, Set
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,24 @@ from ownwords.training.adamw import AdamW
 from ownwords.training.grad_clip import GradClip
 from ownwords.training.muon import Muon
 from ownwords.training.settings import OptimConfig
-from ownwords.training.sharding import as_sharded, full_tensor, global_norm, is_sharded, local_shard
+from ownwords.training.sharding import (
+    as_sharded,
+    full_tensor,
+    global_norm,
+    is_sharded,
+    local_like,
+    local_shard,
+)
 
 # Processors on which PyTorch, too, multiplies bfloat16 several times as fast as float32.
 _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
+
+
+class _Rows(NamedTuple):
+    """Rows of a parameter's local shard."""
+
+    name: str
+    rows: Tensor
 
 
 class Optimizer:
@@ -35,6 +50,10 @@ class Optimizer:
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
 
+    `start_token`: the token that texts begin with and that stands nowhere else. Its embedding
+    learns `start_lr_scale` times as fast: a soft prompt of one token (Lester et al. 2021, arXiv
+    2104.08691).
+
     `waits`: whether each step reads the norm from the device, which costs nothing on a CPU only.
     """
 
@@ -46,6 +65,7 @@ class Optimizer:
         master_weights: bool = False,
         waits: bool | None = None,
         exact: Mapping[str, Tensor] | None = None,
+        start_token: int | None = None,
     ) -> None:
         self.config = config
         self.lr_factor = 1.0
@@ -58,6 +78,9 @@ class Optimizer:
         self._waits = device.type == "cpu" if waits is None else waits
         self._split = any(is_sharded(each) for each in self._parameters.values())
         self._master_weights = self._make_master_weights(master_weights, exact or {})
+        self._start: _Rows | None = None
+        if start_token is not None and config.start_lr_scale != 1:
+            self._start = self._start_rows(model, start_token)
         self.skipped = torch.zeros((), dtype=torch.float32, device=device)
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
@@ -140,9 +163,29 @@ class Optimizer:
                 clip=clip,
             )
         narrow = self._narrow(self._master_weights)
+        before = weights[self._start.name][self._start.rows] if self._start else None
         for group in self._adamw:
             group.step(weights, lr=self.config.learning_rate * scale, clip=clip, narrow=narrow)
+        if self._start and before is not None:
+            name, rows = self._start
+            weights[name][rows] = torch.lerp(
+                before, weights[name][rows], self.config.start_lr_scale
+            )
+            if name in narrow:
+                narrow[name][rows] = weights[name][rows].to(narrow[name].dtype)
         self._round_masters({name for group in self._adamw for name in group.written})
+
+    def _start_rows(self, model: nn.Module, start_token: int) -> "_Rows | None":
+        """Where the start token's embedding is; None if the embedding is frozen."""
+        table = model.get_parameter("embedding.weight")
+        name = next((name for name, each in self._parameters.items() if each is table), None)
+        if name is None:
+            return None
+        embedding_VC = self._parameters[name]
+        is_start_V1 = torch.zeros(len(embedding_VC), 1, device=embedding_VC.device)
+        is_start_V1[start_token] = 1
+        # A sharded embedding has that row in one process, and none in the others.
+        return _Rows(name, local_like(is_start_V1, embedding_VC.detach())[:, 0].nonzero()[:, 0])
 
     def _gather(self) -> Tensor:
         """Give Muon and AdamW their gradients; returns the norm of all gradients together."""

@@ -103,6 +103,8 @@ class PlanConstants:
     tune_context: float = _constant(512, LOG)
     # Weight of a text's first token: what the base has read begins otherwise than a blog's posts
     tune_opening_weight: float = _constant(20, LOG)
+    # Times the embedding's learning rate, for the token that texts begin with
+    tune_start_lr_scale: float = _constant(40, LOG)
     tune_replay: float = _constant(0.3, LOG)  # share of rows that are replay text
     # Tokens of replay text that the base writes, if none is given
     replay_tokens: float = _constant(100_000, ESTIMATE)

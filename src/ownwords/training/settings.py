@@ -40,6 +40,9 @@ class OptimConfig:
     muon_lr: NonNegative = 0.02
     # AdamW's learning rate, for all other parameters; for all of them where the kind is adamw.
     learning_rate: NonNegative = 3e-3
+    # Times `learning_rate`, for the embedding of the token that texts begin with: a soft prompt
+    # that learns fast how they begin.
+    start_lr_scale: NonNegative = 1.0
     beta1: BelowOne = 0.9
     beta2: BelowOne = 0.95
     eps: Annotated[float, Meta(gt=0)] = 1e-8

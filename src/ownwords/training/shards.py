@@ -85,6 +85,12 @@ class Shards:
         return first if first in self.special else None
 
     @property
+    def pure_start(self) -> int | None:
+        """`document_start`, unless documents also end with that token, as GPT-2's do."""
+        start = self.document_start
+        return None if start is not None and self.document(0)[-1] == start else start
+
+    @property
     def text_bytes(self) -> int:
         return int(self.bytes_D.sum())
 

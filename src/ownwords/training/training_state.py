@@ -46,7 +46,11 @@ class TrainingState:
         self._float32_weights = {}
         is_bf16 = loop.precision == "bf16"
         self.optimizer = Optimizer(
-            job.model, job.optim, master_weights=is_bf16, exact=exact or None
+            job.model,
+            job.optim,
+            master_weights=is_bf16,
+            exact=exact or None,
+            start_token=job.batches.shards.pure_start,
         )
         if loop.ema_half_life:
             self.ema = EMA(self.optimizer.weights(), loop.ema_half_life * loop.steps)
