@@ -28,7 +28,7 @@ from ownwords.evaluation.baselines import xz_bytes
 from ownwords.evaluation.scorecard import BASE, SCRATCH, Scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
-from ownwords.models import atomic_dir, bundle, quantize
+from ownwords.models import atomic_dir, bundle, directory, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -41,7 +41,6 @@ STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords shoul
 SAMPLES, SAMPLE_TOKENS = 6, 160
 REPLAY_TOKENS = 100_000  # of its own writing, to mix into tuning
 CURVE_ROWS = 16  # of the card
-CARD = "README.md"
 _SAMPLES_HEADING, _TUNED_HEADING = "## What it writes", "## Tuned to an author"
 _LICENCE = re.compile(r"CC BY \d\.\d|CC BY|CC0|MIT|OGL v\d\.\d|WTFPL|Unlicense|public domain")
 
@@ -145,8 +144,8 @@ def put_measured(scorecard: Path, into: Path) -> int:
         measured = read_scorecard(scorecard, parameters)
         text = json.dumps(msgspec.to_builtins(measured), indent=2) + "\n"
         (stored / MEASURED).write_text(text, encoding="utf-8")
-        shown = with_measured((stored / CARD).read_text(encoding="utf-8"), measured)
-        (stored / CARD).write_text(shown, encoding="utf-8")
+        shown = with_measured((stored / directory.CARD).read_text(encoding="utf-8"), measured)
+        (stored / directory.CARD).write_text(shown, encoding="utf-8")
         return put(stored, into)
 
 

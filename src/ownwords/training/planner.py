@@ -393,13 +393,13 @@ class Planner:
                 "so that it learns how your texts begin, and not only how they go on",
                 constants.source("tune_opening_weight"),
             )
-        if base and not self.rank:
-            self.choose(
-                "optim.start_lr_scale",
-                constants.tune_start_lr_scale,
-                "so that texts without a prompt begin as yours do, and not as the base's",
-                constants.source("tune_start_lr_scale"),
-            )
+            if not self.rank:
+                self.choose(
+                    "optim.start_lr_scale",
+                    constants.tune_start_lr_scale,
+                    "so that texts without a prompt begin as yours do, and not as the base's",
+                    constants.source("tune_start_lr_scale"),
+                )
 
     def choose_evaluations(self, length: SizedRun) -> None:
         constants, facts = self.constants, self.facts
