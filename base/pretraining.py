@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from bench.machine import BackgroundWork
@@ -21,6 +21,7 @@ from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import validation
 from ownwords.training.batches import Batch, Batches
+from ownwords.training.checkpoint import LoadedCheckpoint
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, TrainJob, identity, next_token
@@ -154,6 +155,15 @@ def deepened(
     return deeper
 
 
+class Trial(NamedTuple):
+    """What a short run came to; bits per byte of held-out texts."""
+
+    parameters: int
+    seconds: float
+    modern: float
+    books: float
+
+
 class Pretraining:
     """The base's run in a folder."""
 
@@ -198,12 +208,7 @@ class Pretraining:
         wanted = trunk.step * first.step_tokens / 4 if tokens is None else tokens
         decay = max(1, round(wanted / first.step_tokens))
         name = f"finish-{trunk.step}-{decay}-{chosen.modern_share:g}-{length}"
-        run = self._run(name)
-        job = self._job(run, chosen, trunk.step + decay, decay)
-        if not run.checkpoints.steps():
-            record = dict(trunk.state["record"], evaluations=[], stopped="")  # type: ignore[call-overload]
-            state = {"identity": identity(job), "record": record}
-            run.checkpoints.save(trunk.step, trunk.groups, state)
+        job = self._branch(trunk, name, chosen, decay)
         outcome = train(job)
         bundle.save(
             self.folder / "model",
@@ -234,15 +239,39 @@ class Pretraining:
         )
         return self.folder / "model"
 
-    def trial(self, tokens: float) -> tuple[float, float]:
-        """A short run with a decaying rate: bits per byte of modern prose and of books."""
-        steps = max(1, round(tokens / self.settings.step_tokens))
+    def trial(self, tokens: float, last_share: float | None = None) -> Trial:
+        """A short run: over its second half the rate falls, and the mix may be another."""
+        steps = max(2, round(tokens / self.settings.step_tokens))
         name = "-".join(f"{value:g}" for value in asdict(self.settings).values()).replace("+", "")
-        job = self._job(self._run(f"trial-{name}"), self.settings, steps, steps // 2)
-        job.loop = replace(job.loop, evaluations=1, ema_half_life=0.0)
+        flat = self._run(f"trial-{name}")
+        train(self._job(flat, self.settings, steps // 2, 0, brief=True))
+        trunk = flat.checkpoints.load(steps // 2)
+        share = self.settings.modern_share if last_share is None else last_share
+        last = replace(self.settings, modern_share=share)
+        branch = f"trial-{name}-{share:g}"
+        job = self._branch(trunk, branch, last, steps - steps // 2, brief=True)
         reports = cast("HeldOutReport", job.samples)
         outcome = train(job)
-        return outcome.bits_per_byte or 0.0, reports.books(job.model)
+        parameters = sum(parameter.numel() for parameter in job.model.parameters())
+        modern = outcome.bits_per_byte or 0.0
+        return Trial(parameters, outcome.seconds, modern, reports.books(job.model))
+
+    def _branch(
+        self,
+        trunk: LoadedCheckpoint,
+        name: str,
+        chosen: BaseSettings,
+        decay: int,
+        brief: bool = False,
+    ) -> TrainJob:
+        """A run that goes on from another's checkpoint while the rate falls to 0."""
+        run = self._run(name)
+        job = self._job(run, chosen, trunk.step + decay, decay, brief)
+        if not run.checkpoints.steps():
+            record = dict(trunk.state["record"], evaluations=[], stopped="")  # type: ignore[call-overload]
+            state = {"identity": identity(job), "record": record}
+            run.checkpoints.save(trunk.step, trunk.groups, state)
+        return job
 
     def _read_before(self) -> Mapping[str, float]:
         """Of the model that the run began with: tokens, seconds, and Muon's highest rate."""
@@ -260,7 +289,10 @@ class Pretraining:
     def _run(self, name: str) -> Run:
         return Run.new(self.folder / "runs", name)
 
-    def _job(self, run: Run, chosen: BaseSettings, steps: int, decay: int) -> TrainJob:
+    def _job(
+        self, run: Run, chosen: BaseSettings, steps: int, decay: int, brief: bool = False
+    ) -> TrainJob:
+        """A run of `steps`; a brief one is evaluated at its end only, with its last weights."""
         model = self._model(chosen)
         optim = optim_config(model.config.width, chosen)
         watched = {
@@ -283,8 +315,8 @@ class Pretraining:
                 sequence_length=chosen.context,
                 micro_batch_size=_ROWS_AT_ONCE * self.settings.context // chosen.context,
                 precision="autocast",
-                ema_half_life=_AVERAGED / tokens / steps,
-                evaluations=max(1, round(steps * tokens / _EVALUATE)),
+                ema_half_life=0.0 if brief else _AVERAGED / tokens / steps,
+                evaluations=1 if brief else max(1, round(steps * tokens / _EVALUATE)),
                 patience=0,
                 memorised_limit=0.0,
                 checkpoint_every_s=_CHECKPOINT_S,

@@ -121,9 +121,17 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield into
 
 
-def test_a_trial_says_what_it_learned(folder: Path, tmp_path: Path) -> None:
-    modern, books = run_in(folder, tmp_path / "run").trial(3 * 4 * 32)
-    assert 0 < modern < 8 and 0 < books < 8
+def test_trials_with_another_mix_at_the_end_share_their_beginning(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = run_in(folder, tmp_path / "run")
+    same, modern_last = run.trial(6 * 4 * 32), run.trial(6 * 4 * 32, 1.0)
+    assert same == run.trial(6 * 4 * 32)  # nothing is trained twice
+    for trial in (same, modern_last):
+        assert 0 < trial.modern < 8 and 0 < trial.books < 8 and trial.parameters < 250_000
+    assert modern_last.modern != same.modern
+    begun = {path.name for path in (tmp_path / "run" / "runs").iterdir()}
+    assert len(begun) == 3 and {name.rpartition("-")[2] for name in begun} >= {"0.5", "1"}
 
 
 def test_books_are_split_into_files_and_chapters(folder: Path) -> None:
