@@ -323,7 +323,7 @@ class Pretraining:
             ),
             optim=optim,
             schedule=ScheduleConfig(
-                warmup_fraction=_WARMUP / steps,
+                warmup_fraction=min(_WARMUP, steps - decay) / steps,
                 decay_fraction=decay / steps,
             ),
             run=run,

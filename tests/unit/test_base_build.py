@@ -134,6 +134,10 @@ def test_trials_with_another_mix_at_the_end_share_their_beginning(
     assert len(begun) == 3 and {name.rpartition("-")[2] for name in begun} >= {"0.5", "1"}
 
 
+def test_a_trial_may_be_shorter_than_the_warm_up(folder: Path, tmp_path: Path) -> None:
+    assert 0 < run_in(folder, tmp_path / "run").trial(2 * 4 * 32).modern < 8
+
+
 def test_books_are_split_into_files_and_chapters(folder: Path) -> None:
     names = {path.name for path in (folder / "books.texts" / "books").iterdir()}
     assert "Book 0.md" in names and "pep-0003.md" in names
