@@ -239,16 +239,15 @@ class Pretraining:
         )
         return self.folder / "model"
 
-    def trial(self, tokens: float, last_share: float | None = None) -> Trial:
-        """A short run: over its second half the rate falls, and the mix may be another."""
+    def trial(self, tokens: float, last_share: float) -> Trial:
+        """A short run: over its second half the rate falls, at another share of modern prose."""
         steps = max(2, round(tokens / self.settings.step_tokens))
         name = "-".join(f"{value:g}" for value in asdict(self.settings).values()).replace("+", "")
         flat = self._run(f"trial-{name}")
         train(self._job(flat, self.settings, steps // 2, 0, brief=True))
         trunk = flat.checkpoints.load(steps // 2)
-        share = self.settings.modern_share if last_share is None else last_share
-        last = replace(self.settings, modern_share=share)
-        branch = f"trial-{name}-{share:g}"
+        last = replace(self.settings, modern_share=last_share)
+        branch = f"{flat.folder.name}-{last_share:g}"
         job = self._branch(trunk, branch, last, steps - steps // 2, brief=True)
         reports = cast("HeldOutReport", job.samples)
         outcome = train(job)

@@ -51,9 +51,9 @@ def main() -> int:
             expected_tokens=tokens,
         )
         with closing(pretraining.Pretraining(args.folder, chosen, Progress())) as run:
-            trial = run.trial(tokens, last_share)
+            last = share if last_share is None else last_share
+            trial = run.trial(tokens, last)
             vocabulary = run.tokenizer.vocabulary_size
-        last = share if last_share is None else last_share
         print(
             f"{trial.parameters / 1e6:.1f}M parameters, {vocabulary:,} tokens of vocabulary,"
             f" {tokens / 1e6:.1f}M read, {share:.0%} modern, then {last:.0%}, rows of {context},"

@@ -125,8 +125,8 @@ def test_trials_with_another_mix_at_the_end_share_their_beginning(
     folder: Path, tmp_path: Path
 ) -> None:
     run = run_in(folder, tmp_path / "run")
-    same, modern_last = run.trial(6 * 4 * 32), run.trial(6 * 4 * 32, 1.0)
-    assert same == run.trial(6 * 4 * 32)  # nothing is trained twice
+    same, modern_last = run.trial(6 * 4 * 32, 0.5), run.trial(6 * 4 * 32, 1.0)
+    assert same == run.trial(6 * 4 * 32, 0.5)  # nothing is trained twice
     for trial in (same, modern_last):
         assert 0 < trial.modern < 8 and 0 < trial.books < 8 and trial.parameters < 250_000
     assert modern_last.modern != same.modern
@@ -135,7 +135,7 @@ def test_trials_with_another_mix_at_the_end_share_their_beginning(
 
 
 def test_a_trial_may_be_shorter_than_the_warm_up(folder: Path, tmp_path: Path) -> None:
-    assert 0 < run_in(folder, tmp_path / "run").trial(2 * 4 * 32).modern < 8
+    assert 0 < run_in(folder, tmp_path / "run").trial(2 * 4 * 32, 0.5).modern < 8
 
 
 def test_books_are_split_into_files_and_chapters(folder: Path) -> None:
