@@ -19,13 +19,14 @@ from rich.console import Console
 import ownwords
 from ownwords.archive import report
 from ownwords.archive.look import look
-from ownwords.archive.report.terminal import print_report
+from ownwords.archive.report_view import report_view
 from ownwords.cli.all_settings import FILE, Settings
 from ownwords.cli.main import build
 from ownwords.cli.output import EXIT_STATUSES
 from ownwords.core import hardware, speed
 from ownwords.core.config import as_toml, environment_name
 from ownwords.core.validation import expected
+from ownwords.view.terminal import print_view
 
 REFERENCE = Path(__file__).parent / "reference.md"
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -144,7 +145,8 @@ def demo() -> list[str]:
     result.workspace = "demo.ownwords"
     result.command = "ownwords look examples/blog --workspace demo.ownwords"
     page = io.StringIO()
-    print_report(result, Console(file=page, width=80, color_system=None, legacy_windows=False))
+    console = Console(file=page, width=80, color_system=None, legacy_windows=False)
+    print_view(report_view(result), console, f"{result.workspace}/report.html")
     return [line.rstrip() for line in page.getvalue().splitlines()]
 
 

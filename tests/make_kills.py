@@ -22,7 +22,7 @@ from ownwords.archive import look as looking
 from ownwords.archive.analysis import ArchiveAnalysis
 from ownwords.base import trimming
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation.card import files
+from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.make import pipeline, scoring, stages
 from ownwords.make.callbacks import MakeCallbacks

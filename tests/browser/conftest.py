@@ -14,7 +14,7 @@ import pytest
 import openai_server
 from browser.site import Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation.card import files
+from ownwords.evaluation import scorecard_files as files
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from unit import sample_card
 

@@ -13,7 +13,7 @@ from browser.axe import violations
 from browser.looking import broken_words, shown, sticking_out, too_faint
 from browser.site import WIDTHS, Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation.card import files
+from ownwords.evaluation import scorecard_files as files
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from unit import sample_card
 

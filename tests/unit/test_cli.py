@@ -33,7 +33,7 @@ def look(paths, *, workspace, archive, provenance, split, progress, ask, export)
         name="Дневник", fingerprint="f", version="1", created_on="2020-01-01", notes=notes
     )
 
-def print_report(report, console):
+def print_view(report, console, page):
     console.print(report.name)
     for note in report.notes:
         console.print(note, markup=False, soft_wrap=True)
@@ -41,9 +41,11 @@ def print_report(report, console):
 stage = types.ModuleType("ownwords.archive.look")
 stage.look = look
 sys.modules["ownwords.archive.look"] = stage
-paper = types.ModuleType("ownwords.archive.report.terminal")
-paper.print_report = print_report
-sys.modules["ownwords.archive.report.terminal"] = paper
+content = types.ModuleType("ownwords.archive.report_view")
+content.report_view = lambda report: report
+sys.modules["ownwords.archive.report_view"] = content
+from ownwords.view import terminal
+terminal.print_view = print_view
 from ownwords.ask import embedders
 embedders.open_embedder = lambda name: None  # an encoder may be installed
 from ownwords.cli.main import run

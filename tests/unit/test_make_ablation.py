@@ -12,7 +12,7 @@ from ownwords.archive.store import Archive
 from ownwords.cli import score
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import Dominant
-from ownwords.evaluation.wording import effect_of_decision
+from ownwords.evaluation.scorecard_view import effect_of_decision
 from ownwords.make import dominant_post_ablation, pipeline
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult, TrainingSummary

@@ -6,7 +6,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ownwords.archive.report import Report
-from ownwords.archive.report.terminal import print_report
+from ownwords.archive.report_view import report_view
+from ownwords.view.terminal import print_view
 from unit import sample_report
 
 REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]
@@ -18,7 +19,7 @@ def print_page(report: Report, width: int, *, encoding: str = "utf-8", colour: b
     console = Console(
         file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
     )
-    print_report(report, console)
+    print_view(report_view(report), console, f"{report.workspace}/report.html")
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -54,16 +55,16 @@ def test_the_truths_are_there() -> None:
         f"{totals.training_words:,} words to train on, 187 kB",
         "281 links, 63 internal, 218 external",
         "Left out The Count of the Salt Marshes",
-        "edit choices.toml",
+        "The file choices.toml has a decision",
         "ownwords look /home/ida/Documents/Publii/sites/shavings",
         "36 others together",
         "Year by year",
         "Favourite phrases",
-        "Validation 4 posts",
-        "212 lines of machine output",
+        "Validation, 4 posts",
+        "1,014 words in 212 lines",
         "34% of the shorter text",
         "“upon” 31 times as often",
-        "/tag/silence/ leads nowhere",
+        "target /tag/silence/",
         "412 comments other people's words",
         "Drafts, left out 3",
         "Network calls made none",

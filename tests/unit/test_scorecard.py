@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ownwords.archive import report
 from ownwords.core.errors import WorkspaceError
 from ownwords.evaluation import build_scorecard, metric_cache
+from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.build_scorecard import wilson
-from ownwords.evaluation.card import files
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, sample_posts
 from ownwords.evaluation.scorecard import Scorecard

@@ -14,8 +14,8 @@ import families
 from ownwords.archive.look import look
 from ownwords.base import catalogue
 from ownwords.cli.main import main
+from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation import scoring
-from ownwords.evaluation.card import files
 from ownwords.make import scoring as making
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config

@@ -7,15 +7,29 @@ import pytest
 from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.evaluation import wording as say
-from ownwords.evaluation.card import panels
-from ownwords.evaluation.card.page import render
+from ownwords.evaluation import scorecard_view as say
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
+from ownwords.evaluation.wording import rate
+from ownwords.view import html
+from ownwords.view.blocks import Beside, Gauges, View
 from unit import sample_card
 
 CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
 VOID = re.compile(r"<(meta|br)( [^>]*)?>")
+
+
+def render(card: Scorecard) -> str:
+    return html.document(say.scorecard_view(card))
+
+
+def gauges(view: View) -> list[Gauges]:
+    found: list[Gauges] = []
+    for section in view.sections:
+        for block in section.blocks:
+            for each in block.blocks if isinstance(block, Beside) else [block]:
+                found += [each] if isinstance(each, Gauges) else []
+    return found
 
 
 def read(card: Scorecard) -> HTMLParser:
@@ -90,8 +104,7 @@ def test_the_verdict_comes_first_and_a_bad_one_is_visible() -> None:
 def test_every_figure_is_shown_with_a_sentence_for_its_kind() -> None:
     card = sample_card.good()
     tree = read(card)
-    kinds = (panels.foresight, panels.voice, panels.fluency, panels.copying)
-    all_panels = [panel for kind in kinds for panel in kind(card)]
+    all_panels = gauges(say.scorecard_view(card))
     assert len(all_panels) == 12
     body = words(tree)
     for panel in all_panels:
@@ -99,7 +112,7 @@ def test_every_figure_is_shown_with_a_sentence_for_its_kind() -> None:
         assert panel.meaning.endswith(".")
         assert panel.meaning in body
     cells = [re.sub(r"\s+", " ", cell.text()) for cell in tree.css(".gauges td")]
-    assert cells == [gauge.text for panel in all_panels for gauge in panel.gauges]
+    assert cells == [gauge.text for panel in all_panels for gauge in panel.rows]
 
 
 def test_static_and_adaptive_figures_have_separate_tables() -> None:
@@ -114,12 +127,13 @@ def test_static_and_adaptive_figures_have_separate_tables() -> None:
 def test_bars_and_ranges_are_as_long_as_their_figures() -> None:
     card = sample_card.good()
     row = read(card).css("#foresight tbody tr")[1]
-    bar, whisker = row.css_first(".gauge i"), row.css_first(".gauge b")
-    assert bar is not None and whisker is not None
+    _, bar = row.css(".gauge rect")
+    whisker = row.css_first(".gauge line")
+    assert whisker is not None
     top = max(row.high or 0 for row in card.bits)
-    ends = [float(number) for number in re.findall(r"[\d.]+", str(whisker.attributes["style"]))]
-    assert bar.attributes["style"] == f"width:{100 * 1.59 / top:.2f}%"
-    assert ends == pytest.approx([100 * 1.54 / top, 100 * 0.1 / top], abs=0.01)
+    ends = [float(str(whisker.attributes[end]).rstrip("%")) for end in ("x1", "x2")]
+    assert float(str(bar.attributes["width"]).rstrip("%")) == pytest.approx(159 / top, abs=0.01)
+    assert ends == pytest.approx([154 / top, 164 / top], abs=0.01)
 
 
 def test_samples_are_side_by_side_and_complete() -> None:
@@ -167,7 +181,7 @@ def test_same_card_same_bytes(card: Scorecard) -> None:
 
 
 def test_small_figures_never_look_like_zero() -> None:
-    assert [say.rate(value) for value in (0.0, 0.0001, 0.004, 0.0994, 0.5, 0.99, 0.9999, 1.0)] == [
+    assert [rate(value) for value in (0.0, 0.0001, 0.004, 0.0994, 0.5, 0.99, 0.9999, 1.0)] == [
         "0%",
         "<0.1%",
         "0.4%",
@@ -178,14 +192,14 @@ def test_small_figures_never_look_like_zero() -> None:
         "100%",
     ]
     row = sample_card.row("x", "static", 1.0, -1.5, gain_low=-1.6, gain_high=-1.4)
-    assert "2.5 times worse" in say.note(row)
+    assert "2.5 times worse" in say._note(row)
 
 
 def test_long_samples_are_cut_at_a_word_and_complete() -> None:
     lines = ["one two three " * 30, "four five " * 50]
-    first, remainder = say.in_two([line.strip() for line in lines])
+    first, remainder = say._in_two([line.strip() for line in lines])
     joined = " ".join([*first, *remainder]).replace(" … … ", " ")
     assert joined == " ".join(line.strip() for line in lines)
     assert sum(map(len, first)) < 640
-    assert say.in_two(["x" * 1000]) == ([], ["x" * 1000])
-    assert say.in_two([]) == ([], [])
+    assert say._in_two(["x" * 1000]) == ([], ["x" * 1000])
+    assert say._in_two([]) == ([], [])

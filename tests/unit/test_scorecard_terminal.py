@@ -7,8 +7,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from ownwords.evaluation.card.terminal import print_card
 from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scorecard_view import scorecard_view
+from ownwords.view.terminal import print_view
 from unit import sample_card
 
 CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
@@ -23,7 +24,7 @@ def print_page(
     console = Console(
         file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
     )
-    print_card(card, console, PAGE)
+    print_view(scorecard_view(card), console, PAGE)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -59,8 +60,8 @@ def test_the_truths_are_there() -> None:
         "Burrows’ Delta",
         "Made-up words",
         "Known by heart",
-        "“On Idling”, 4 May 2009",
-        "In full 43,000 words, 47% of all, 1.56 bits per byte",
+        "On Idling, 4 May 2009",
+        "In full: its words 43,000; share 47%; bits per byte 1.56",
         "Scoring 41 s",
         "60 of 120 held-out posts, chosen at random",
         PAGE,

@@ -25,8 +25,7 @@ from ownwords.archive.report import (
     UnlikePost,
     YearCount,
 )
-from ownwords.archive.report.formatting import count, title_of
-from ownwords.archive.report.summary import CHOICES_FILE
+from ownwords.archive.report_view import CHOICES_FILE
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
@@ -41,6 +40,7 @@ from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import find_style_outliers
 from ownwords.archive.word_hashes import count_words
 from ownwords.core.progress import Progress
+from ownwords.view.format import count, title_of
 
 _FIRST_LINE = 120  # characters of a log's first line shown
 _OPTIONS: dict[Decision, str] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from ownwords.archive.report import PostSummary
-from ownwords.archive.report.formatting import plain
-from ownwords.archive.report.summary import flags
+from ownwords.archive.report_view import flags
 from ownwords.archive.selection import AuthorChoice, Decision
 from ownwords.core.errors import ConfigError
 from ownwords.core.safe_toml import parse_toml
+from ownwords.view.format import plain
 
 _DECISIONS = get_args(Decision)
 _NAMES = ("id", "title", "decision", "proposed", "why", "words", "training_words")

@@ -15,7 +15,7 @@ from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.archive.report import Report
-from ownwords.archive.report.page import render_report
+from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.archive.store import Archive
@@ -33,6 +33,7 @@ from ownwords.core.workspace import (
     write_atomically,
     writing_atomically,
 )
+from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
 _REPORT_VERSION = "2"
@@ -174,7 +175,8 @@ class _LookRun:
         stale = store.get_meta("written") != state
         if not stale and place.report_page.exists() and place.choices.exists():
             return True
-        page = render_report(report) if stale or not place.report_page.exists() else ""
+        is_due = stale or not place.report_page.exists()
+        page = html.document(report_view(report)) if is_due else ""
         with store.transaction():
             if read_bytes(place.choices) != content:
                 return False

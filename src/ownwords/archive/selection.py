@@ -13,9 +13,9 @@ from typing import Literal
 
 from ownwords.archive.features import Features
 from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups
-from ownwords.archive.report.formatting import count, quoted
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.style_outliers import StyleOutlier
+from ownwords.view.format import count, quoted
 
 Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]

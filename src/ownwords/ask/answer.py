@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ownwords.archive.report.formatting import count
 from ownwords.ask import date_questions
 from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citation, with_marks
 from ownwords.ask.citation_marks import LEAST_QUOTE
@@ -22,6 +21,7 @@ from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_pro
 from ownwords.ask.query_terms import OVERVIEW
 from ownwords.ask.sentence_matching import best_sentences, sentences
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.view.format import count
 
 if TYPE_CHECKING:
     from ownwords.ask.search import ArchiveSearcher

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ownwords.archive.report.formatting import count, plain
 from ownwords.ask.citations import (
     Excerpt,
     ParsedAnswer,
@@ -17,6 +16,7 @@ from ownwords.ask.citations import (
     year_of,
 )
 from ownwords.ask.passage import Whose
+from ownwords.view.format import count, plain
 
 # Quotes from posts this many years apart get a note about their ages.
 YEARS_TO_MENTION = 5

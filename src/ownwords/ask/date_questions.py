@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from ownwords.archive.report.formatting import count, quoted
 from ownwords.ask import date_patterns as patterns
 from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.periods import find_period, unread_period
 from ownwords.ask.post_counts import PostCounts, Topic
 from ownwords.ask.query_terms import normalized_question
+from ownwords.view.format import count, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
 _TIES = 3  # ties named one by one; above that, only their number is given

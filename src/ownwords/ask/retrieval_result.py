@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ownwords.archive.report import formatting as say
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.query_terms import QueryTerm
+from ownwords.view import format as say
 
 _MOST_NAMED = 4  # terms named in a sentence
 _LONGEST_NAMED = 40  # characters of each

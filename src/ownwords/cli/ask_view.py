@@ -7,8 +7,6 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from ownwords.archive.report import formatting as say
-from ownwords.archive.report.terminal_writer import ACCENT, LOUD, QUIET, TerminalWriter
 from ownwords.ask.answer import Answer
 from ownwords.ask.answer_builder import Citation
 from ownwords.ask.excerpts import PassageExcerpt
@@ -16,6 +14,8 @@ from ownwords.ask.index import MONTHS
 from ownwords.ask.passage import RetrievedPassage, Whose
 from ownwords.ask.windows import is_code, units
 from ownwords.cli.word_wrap import StreamingWordWrap
+from ownwords.view import format as say
+from ownwords.view.terminal import ACCENT, LOUD, QUIET, TerminalWriter
 
 _INDENT = 4
 _QUOTED = 280

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.archive.report.formatting import count
 from ownwords.cli.all_settings import Settings
 from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.core.config import Resolved, settings_of
+from ownwords.view.format import count
 
 if TYPE_CHECKING:
     from rich.console import Console

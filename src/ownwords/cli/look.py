@@ -45,7 +45,8 @@ def look(
 ) -> None:
     """Read the paths, build the archive, show the report."""
     from ownwords.archive.look import look as build_archive
-    from ownwords.archive.report.terminal import print_report
+    from ownwords.archive.report_view import report_view
+    from ownwords.view.terminal import print_view
 
     settings = common.resolve(
         {
@@ -70,7 +71,8 @@ def look(
             ask=ask,
             export=export,
         )
-    common.show(report.to_dict(), lambda console: print_report(report, console))
+    page = f"{report.workspace.rstrip('/')}/report.html" if report.workspace else ""
+    common.show(report.to_dict(), lambda console: print_view(report_view(report), console, page))
     if not common.json and not common.quiet:
         _prepare_search(common.workspace_for(paths))
 

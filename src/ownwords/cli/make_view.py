@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ownwords.archive.report import PostSummary, Report, summary
-from ownwords.archive.report import formatting as say
-from ownwords.archive.report.terminal_writer import LOUD, QUIET, TerminalWriter
+from ownwords.archive import report_view as summary
+from ownwords.archive.report import PostSummary, Report
 from ownwords.base.catalogue import BOXED
 from ownwords.cli.output import relative_path
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.wording import headline, judged_on
+from ownwords.evaluation.scorecard_view import headline, judged_on
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.training.forecast import number, times
+from ownwords.view import format as say
+from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
@@ -199,12 +200,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         figures = headline(card)
         if figures:
             self.space()
-            grid = self.grid()
-            grid.add_column(justify="right", no_wrap=True, overflow="crop")
-            grid.add_column(overflow="fold")
-            for figure, label, beside in figures:
-                grid.add_row(self.text(figure, LOUD), self.text(f"{label}, {beside}".strip(", ")))
-            self.put(grid)
+            self.figures(figures)
         self.line(judged_on(card.about), QUIET)
 
     def whole(self, line: str, label: str = "") -> None:

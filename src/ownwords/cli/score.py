@@ -44,11 +44,12 @@ def score(
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
     from ownwords.archive.store import Archive
     from ownwords.cli.model_path import resolve_model_directory
-    from ownwords.evaluation.card import files
-    from ownwords.evaluation.card.terminal import print_card
+    from ownwords.evaluation import scorecard_files
+    from ownwords.evaluation.scorecard_view import scorecard_view
     from ownwords.evaluation.scoring import ScoreConfig
     from ownwords.make.scoring import write_scorecard
     from ownwords.training import corpus
+    from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
     place = Workspace(common.workspace or folder.parent)
@@ -57,7 +58,7 @@ def score(
             f"{place.root} {_NO_POSTS}",
             hint="name another with --workspace; `ownwords look PATH` makes one",
         )
-    before = files.read(place.root)
+    before = scorecard_files.read(place.root)
     spent = {stage.name: stage.seconds for stage in before.seconds} if before else {}
     with (
         resumable("the finished measurements are saved; the same command resumes"),
@@ -78,8 +79,8 @@ def score(
             config=ScoreConfig().with_samples(3) if more else ScoreConfig(),
             progress=progress,
         )
-    page = path_text(place.root / files.PAGE)
-    common.show(card.to_dict(), lambda console: print_card(card, console, page))
+    page = path_text(place.root / scorecard_files.PAGE)
+    common.show(card.to_dict(), lambda console: print_view(scorecard_view(card), console, page))
 
 
 def _comparison_models(

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ownwords.archive.report import Report
-from ownwords.archive.report.formatting import count, size
 from ownwords.core.version import __version__
 from ownwords.evaluation.bootstrap import LEVEL, Estimate
 from ownwords.evaluation.fluency import Fluency
@@ -40,6 +39,7 @@ from ownwords.evaluation.scorecard import (
 )
 from ownwords.evaluation.scores import Interval, Score
 from ownwords.evaluation.voice import Voice
+from ownwords.view.format import count, size
 
 _DECISIONS = {"leave out": "left out", "cap": "capped", "keep": "kept in full, as you chose"}
 _Z = 1.959964  # normal quantile for 95%

@@ -8,7 +8,6 @@ says so. All of it is about manner: nothing here measures sense (docs/log.md).
 from dataclasses import replace
 from typing import Literal
 
-from ownwords.archive.report.formatting import count
 from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.scorecard import NGRAM, Conclusion, Memorised, Scorecard
@@ -20,6 +19,7 @@ from ownwords.evaluation.wording import (
     read_together,
     source,
 )
+from ownwords.view.format import count
 
 # Overall.
 WRITES_LIKE_YOU = "writes like you"

@@ -10,7 +10,7 @@ from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
-from ownwords.evaluation.card import files
+from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, score_model

@@ -33,7 +33,7 @@ _CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that closed the conn
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
     " img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
-    " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types drawn",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",

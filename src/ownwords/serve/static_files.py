@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.archive.report.page_template import SHARED_STYLE
+from ownwords.view.html import STYLE
 
 _FOLDER = Path(__file__).parent / "pages"
 _MEDIA_TYPES: Mapping[str, str] = {
@@ -52,7 +52,7 @@ class StaticFile:
 def read(folder: Path = _FOLDER) -> dict[str, StaticFile]:
     """Read all files of the page, by name, and the style that it shares with the reports."""
     files = {}
-    for path in (*sorted(folder.iterdir()), SHARED_STYLE):
+    for path in (*sorted(folder.iterdir()), STYLE):
         if media_type := _MEDIA_TYPES.get(path.suffix):
             data = path.read_bytes()
             etag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'

@@ -21,14 +21,16 @@ from ownwords.training.corpus import Corpus
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import PlannedTraining, TrainRequest
 from ownwords.training.shards import TrainingText
-from ownwords.tune import trials_csv, trials_page
+from ownwords.tune import trials_csv
 from ownwords.tune.axis import SearchAxis
 from ownwords.tune.search import SearchBudget, SearchResult, search
 from ownwords.tune.search_space import SearchSpace, search_space, settings_toml, values_text
 from ownwords.tune.study import Study, open_storage
 from ownwords.tune.trainer import TrialTrainer
 from ownwords.tune.trial import TrialRecord, scored_trials
+from ownwords.tune.trials_page import trials_view
 from ownwords.tune.verdict import TuneVerdict, winning_runs
+from ownwords.view import html
 
 RECORD, TABLE, PAGE = "trials.db", "trials.csv", "trials.html"
 _FOLDER = "tune"
@@ -233,8 +235,8 @@ class _TuneRun:
     ) -> None:
         trials_csv.write(self.root / TABLE, self.space.axes, trials)
         name = self.root.name.removesuffix(".ownwords")
-        html = trials_page.render(name, self.space.axes, trials, verdict, toml)
-        write_atomically(self.root / PAGE, html)
+        page = html.document(trials_view(name, self.space.axes, trials, verdict, toml))
+        write_atomically(self.root / PAGE, page)
 
     # --- at the end -------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from starlette.routing import BaseRoute
 
-from ownwords.archive.report import Report, summary
-from ownwords.archive.report import formatting as fmt
+from ownwords.archive import report_view as summary
+from ownwords.archive.report import Report
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.make.learned_posts import read_learned
@@ -15,6 +15,7 @@ from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.serve.sources.source_list import PostFilter
+from ownwords.view import format as fmt
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 
+from ownwords.archive import report_view as summary
 from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.report import formatting as fmt
-from ownwords.archive.report import summary
+from ownwords.archive.report_view import report_view
 from ownwords.archive.store import Archive
 from ownwords.ask.excerpts import excerpt_of
 from ownwords.ask.passage import RetrievedPassage
@@ -19,11 +19,10 @@ from ownwords.ask.sentence_matching import content_stems, stems
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, path_text
-from ownwords.evaluation.card import files as card
+from ownwords.evaluation import scorecard_files as card
 from ownwords.serve.api import decisions
 from ownwords.serve.api.decisions import DecisionRequest, SelectionInputs, no_such_post
 from ownwords.serve.api.posts import facets, find_posts, parse_query, row, word_counts
-from ownwords.serve.api.report import report_json
 from ownwords.serve.api_route import ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
@@ -31,6 +30,8 @@ from ownwords.serve.json_body import read_body
 from ownwords.serve.report_cache import CachedReport
 from ownwords.serve.sources.source_list import command_here
 from ownwords.training.corpus import training_text
+from ownwords.view import format as fmt
+from ownwords.view import html
 
 _POSTS_QUERY = dict.fromkeys(("decision", "split", "tag", "year", "kind", "flag"), "a value of it")
 _POSTS_QUERY |= {"title": "words of the title", "sort": "a column", "order": "up or down"}
@@ -100,7 +101,8 @@ class _Corpus:
 
     def report(self, _: Request) -> Any:  # noqa: ANN401 - JSON
         """Show the report of the last look."""
-        return self._cache.derived("report", report_json) | {"command": self._command()}
+        report = self._cache.derived("report", lambda it: html.fragment(report_view(it.report)))
+        return {"html": report, "command": self._command()}
 
     def _command(self) -> str:
         """The command that reads the posts again, for the workspace as it lies now."""

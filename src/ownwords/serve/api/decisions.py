@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.features import decode_features
 from ownwords.archive.near_duplicates import DuplicatePair
-from ownwords.archive.report import PostSummary, summary
-from ownwords.archive.report import formatting as fmt
+from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
@@ -29,6 +29,7 @@ from ownwords.core.safe_toml import parse_toml
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.errors import ApiError
 from ownwords.serve.report_cache import CachedReport
+from ownwords.view import format as fmt
 
 _SelectionKey = tuple[ProvenanceConfig, tuple[AuthorChoice, ...]]
 _SECTION = "provenance"

@@ -17,8 +17,8 @@ from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
-from ownwords.evaluation import wording
-from ownwords.evaluation.card import files as card_files
+from ownwords.evaluation import scorecard_files as card_files
+from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.limits import Tone, limits, tone
 from ownwords.make.make_request import COMPARED_FROM, MINUTES
 from ownwords.make.result import TrainingSummary
@@ -31,20 +31,12 @@ from ownwords.serve.api.posts import word_counts
 from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, as_conflict
+from ownwords.view.blocks import Figure
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
 _QUICK, _GOOD, _BEST = 2, 10, 30  # minutes
 _TITLE_OF_SHIPPED = "Built-in English model"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of the scorecard, what it is, and what it compares with."""
-
-    figure: str
-    label: str
-    note: str
 
 
 @dataclass(frozen=True)
@@ -260,7 +252,7 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
     before = _number(outcome.get("validation_bits_per_byte_before"))
     if card and card.ours:  # of unseen posts, as everywhere else
         bits, before = card.ours.bits, card.untouched.bits if card.untouched else None
-    samples = wording.in_turn(card.samples)[:_SAMPLES] if card else []
+    samples = card_view.in_turn(card.samples)[:_SAMPLES] if card else []
     return ModelRow(
         name=name,
         is_current=current,
@@ -275,9 +267,9 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
         before=before,
         sentence=card.verdict.sentence if card else "",
         tone=tone(card),
-        figures=tuple(Figure(*each) for each in wording.headline(card)) if card else (),
+        figures=tuple(card_view.headline(card)) if card else (),
         samples=tuple(
-            Sample(wording.beginning(sample), "\n\n".join(wording.paragraphs(sample.tuned)))
+            Sample(card_view.beginning(sample), "\n\n".join(card_view.paragraphs(sample.tuned)))
             for sample in samples
         ),
         limits=tuple(limits(card)) if card else (),

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from ownwords.archive.report import PostSummary, summary
-from ownwords.archive.report import formatting as say
+from ownwords.archive import report_view as summary
+from ownwords.archive.report import PostSummary
 from ownwords.serve.report_cache import CachedReport
+from ownwords.view import format as say
 
 Sort = Literal["date", "words", "share", "title", "learned_words"]
 PAGE_SIZE = 50

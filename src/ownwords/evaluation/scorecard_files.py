@@ -5,8 +5,9 @@ from pathlib import Path
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.card.page import render
 from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scorecard_view import scorecard_view
+from ownwords.view import html
 
 PAGE, DATA = "scorecard.html", "scorecard.json"
 
@@ -16,7 +17,7 @@ def write(card: Scorecard, folder: Path) -> tuple[Path, Path]:
     page, data = folder / PAGE, folder / DATA
     text = json.dumps(card.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
     write_atomically(data, text + "\n")
-    write_atomically(page, render(card))
+    write_atomically(page, html.document(scorecard_view(card)))
     return page, data
 
 

@@ -1,0 +1,864 @@
+"""The report as a view: its sentences, figures and sections, written once for every renderer."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from typing import Final
+from urllib.parse import quote as url_quote
+
+from ownwords.archive.report import (
+    DeadLink,
+    Duplicate,
+    Exclusion,
+    Phrase,
+    PostSummary,
+    Report,
+    UnlikePost,
+)
+from ownwords.view.blocks import (
+    Aside,
+    Beside,
+    Block,
+    Code,
+    Figure,
+    Figures,
+    Fold,
+    Heading,
+    Item,
+    Items,
+    Line,
+    Pairs,
+    Paragraph,
+    Quote,
+    Section,
+    Share,
+    Shares,
+    Span,
+    Table,
+    Tone,
+    View,
+    Year,
+    Years,
+)
+from ownwords.view.format import (
+    count,
+    day,
+    noun,
+    percent,
+    plain,
+    quoted,
+    ratio,
+    sentence,
+    size,
+    title_of,
+)
+
+CHOICES_FILE: Final = "choices.toml"
+_SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
+_LONGEST = 10  # posts with their own bar
+# Comparing passages word by word is slow, so fewer duplicates are shown than other findings.
+_PAIRS = 20
+_PASSAGES = 3  # of a pair
+_PASSAGE_CHARACTERS = 600
+_LONGEST_GAP = 60  # longest gap without posts that a chart still shows
+_SOURCES = 12  # that are named
+_TITLES = 40  # that are named in a row of what was left out
+MANY: Final = 200  # rows of a list; the rest is counted
+# Each character of Chinese and Japanese counts as a word, as there are no spaces.
+_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
+_GROUPS: Sequence[tuple[str, Tone, Sequence[str]]] = (
+    ("Your own words", "own", ("prose", "heading", "list", "caption")),
+    ("Quoted", "k1", ("quote",)),
+    ("Code", "k2", ("code",)),
+    ("Logs and dumps", "k3", ("log",)),
+    ("Tables", "k4", ("table",)),
+)
+_FLAGS = {
+    "dominant": "outweighs the other posts",
+    "unlike": "reads unlike your other posts",
+    "language": "is in another language",
+    "dump": "contains machine output",
+    "duplicate": "shares text with another post",
+}
+_STATUSES = {
+    "draft": "Drafts",
+    "trashed": "Posts in the trash",
+    "hidden": "Hidden posts",
+    "scheduled": "Scheduled posts",
+    "private": "Private posts",
+}
+_DECISIONS = {"keep": "Kept", "cap": "Capped", "leave out": "Left out"}
+
+
+def report_view(report: Report) -> View:
+    """The view of a report; the same report gives the same view."""
+    sections = (
+        _training(report),
+        _decisions(report),
+        _lengths(report),
+        _whose(report),
+        _years(report),
+        _duplicates(report),
+        _style(report),
+        _links(report),
+        _phrases(report),
+        _excluded(report),
+        _split(report),
+        _privacy(report),
+        _notes(report),
+    )
+    first, second = lede(report)
+    sources = [
+        Paragraph(
+            line=(
+                "Read from ",
+                Span(plain(source.path), "code"),
+                f", {plain(source.detected_as, 160)}" if source.detected_as else "",
+                f": {count(source.documents, 'text')}.",
+            ),
+            style="quiet",
+        )
+        for source in report.sources[:_SOURCES]
+    ]
+    if (more := len(report.sources) - _SOURCES) > 0:
+        sources.append(Paragraph(line=f"And {count(more, 'more source')}.", style="quiet"))
+    average = _average(report)
+    return View(
+        kind="report",
+        title=f"{name(report)}: archive report",
+        kicker="Archive report",
+        heading=name(report),
+        intro=(
+            *sources,
+            Paragraph(line=first, style="lede"),
+            Paragraph(line=second, style="follow"),
+            Figures(rows=_headline_figures(report)),
+            *([Paragraph(line=average, style="quiet", detail=True)] if average else []),
+        ),
+        sections=[section for section in sections if section],
+        footer=[
+            f"Written by ownwords {plain(report.version, 30)} on {day(report.created_on)}.",
+            (
+                "Fingerprint of the texts ",
+                Span(plain(report.fingerprint)[:12], "code"),
+                ". Same texts, same fingerprint.",
+            ),
+        ],
+        command="ownwords look --json",
+    )
+
+
+# --- sentences that others show, too ------------------------------------------------------------
+
+
+def name(report: Report) -> str:
+    """The name of the site or folder."""
+    return plain(report.name, 120) or "Your writing"
+
+
+def lede(report: Report) -> tuple[str, str]:
+    """The most important finding and its consequence, in two sentences."""
+    totals = report.totals
+    if not totals.words:
+        return "The archive holds no words yet.", "There is nothing to train on."
+    if not totals.own_words:
+        return (
+            f"None of the {count(totals.words, 'word')} {'is' if totals.words == 1 else 'are'}"
+            " your own.",
+            "They are quotations, code, tables or machine output: there is nothing to train on.",
+        )
+    usable = f"You can train on {count(totals.training_words, 'word')}."
+    if totals.training_words == totals.own_words:
+        usable = "You can train on all of them." if totals.own_words > 1 else usable
+    if len(report.posts) == 1:
+        words = count(totals.words, "word")
+        if totals.own_words < totals.words:
+            words = f"{words}, {count(totals.own_words)} of them your own"
+        return f"One {report.posts[0].kind}, {words}.", usable
+    top = max(report.posts, key=lambda post: post.share, default=None)
+    if top and len(report.posts) > 3 and top.share > 1 / 3:
+        return (
+            f"One {top.kind} is {percent(top.share)} of your prose: {quoted(top.title, 90)}.",
+            _dominant_decision(top, totals.training_words),
+        )
+    own = ratio(totals.own_words, totals.words)
+    if own < 0.6:
+        return (
+            f"{percent(own)} of the words are your own.",
+            f"The rest is quotations, code, tables or machine output. {usable}",
+        )
+    texts = " and ".join(
+        count(number, what)
+        for number, what in ((totals.posts, "post"), (totals.pages, "page"))
+        if number
+    )
+    return f"{count(totals.own_words, 'word')} of your own in {texts}{_when(report)}.", usable
+
+
+def years_spanned(report: Report) -> str:
+    """ "2009–2024", "2024", or nothing if no post has a date."""
+    first, last = (d[:4].lstrip("0") for d in (report.totals.first_day, report.totals.last_day))
+    return plain(first if first == last or not last else f"{first}–{last}")
+
+
+def flags(post: PostSummary) -> str:
+    """Why a post stands out: "outweighs the other posts, reads unlike your other posts"."""
+    return ", ".join(_FLAGS.get(flag, plain(flag, 40)) for flag in post.flags)
+
+
+def decision(post: PostSummary) -> str:
+    """The decision on a post: Kept, Capped, Left out."""
+    return _DECISIONS.get(post.decision, plain(post.decision, 40).capitalize())
+
+
+def notable_posts(report: Report) -> list[PostSummary]:
+    """The posts an author may want to decide about: flagged, capped or left out."""
+    return [post for post in report.posts if post.flags or post.decision != "keep"]
+
+
+def style_signs(post: UnlikePost) -> str:
+    """The words by which a post's style differs, in one line."""
+    signs = "; ".join(plain(sign, 120) for sign in post.evidence)
+    signs = re.sub(r'"([^"]*)"', r"“\1”", signs)
+    language = f"it is in {plain(post.language, 40)}" if post.language else ""
+    return "; ".join(part for part in (language, signs) if part)
+
+
+def duplicate_extent(pair: Duplicate) -> str:
+    """How much two texts share, in one sentence."""
+    if pair.exact:
+        return "The same text, word for word."
+    return f"{percent(pair.share)} of the shorter text also appears in the longer one."
+
+
+def link_target(link: DeadLink) -> str:
+    """The target of a dead link as its author wrote it."""
+    # Sources prefix links to posts by number with "ref:"; see RawDocument.
+    return plain(link.href.removeprefix("ref:"), 200)
+
+
+def post_page(id_: str) -> str:
+    """The place of a post in the served page."""
+    return f"/posts/post/{url_quote(id_, safe='')}"
+
+
+# --- the beginning ------------------------------------------------------------------------------
+
+
+def _when(report: Report) -> str:
+    first, last = day(report.totals.first_day), day(report.totals.last_day)
+    if not first:
+        return ""
+    dated = ", the dated ones written" if _undated(report) else ", written"
+    return f"{dated} on {first}" if first == last else f"{dated} between {first} and {last}"
+
+
+def _dominant_decision(post: PostSummary, training_words: int) -> str:
+    total = count(training_words, "word")
+    if post.decision == "leave out":
+        return f"It is left out for now, so {total} remain to train on. You can change that."
+    if post.decision == "cap":
+        return (
+            f"It is capped: training uses {count(post.training_words)} of its "
+            f"{count(post.own_words, 'word')}, and {total} in all. You can change that."
+        )
+    return f"It is kept in full, so a model learns mostly from it. Training uses {total}."
+
+
+def _headline_figures(report: Report) -> list[Figure]:
+    totals, years = report.totals, years_spanned(report)
+    links = totals.internal_links + totals.external_links
+    days = [day(totals.first_day), day(totals.last_day)] if totals.first_day else []
+    return [
+        Figure(
+            count(totals.posts),
+            noun(totals.posts, "post"),
+            f"and {count(totals.pages, 'page')}" if totals.pages else "",
+        ),
+        Figure(
+            count(totals.own_words),
+            f"{noun(totals.own_words, 'word')} of your own",
+            f"of {count(totals.words)} in all",
+        ),
+        Figure(
+            years or "–",
+            "years" if "–" in years or not years else "year",
+            " to ".join(dict.fromkeys(days)) or "no dates found",
+        ),
+        Figure(
+            count(links),
+            noun(links, "link"),
+            f"{count(totals.internal_links)} internal, {count(totals.external_links)} external",
+        ),
+        Figure(
+            count(totals.training_words),
+            f"{noun(totals.training_words, 'word')} to train on",
+            size(totals.training_bytes),
+        ),
+    ]
+
+
+def _average(report: Report) -> str:
+    totals = report.totals
+    if not totals.words:
+        return ""
+    tags = count(totals.tags, "tag") if totals.tags else "No tags"
+    return (
+        f"Your texts have {totals.average_words:,.0f} words of your own on average "
+        f"(median {totals.median_words:,.0f}). {tags} in use."
+    )
+
+
+# --- sections -----------------------------------------------------------------------------------
+
+
+def _training(report: Report) -> Section | None:
+    advice = report.advice
+    blocks: list[Block] = []
+    if advice.headline:
+        blocks.append(Paragraph(line=advice.headline, style="statement"))
+    blocks += [Paragraph(line=text) for text in advice.sentences]
+    if advice.rows:
+        blocks.append(Pairs(rows=advice.rows))
+    return Section("training", "What you can train with this much text", blocks) if blocks else None
+
+
+def _decisions(report: Report) -> Section | None:
+    if not report.posts:
+        return None
+    posts = notable_posts(report)
+    blocks: list[Block] = [
+        Items(
+            rows=[_decision_item(post) for post in posts[:MANY]],
+            style="decisions",
+            noun="text",
+            total=len(posts),
+        )
+        if posts
+        else Paragraph(line="No post stands out: all texts are kept in full."),
+        Aside(
+            title="To change a decision",
+            blocks=[
+                Paragraph(
+                    line=(
+                        "Nothing is deleted: you can still search and cite a post that is left"
+                        " out; a model just does not learn from it. The file ",
+                        Span(CHOICES_FILE, "code"),
+                        " has a decision for each post: keep, cap or leave out. Change it, and"
+                        " run:",
+                    )
+                ),
+                Code(text=report.command),
+            ],
+        ),
+    ]
+    return Section("decisions", "Decisions, and how to change them", blocks)
+
+
+def _decision_item(post: PostSummary) -> Item:
+    amount = count(post.words, "word")
+    if post.decision == "cap":
+        amount = f"{count(post.training_words)} of {count(post.own_words, 'word')} used"
+    lines: list[Line] = []
+    if post.flags:
+        lines.append(Span(sentence(flags(post)), "quiet"))
+    if post.reason:
+        lines.append(sentence(post.reason))
+    return Item(
+        title=_post(post),
+        label=decision(post),
+        aside=f"{amount}, {percent(post.share)} of the prose",
+        lines=lines,
+        is_marked=post.decision != "keep",
+    )
+
+
+def _lengths(report: Report) -> Section | None:
+    posts = report.posts
+    if not posts:
+        return None
+    blocks: list[Block] = []
+    if len(posts) > 1:
+        title = "Share of the prose per text"
+        blocks.append(_stack(report, title, "In the archive", training=False))
+        if any(p.decision != "keep" for p in posts) and any(p.training_words for p in posts):
+            title = "Share of the training words per text"
+            blocks.append(_stack(report, title, "In training", training=True))
+    counted = "Only your own words count here, not quotations, code, logs or tables."
+    blocks.append(Paragraph(line=f"{_evenness(report)} {counted}".strip()))
+    longest, others = posts[:_LONGEST], posts[_LONGEST:]
+    rows = [
+        Share(
+            _post(post),
+            post.own_words,
+            "out" if post.decision == "leave out" else "own",
+            below=" · ".join(
+                part
+                for part in (
+                    day(post.day),
+                    "page" if post.kind == "page" else "",
+                    "" if post.decision == "keep" else decision(post).lower(),
+                )
+                if part
+            ),
+        )
+        for post in longest
+    ]
+    if others:
+        label = Span(f"{count(len(others), 'other')} together", page="/posts?sort=words")
+        rows.append(Share(label, sum(post.own_words for post in others), "rest"))
+    heading = "Longest texts" if others else "All texts, longest first"
+    blocks.append(Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"))
+    if len(posts) > 1:
+        blocks.append(
+            Fold(
+                summary=f"All {count(len(posts))} texts",
+                blocks=[
+                    Table(
+                        caption="All texts",
+                        heads=("Text", "Date", "Words", "Trained on", "Split"),
+                        rows=[
+                            (
+                                _post(post),
+                                plain(post.day, 10) or "–",
+                                count(post.own_words),
+                                count(post.training_words),
+                                plain(post.split, 12) or "–",
+                            )
+                            for post in posts[:MANY]
+                        ],
+                        noun="text",
+                        total=len(posts),
+                    )
+                ],
+                is_long=True,
+            )
+        )
+    return Section("lengths", "Where the words are", blocks)
+
+
+def _stack(report: Report, title: str, caption: str, *, training: bool) -> Shares:
+    """The own words (or the training words) of the longest posts, and of all others together."""
+
+    def words(post: PostSummary) -> int:
+        return post.training_words if training else post.own_words
+
+    rows = [
+        Share(
+            title_of(post.title),
+            words(post),
+            "out" if post.decision == "leave out" else "own",
+            round(1 - 0.06 * rank, 2),
+        )
+        for rank, post in enumerate(report.posts[:_LONGEST])
+        if words(post)
+    ]
+    others = report.posts[_LONGEST:]
+    if rest := sum(map(words, others)):
+        rows.append(Share(count(len(others), "other"), rest, "rest"))
+    return Shares(title=title, rows=rows, caption=caption, detail=True)
+
+
+def _evenness(report: Report) -> str:
+    total, number = len(report.posts), report.effective_posts
+    if total < 2 or number <= 0:
+        return ""
+    if number > 0.95 * total:
+        return f"Your {count(total)} texts are about equally long."
+    figure = f"{number:.1f}" if number < 10 else f"{number:,.0f}"
+    return (
+        f"Lengths differ: your {count(total)} texts are as varied as "
+        f"{figure.removesuffix('.0')} texts of equal length."
+    )
+
+
+def _whose(report: Report) -> Section | None:
+    left = {kind: words for kind, words in report.words_by_kind.items() if words > 0}
+    rows = [
+        Share(label, sum(left.pop(kind, 0) for kind in kinds), tone)
+        for label, tone, kinds in _GROUPS
+    ]
+    rows += [Share(plain(kind, 30).capitalize(), words, "k4") for kind, words in left.items()]
+    rows = [row for row in rows if row.value]
+    if not rows:
+        return None
+    heads = ("Kind", "Words", "Share")
+    blocks: list[Block] = [Shares(title="Words by whose they are", rows=rows, heads=heads)]
+    if report.dumps:
+        blocks += [
+            Heading(text="Machine output"),
+            Paragraph(
+                line="These blocks look like pasted output of a program. The first line of each:"
+            ),
+            Items(
+                rows=[
+                    Item(
+                        title=Span(title_of(dump.title), "title", page=post_page(dump.id)),
+                        aside=f"{count(dump.words, 'word')} in {count(dump.lines, 'line')}",
+                        lines=[Span(sentence(dump.reason), "quiet")],
+                        code=plain(dump.first_line, 200),
+                    )
+                    for dump in report.dumps[:MANY]
+                ],
+                noun="block",
+                total=len(report.dumps),
+            ),
+        ]
+    return Section("whose", "Whose words these are", blocks)
+
+
+def _years(report: Report) -> Section | None:
+    title, bars, undated = "Year by year", year_bars(report), _undated(report)
+    if not bars:
+        nothing = [Paragraph(line="None of your texts has a date.")]
+        return Section("years", title, nothing) if report.posts else None
+    longest = longest_year(bars)
+    description = (
+        f"Columns from {bars[0].year} to {bars[-1].year}. {longest} The numbers follow as a table."
+    )
+    caption = "Words and posts per year"
+    rows = [
+        (Span(str(bar.year), page=f"/posts?year={bar.year}"), count(bar.words), count(bar.posts))
+        for bar in bars
+        if bar.posts
+    ]
+    blocks: list[Block] = [Paragraph(line=longest)] if longest else []
+    blocks.append(Years(title=caption, description=description, rows=bars))
+    if undated:
+        blocks.append(Paragraph(line=undated, style="quiet"))
+    numbers = Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows, noun="year")
+    blocks.append(Fold(summary="The numbers", blocks=[numbers]))
+    return Section("years", title, blocks)
+
+
+def year_bars(report: Report) -> list[Year]:
+    """Posts and words per year, including years without posts unless the gap is very long."""
+    dated = {year.year: year for year in report.years if year.year}
+    if not dated:
+        return []
+    left_out: dict[int, int] = {}
+    for post in report.posts:
+        # Years count only posts, not pages.
+        if post.kind == "post" and post.decision == "leave out" and post.day[:4].isdecimal():
+            left_out[int(post.day[:4])] = left_out.get(int(post.day[:4]), 0) + post.own_words
+    first, last = min(dated), max(dated)
+    span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(dated)
+    return [
+        Year(year, dated[year].posts, dated[year].words, left_out.get(year, 0))
+        if year in dated
+        else Year(year, 0, 0, 0)
+        for year in span
+    ]
+
+
+def longest_year(bars: Sequence[Year]) -> str:
+    """The year with the most words, in one sentence; empty if there is only one year."""
+    if sum(bar.posts > 0 for bar in bars) < 2:
+        return ""
+    most = max(bars, key=lambda bar: bar.words)
+    words = f"{count(most.words, 'word')} in {count(most.posts, 'post')}"
+    if most.left_out:
+        words += f", {count(most.left_out)} of them in posts left out of training"
+    return f"You wrote most in {most.year}: {words}."
+
+
+def _undated(report: Report) -> str:
+    for year in report.years:
+        if year.year == 0 and year.posts:
+            verb = "has" if year.posts == 1 else "have"
+            return f"{count(year.posts, 'text')} ({count(year.words, 'word')}) {verb} no date."
+    return ""
+
+
+def _duplicates(report: Report) -> Section | None:
+    if len(report.posts) < 2:
+        return None
+    title = "Duplicate text"
+    if not report.duplicates:
+        nothing = Paragraph(line="No two texts share a long passage.", detail=True)
+        return Section("duplicates", title, [nothing])
+    why = "A model learns repeated text twice. Words that differ are "
+    rows = [
+        Item(
+            title=(
+                _title(pair.title, pair.id),
+                " and ",
+                _title(pair.other_title, pair.other_id),
+            ),
+            lines=[Span(duplicate_extent(pair), "quiet")],
+            blocks=[_passages(pair, *passages) for passages in pair.passages[:_PASSAGES]],
+        )
+        for pair in report.duplicates[:_PAIRS]
+    ]
+    return Section(
+        "duplicates",
+        title,
+        [
+            Paragraph(line=(why, Span("marked", "mark"), "."), detail=True),
+            Items(rows=rows, style="pairs", noun="pair", total=len(report.duplicates)),
+        ],
+    )
+
+
+def _passages(pair: Duplicate, left: str, right: str) -> Block:
+    if _shorten(left) == _shorten(right):
+        return Quote(cite="In both", lines=[_shorten(left)])
+    sides = zip((pair.title, pair.other_title), diff_passages(left, right), strict=True)
+    return Beside(
+        blocks=[
+            Quote(cite=title_of(title), lines=[[Span(t, "mark") if d else t for t, d in diff]])
+            for title, diff in sides
+        ]
+    )
+
+
+def _shorten(passage: str) -> str:
+    return plain(passage, _PASSAGE_CHARACTERS)
+
+
+Diff = list[tuple[str, bool]]
+
+
+def diff_passages(left: str, right: str) -> tuple[Diff, Diff]:
+    """Split both passages into pieces, each with whether it is missing from the other."""
+    cut = max(len(left), len(right)) > _PASSAGE_CHARACTERS
+    a, b = _WORDS.findall(_shorten(left)), _WORDS.findall(_shorten(right))
+    diffs: tuple[Diff, Diff] = ([], [])
+    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        # Ignore differences at the ends, which come from shortening.
+        same = kind == "equal" or (cut and (a1, b1) == (len(a), len(b)))
+        for diff, words in zip(diffs, ("".join(a[a0:a1]), "".join(b[b0:b1])), strict=True):
+            if words:
+                diff.append((words, not same))
+    return diffs
+
+
+def _style(report: Report) -> Section | None:
+    if len(report.posts) < 2:
+        return None
+    title = "Posts in a different style"
+    if not report.style_outliers:
+        nothing = Paragraph(line="No post reads unlike your other posts.", detail=True)
+        return Section("style", title, [nothing])
+    rows = [
+        Item(
+            title=_title(post.title, post.id),
+            aside=count(post.words, "word"),
+            lines=[f"The signs: {signs}."] if (signs := style_signs(post)) else [],
+        )
+        for post in report.style_outliers[:MANY]
+    ]
+    why = (
+        "A guest post, a long quotation, a translation or another period of yours: the small words"
+        " differ, and only you know why."
+    )
+    return Section(
+        "style",
+        title,
+        [
+            Paragraph(line=why, detail=True),
+            Items(rows=rows, noun="post", total=len(report.style_outliers)),
+        ],
+    )
+
+
+def _links(report: Report) -> Section | None:
+    dead = report.dead_links
+    if not (dead or len(report.posts) > 1):
+        return None
+    blocks: list[Block] = []
+    if dead:
+        verb = "leads" if len(dead) == 1 else "lead"
+        blocks.append(Paragraph(line=f"{count(len(dead), 'internal link')} {verb} nowhere."))
+        blocks.append(
+            Table(
+                caption="Dead links",
+                heads=("Text", "Words of the link", "Target"),
+                rows=[
+                    (
+                        _title(link.title, link.id),
+                        plain(link.text, 120) or "–",
+                        Span(link_target(link), "code"),
+                    )
+                    for link in dead[:MANY]
+                ],
+                noun="link",
+                style="words",
+                total=len(dead),
+            )
+        )
+    elif report.totals.internal_links:
+        blocks.append(Paragraph(line="All internal links work."))
+    else:
+        blocks.append(Paragraph(line="Your posts do not link to each other."))
+    alone, total = len(report.orphans), len(report.posts)
+    if alone and total > 1:
+        line = f"No other text links to {count(alone)} of the {count(total)}."
+        if alone == total:
+            line = f"None of the {count(total)} texts is linked from another."
+        by_id = {post.id: post for post in report.posts}
+        rows = [Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY] if id_ in by_id]
+        posts = Items(rows=rows, style="columns", noun="text", total=alone)
+        blocks += [Paragraph(line=line), Fold(summary="Show them", blocks=[posts])]
+    return Section("links", "Internal links", blocks)
+
+
+def _phrases(report: Report) -> Section | None:
+    if not report.posts:
+        return None
+    title = "Favourite phrases"
+    years: dict[int, list[Phrase]] = {}
+    for phrase in report.phrases:
+        years.setdefault(phrase.year, []).append(phrase)
+    overall = years.pop(0, [])  # year 0 holds those over all years
+    if not (overall or years):
+        nothing = Paragraph(line="No phrase comes back often enough.", detail=True)
+        return Section("phrases", title, [nothing])
+    blocks: list[Block] = []
+    if overall:
+        rows = [
+            Item(
+                title=Span(plain(phrase.text, 80), "quote"),
+                aside=f"{count(phrase.count, 'time')} in {count(phrase.posts, 'post')}",
+            )
+            for phrase in overall[:16]
+        ]
+        blocks.append(Items(rows=rows, style="phrases", noun="phrase"))
+    if years:
+        by_year = [(str(year), _by_year(years[year])) for year in sorted(years, reverse=True)]
+        blocks.append(
+            Table(
+                caption="By year",
+                heads=("Year", "Phrases"),
+                rows=by_year,
+                noun="year",
+                style="words",
+                is_titled=True,
+                detail=True,
+            )
+        )
+    return Section("phrases", title, blocks)
+
+
+def _by_year(phrases: Sequence[Phrase]) -> list[str | Span]:
+    parts: list[str | Span] = []
+    for phrase in phrases[:6]:
+        parts += [", "] if parts else []
+        parts += [Span(plain(phrase.text, 80), "quote"), f" {phrase.count:,}×"]
+    return parts
+
+
+def _excluded(report: Report) -> Section:
+    title = "What is not in the archive"
+    rows: list[tuple[Line, Line]] = []
+    for what, reason, number, titles in exclusion_reasons(report.excluded):
+        named: list[str | Span] = [reason]
+        if titles:
+            more = f" and {count(len(titles) - _TITLES)} more" if len(titles) > _TITLES else ""
+            named.append(Span(f" {'; '.join(titles[:_TITLES])}{more}", "quiet"))
+        rows.append((count(number, what), named))
+    if not rows:
+        return Section("excluded", title, [Paragraph(line="Nothing was left out.", detail=True)])
+    return Section(
+        "excluded",
+        title,
+        [
+            Paragraph(line="You cannot search any of this either.", detail=True),
+            Table(
+                caption="Left out", heads=("What", "Why"), rows=rows, noun="reason", style="words"
+            ),
+        ],
+    )
+
+
+def exclusion_reasons(items: Iterable[Exclusion]) -> list[tuple[str, str, int, list[str]]]:
+    """What was left out of the archive: (what, reason, how many, known titles), largest first."""
+    counts: dict[tuple[str, str], int] = {}
+    titles: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        key = (plain(item.what, 40), plain(item.reason, 300))
+        counts[key] = counts.get(key, 0) + item.count
+        label = item.title or item.ref
+        titles.setdefault(key, []).extend([title_of(label)] if label else [])
+    ordered = sorted(counts, key=lambda key: (-counts[key], key))
+    return [(what, reason, counts[what, reason], titles[what, reason]) for what, reason in ordered]
+
+
+def _split(report: Report) -> Section | None:
+    posts, words = report.split.posts, report.split.words
+    if not sum(posts.values()):
+        return None
+    tones: tuple[Tone, ...] = ("own", "k1", "k2")
+    rows = [
+        Share(
+            _SIDES.get(side, plain(side, 30)),
+            words.get(side, 0),
+            tone,
+            cells=(count(number, "post"),),
+        )
+        for (side, number), tone in zip(posts.items(), tones, strict=False)
+    ]
+    why = (
+        "A model must be tested on posts it has never seen, so whole posts are held out. The model"
+        " learns from the training posts, the validation posts decide when to stop, and the test"
+        " posts are used once, at the end."
+    )
+    heads = ("Split", "Posts", "Words", "Share")
+    return Section(
+        "split",
+        "Training, validation and test",
+        [
+            Paragraph(line=why, detail=True),
+            Shares(title="Words per split", rows=rows, heads=heads, is_slim=True),
+        ],
+    )
+
+
+def _privacy(report: Report) -> Section:
+    privacy = report.privacy
+    numbers = [
+        ("Sources read", len(report.sources)),
+        *(
+            (f"{_STATUSES.get(status, plain(status, 30).capitalize())}, left out", number)
+            for status, number in privacy.statuses_excluded.items()
+        ),
+        ("E-mail addresses found", privacy.emails),
+        ("Phone numbers found", privacy.phones),
+        ("Network calls made", privacy.network_calls),
+    ]
+    rows = [(label, count(number) if number else "none") for label, number in numbers]
+    blocks: list[Block] = [Pairs(rows=rows, style="receipt")]
+    if privacy.found_in:
+        warning = (
+            "Check these before you share the archive or a model trained on it. They are masked"
+            " here, but not in your texts."
+        )
+        found = Table(
+            caption="Addresses and numbers",
+            heads=("Text", "Found"),
+            rows=[
+                (title_of(title), Span(masked, "code")) for title, masked in privacy.found_in[:MANY]
+            ],
+            noun="place",
+            style="words",
+            total=len(privacy.found_in),
+            detail=True,
+        )
+        blocks += [Paragraph(line=warning, detail=True), found]
+    return Section("privacy", "Privacy", blocks)
+
+
+def _notes(report: Report) -> Section | None:
+    if not report.notes:
+        return None
+    rows = [Item(title=plain(note, 300)) for note in report.notes[:MANY]]
+    notes = Items(rows=rows, style="notes", noun="note", total=len(report.notes))
+    return Section("notes", "Notes", [notes])
+
+
+def _post(post: PostSummary) -> Span:
+    return Span(title_of(post.title), "title", url=post.url, page=post_page(post.id))
+
+
+def _title(title: str, id_: str) -> Span:
+    return Span(title_of(title), "title", page=post_page(id_))

@@ -1,0 +1,1 @@
+"""Results as blocks, and the three renderers that draw them: HTML, terminal, JSON."""

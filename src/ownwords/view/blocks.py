@@ -1,0 +1,239 @@
+"""What a result shows, as blocks: every figure, finding and sentence is written once, here.
+
+`html` draws a view as a page of its own or as a part of the page of `ownwords serve`, `terminal`
+draws it in a terminal, and `to_json` gives it to other programs.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+Tone = Literal["own", "rest", "k1", "k2", "k3", "k4", "out"]
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stretch of a line: `url` links it to the web, `page` to a place in the served page."""
+
+    text: str
+    style: Literal["", "title", "quiet", "code", "mark", "quote", "strong"] = ""
+    url: str = ""
+    page: str = ""
+
+
+Line = str | Span | Sequence[str | Span]
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="block"):
+    """A part of a view. A terminal leaves out what is a detail."""
+
+    detail: bool = False
+
+
+class Paragraph(Block, tag="paragraph", frozen=True):
+    """One paragraph; a statement is the main sentence of a section."""
+
+    line: Line = ""
+    style: Literal["", "lede", "follow", "statement", "quiet"] = ""
+
+
+class Heading(Block, tag="heading", frozen=True):
+    """A heading within a section."""
+
+    text: str = ""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A headline figure, what it counts, and a remark."""
+
+    figure: str
+    label: str
+    note: str = ""
+
+
+class Figures(Block, tag="figures", frozen=True):
+    """Headline figures, side by side."""
+
+    rows: Sequence[Figure] = ()
+
+
+class Pairs(Block, tag="pairs", frozen=True):
+    """Labels with what is said about each; answers have questions as labels."""
+
+    rows: Sequence[tuple[str, Line]] = ()
+    style: Literal["answers", "facts", "receipt"] = "answers"
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry of a list: label and aside beside the title, lines and code below it."""
+
+    title: Line
+    label: str = ""
+    aside: str = ""
+    lines: Sequence[Line] = ()
+    code: str = ""
+    blocks: Sequence[Block] = ()
+    is_marked: bool = False  # the label needs attention
+
+
+class Items(Block, tag="items", frozen=True):
+    """A list; `total` may exceed the items given. `noun` counts what is not shown."""
+
+    rows: Sequence[Item] = ()
+    style: Literal["stack", "decisions", "pairs", "notes", "phrases", "columns", "samples"] = (
+        "stack"
+    )
+    noun: str = "entry"
+    total: int = 0
+
+
+class Table(Block, tag="table", frozen=True):
+    """A table whose first column names the row; `words` columns hold text, not figures."""
+
+    caption: str = ""
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[Line]] = ()
+    noun: str = "row"
+    style: Literal["figures", "words"] = "figures"
+    is_titled: bool = False  # the caption is shown, not only spoken
+    total: int = 0
+
+
+class Share(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a whole: its number, its look, and further cells between label and number."""
+
+    label: Line
+    value: int
+    tone: Tone = "own"
+    strength: float = 1.0
+    below: str = ""
+    cells: Sequence[str] = ()
+
+
+class Shares(Block, tag="shares", frozen=True):
+    """Parts of a whole: as a stacked bar, as table rows with a bar each, or as both."""
+
+    title: str = ""
+    rows: Sequence[Share] = ()
+    heads: Sequence[str] = ()  # of the table; empty: the stacked bar alone
+    caption: str = ""  # above the stacked bar
+    form: Literal["stack", "rows"] = "stack"
+    is_slim: bool = False
+
+
+class Year(msgspec.Struct, frozen=True):
+    """Posts and words of a year, and how many of the words were left out."""
+
+    year: int
+    posts: int
+    words: int
+    left_out: int
+
+
+class Years(Block, tag="years", frozen=True):
+    """Columns by year: words above the line of years, posts below it."""
+
+    title: str = ""
+    description: str = ""
+    rows: Sequence[Year] = ()
+
+
+class Gauge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A figure to compare with others; `low` and `high` are None if they are unknown."""
+
+    label: str
+    value: float
+    text: str  # the value, formatted
+    low: float | None = None
+    high: float | None = None
+    span: str = ""  # the range, formatted
+    note: str = ""
+    is_ours: bool = False
+
+
+class Gauges(Block, tag="gauges", frozen=True):
+    """Figures of one kind as bars with their confidence intervals."""
+
+    title: str = ""
+    meaning: str = ""
+    rows: Sequence[Gauge] = ()
+    scale_end: float = 0.0  # 0: the largest value
+
+    @property
+    def top(self) -> float:
+        largest = max((max(row.value, row.high or 0.0) for row in self.rows), default=0.0)
+        return self.scale_end or largest or 1.0
+
+
+class Quote(Block, tag="quote", frozen=True):
+    """Quoted text with its source; `rest` is folded."""
+
+    cite: Line = ""
+    lines: Sequence[Line] = ()
+    rest: Sequence[Line] = ()
+    is_ours: bool = False
+
+
+class Beside(Block, tag="beside", frozen=True):
+    """Blocks side by side where there is room."""
+
+    blocks: Sequence[Block] = ()
+
+
+class Code(Block, tag="code", frozen=True):
+    """Text to be copied, or as a program has printed it."""
+
+    text: str = ""
+
+
+class Fold(Block, tag="fold", frozen=True):
+    """Blocks behind a line that unfolds them; a terminal leaves them out."""
+
+    summary: str = ""
+    blocks: Sequence[Block] = ()
+    is_long: bool = False  # not printed on paper
+
+
+class Aside(Block, tag="aside", frozen=True):
+    """A remark set apart, such as how to change something."""
+
+    title: str = ""
+    blocks: Sequence[Block] = ()
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A part of a view with a heading."""
+
+    anchor: str
+    title: str
+    blocks: Sequence[Block]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole result: what it is called, its main sentences and figures, its sections."""
+
+    kind: Literal["report", "scorecard", "search"]
+    title: str  # of the document
+    kicker: str  # the small line above the heading
+    heading: str
+    is_bad: bool = False  # the heading is bad news
+    intro: Sequence[Block] = ()
+    sections: Sequence[Section] = ()
+    footer: Sequence[Line] = ()
+    command: str = ""  # lists everything that is cut here
+
+
+def to_json(view: View) -> Any:  # noqa: ANN401 - JSON
+    """The view as plain lists, dictionaries, strings and numbers."""
+    return msgspec.to_builtins(view)
+
+
+def spans(line: Line) -> list[Span]:
+    """A line as a list of spans."""
+    parts = [line] if isinstance(line, str | Span) else line
+    return [Span(part) if isinstance(part, str) else part for part in parts]
+
+
+def text_of(line: Line) -> str:
+    """A line without its looks."""
+    return "".join(f"“{s.text}”" if s.style == "quote" else s.text for s in spans(line))
