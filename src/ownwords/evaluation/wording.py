@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ownwords.archive.report.formatting import count, day, plain, quoted, size
 from ownwords.core.progress import duration
-from ownwords.evaluation.bootstrap import Estimate
+from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.scorecard import (
     BitsRow,
     Conclusion,
@@ -21,6 +21,7 @@ WHAT_BARS_MEAN = (
     " the value would lie with other posts of yours."
 )
 
+NO_RANGE = "too few posts for a range"
 _UNIFORM_BITS = 8  # bits per byte of a uniform guess
 
 
@@ -75,10 +76,13 @@ def judged_on(about: ModelFacts) -> str:
     posts = (
         f"{count(about.judged_posts)}{of} held-out {'post' if about.test_posts == 1 else 'posts'}"
     )
-    return (
+    text = (
         f"Measured on {posts} ({size(about.judged_bytes)}), used neither for training nor for"
         " choosing a model."
     )
+    if about.validation_posts:
+        text += " Voice and fluency are also compared with posts held out to choose a model."
+    return text
 
 
 def what_bits_mean(ours: BitsRow) -> str:
@@ -99,20 +103,17 @@ def compared_with(row: BitsRow) -> str:
     better = f"{rate(abs(gain) / rival_bits)} {'better' if gain >= 0 else 'worse'}"
     if row.gain_low is None or row.gain_high is None:
         return better
-    low, high = sorted(abs(limit) / rival_bits for limit in (row.gain_low, row.gain_high))
+    low, high = row.gain_low / rival_bits, row.gain_high / rival_bits
+    if low < 0 < high:
+        return f"{better} ({rate(-low)} worse to {rate(high)} better)"
+    low, high = sorted((abs(low), abs(high)))
     return f"{better} ({between(low, high, rate)})"
 
 
 def note(row: BitsRow) -> str:
     """What a row is, how long it was trained, and how the model compares."""
     trained = f"trained for {duration(row.seconds)}" if row.seconds else ""
-    compared = ""
-    if row.gain is not None:
-        compared = f"your model is {compared_with(row)}"
-        if row.gain_low is None or row.gain_high is None:
-            compared += ", measured on a single post"
-        elif row.gain_low <= 0 <= row.gain_high:
-            compared = "no clear difference from your model"
+    compared = "" if row.gain is None else f"your model is {compared_with(row)}"
     return " · ".join(part for part in (plain(row.how, 120), trained, compared) if part)
 
 
@@ -175,8 +176,10 @@ def effect_of_decision(post: Dominant) -> str:
         )
     before, after = measured
     better = "better" if after <= before else "worse"
-    if post.gain_low is None or post.gain_high is None or post.gain_low <= 0 <= post.gain_high:
+    if post.gain_low is None or post.gain_high is None:
         return "There are too few posts to tell the two models apart."
+    if post.gain_low <= 0 <= post.gain_high:
+        return "There is no clear difference between the two models."
     share = rate(abs(before - after) / before)
     return f"With this decision the model predicts unseen posts {share} {better}."
 

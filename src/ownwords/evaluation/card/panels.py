@@ -2,8 +2,8 @@
 
 from ownwords.archive.report.formatting import count, plain
 from ownwords.evaluation import wording as say
-from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.card.gauges import Gauge, Panel
+from ownwords.evaluation.intervals import Estimate, PairedEstimate
 from ownwords.evaluation.scorecard import BitsRow, CopiedPassage, Memorised, Scorecard
 from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution
 
@@ -115,9 +115,8 @@ def copying(card: Scorecard) -> list[Panel]:
         return []
     by_heart = Panel(
         "Known by heart",
-        f"How often, given {count(memorised.prefix, 'token')} of a post, the model's next"
-        f" {memorised.length} choices match the post word for word. For unseen posts that is"
-        " chance.",
+        f"How often, given {count(memorised.words, 'word')} of a post, the model's choices for the"
+        f" next {memorised.words} match the post exactly. For unseen posts that is chance.",
         (
             _share_gauge("Training posts", memorised.training, is_ours=True),
             _share_gauge("Unseen posts", memorised.held_out),
@@ -157,7 +156,7 @@ def copied_passages(card: Scorecard) -> list[tuple[CopiedPassage, str]]:
 
 
 def _bits_gauge(row: BitsRow) -> Gauge:
-    span = say.between(row.low, row.high, say.bits)
+    span = say.between(row.low, row.high, say.bits) or say.NO_RANGE
     text = say.bits(row.bits)
     return Gauge(row.name, row.bits, text, row.low, row.high, span, say.note(row), row.is_ours)
 
@@ -194,7 +193,7 @@ def _distance_gauge(label: str, distances: DeltaDistribution, *, is_ours: bool =
         say.bits(distances.median.value),
         low,
         high,
-        say.between(low, high, say.bits),
+        say.between(low, high, say.bits) or say.NO_RANGE,
         f"middle half {say.between(distances.low, distances.high, say.bits)}",
         is_ours,
     )
@@ -223,7 +222,7 @@ def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> Gauge
     if not share.of:
         return Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
     low, high = _limits(share)
-    span = say.between(low, high, say.rate)
+    span = say.between(low, high, say.rate) or say.NO_RANGE
     return Gauge(label, share.value, say.rate(share.value), low, high, span, "", is_ours)
 
 
