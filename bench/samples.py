@@ -16,8 +16,8 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 import ownwords
 from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace, write_atomically
-from ownwords.evaluation.bootstrap import PairedEstimate
 from ownwords.evaluation.fluency import fluency
+from ownwords.evaluation.intervals import PairedEstimate
 from ownwords.evaluation.lexicon import Lexicon
 from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.make.scoring import REFERENCE

@@ -30,7 +30,7 @@ SMALL_SCORING = ScoreConfig(
     seeds=2,
     prompts=1,
     max_tokens=8,
-    decide_s=0,
+    more_seeds=0,
 )
 _WHO = ("gardener", "miller", "teacher", "sailor", "baker")
 _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth hour")

@@ -32,7 +32,7 @@ def _main(arguments: list[str]) -> int:
             prompts=1,
             base_samples=1,
             max_tokens=24,
-            decide_s=0,
+            more_seeds=0,
         )
         paragraph.MOST_TOKENS = 40
     from ownwords.cli.main import main

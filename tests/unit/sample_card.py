@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.fluency import Fluency
+from ownwords.evaluation.intervals import Estimate, Interval, PairedEstimate
 from ownwords.evaluation.repetition import Loop
 from ownwords.evaluation.scorecard import (
     ADAPTING,
@@ -23,7 +23,6 @@ from ownwords.evaluation.scorecard import (
     StageTime,
     WritingSample,
 )
-from ownwords.evaluation.scores import Interval
 from ownwords.evaluation.sentences import FAULTS
 from ownwords.evaluation.verdict import with_conclusions
 from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution, Voice
@@ -44,7 +43,7 @@ def beside(ours: float, real: float, spread: float | None = 0.01) -> PairedEstim
 
 
 def classification(
-    ours: float, *, real: float = 0.92, false_positives: float = 0.06, spread: float = 0.08
+    ours: float, *, real: float = 0.92, false_positives: float = 0.06, spread: float | None = 0.08
 ) -> AuthorClassification:
     return AuthorClassification(
         held_out_auc=estimate(0.97),
@@ -101,7 +100,6 @@ def fluency(
         unknown_names=beside(0.004, 0.005),
         broken=broken or beside(0.09, 0.06),
         faults={fault: beside(0.02, 0.01) for fault in FAULTS},
-        sentence_words=beside(19.0, 21.0, 2.0),
         odd_turns=beside(0.25, 0.24),
         examples={"non-words": ("snabbering", "wulm"), "doubled word": ("It was was a pity.",)},
     )
@@ -137,8 +135,7 @@ def bits() -> tuple[BitsRow, ...]:
 
 def memorised() -> Memorised:
     return Memorised(
-        prefix=50,
-        length=50,
+        words=40,
         training=estimate(0.004, 0.004, 256),
         held_out=estimate(0.0, 0.0, 40),
         unguarded=CopiedPassage(
@@ -171,6 +168,7 @@ def about() -> ModelFacts:
         guarded=True,
         version="0.5.0",
         made_on="2026-11-21",
+        epochs=2.5,
     )
 
 

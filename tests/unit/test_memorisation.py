@@ -26,6 +26,20 @@ from ownwords.inference.scheduler import generate
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.tokenizers import bpe
+
+# Of different words, so that each passage is told apart.
+POSTS = [" ".join(f"w{n}" for n in range(90 * i, 90 * i + 85)) for i in range(9)]
+
+
+def untrained(context: int) -> CausalLM:
+    model = build(
+        Qwen3Config(
+            vocabulary=400, context=context, width=16, layers=1, heads=2, kv_heads=2, hidden=32
+        )
+    )
+    model.init_weights(1)
+    return model
 
 
 @dataclass
@@ -71,10 +85,7 @@ def overfitted_model() -> CausalLM:
 
 def test_memorised_text_is_extracted_and_new_text_is_not(overfitted_model: CausalLM) -> None:
     assert extraction_rate(overfitted_model, noise(1), samples=16, prefix=8, length=10) > 0.9
-    result = extraction(overfitted_model, noise(1), noise(2), samples=16, prefix=8, length=10)
-    assert result.training > 0.9
-    assert result.held_out == 0
-    assert (result.prefix, result.length, result.training_passages) == (8, 10, 4)
+    assert extraction_rate(overfitted_model, noise(2), samples=16, prefix=8, length=10) == 0
     assert overfitted_model.training
 
 
@@ -82,19 +93,21 @@ def test_memorised_text_is_extracted_and_new_text_is_not(overfitted_model: Causa
 def test_extraction_equals_greedy_decoding(name: str, overfitted_model: CausalLM) -> None:
     model = overfitted_model if name == "model" else tiny(name)
     shards = noise(1)
-    runs, length = memorisation._greedy_runs(model, shards, 20, 6, 12, seed=3)
     places = memorisation._places(shards, 18, 20, 3)
-    assert length == 12
     assert len(places) == 20
-    for row, run in zip(places, runs, strict=True):
-        prefix = shards.ids[row : row + 6].tolist()
+    passages = [
+        memorisation._Passage(shards.ids[at : at + 18 - n % 3].astype(int), 6)
+        for n, at in enumerate(places)
+    ]
+    runs = memorisation._greedy_runs(model, passages)
+    for passage, run in zip(passages, runs, strict=True):
+        prefix, truth = passage.ids[:6].tolist(), passage.ids[6:].tolist()
         request = GenerationRequest(
-            ids=prefix, max_tokens=12, sampling=SamplingParams(temperature=0)
+            ids=prefix, max_tokens=len(truth), sampling=SamplingParams(temperature=0)
         )
         continued = [drawn.id for drawn in generate(TorchEngine(model), request)]
-        truth = shards.ids[row + 6 : row + 18].tolist()
-        wanted = next((i for i in range(12) if continued[i] != truth[i]), 12)
-        assert run == wanted
+        pairs = enumerate(zip(continued, truth, strict=True))
+        assert run == next((i for i, (ours, real) in pairs if ours != real), len(truth))
 
 
 def test_sampled_passages_are_distinct_and_within_documents() -> None:
@@ -108,10 +121,39 @@ def test_sampled_passages_are_distinct_and_within_documents() -> None:
 
 
 def test_too_short_a_context_or_too_short_texts() -> None:
-    model = tiny("gpt2")
-    assert extraction_rate(model, noise(1)) == 0  # 32 + 32 do not fit 40 tokens
-    result = extraction(model, noise(1, tokens=70), noise(2))
-    assert (result.prefix, result.length) == (32, 32)
+    assert extraction_rate(tiny("gpt2"), noise(1)) == 0  # 32 + 32 do not fit 40 tokens
+    tokenizer = bpe.train(POSTS, 400)
+    short, long = (extraction(untrained(n), tokenizer, POSTS, POSTS) for n in (40, 400))
+    assert short.words < long.words == 40
+    assert short.training.of > long.training.of == len(POSTS)
+    # Where no post is as long, passages are shorter, too; where none is long enough there is none.
+    model = untrained(400)
+    assert extraction(model, tokenizer, ["one two " * 6], []).words == 5
+    nothing = extraction(model, tokenizer, ["one"], [])
+    assert (nothing.training.of, nothing.training.interval) == (0, None)
+
+
+def test_passages_are_the_same_whatever_the_vocabulary() -> None:
+    """Fifty tokens of one are twice as much text as of another."""
+    drawn = []
+    for size in (261, 400):
+        tokenizer = bpe.train(POSTS, size)
+        passages = memorisation._word_passages(tokenizer, POSTS, 10, 20)
+        halves = [
+            (tokenizer.decode(ids[:prefix]), tokenizer.decode(ids[prefix:]))
+            for ids, prefix, _ in passages
+        ]
+        assert len(set(halves)) == len(passages) == 20
+        assert all(len(half.split()) == 10 for pair in halves for half in pair)
+        assert all(any("".join(pair) in post for post in POSTS) for pair in halves)
+        drawn.append(halves)
+    assert drawn[0] == drawn[1]
+
+
+def test_many_passages_of_few_posts_are_no_more_evidence_than_the_posts() -> None:
+    known = extraction(untrained(400), bpe.train(POSTS, 400), POSTS, [], words=5).training
+    assert (known.of, known.value) == (8 * len(POSTS), 0)
+    assert known.interval is not None and known.interval.high > 0.2
 
 
 def naive_longest(sample: str, training: Sequence[str]) -> int:

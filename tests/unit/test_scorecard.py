@@ -13,7 +13,6 @@ from ownwords.archive import report
 from ownwords.core.errors import WorkspaceError
 from ownwords.evaluation import build_scorecard, metric_cache
 from ownwords.evaluation import scorecard_files as files
-from ownwords.evaluation.build_scorecard import wilson
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, sample_posts
 from ownwords.evaluation.scorecard import Scorecard
@@ -43,22 +42,6 @@ def test_a_missing_or_damaged_card_is_none(tmp_path: Path) -> None:
     ):
         data.write_bytes(damaged)
         assert files.read(tmp_path) is None
-
-
-# Of Brown, Cai and DasGupta 2001, and of R's prop.test(correct=FALSE).
-@pytest.mark.parametrize(
-    ("hits", "of", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (81, 263, 0.2553, 0.3662), (10, 10, 0.7225, 1)],
-)
-def test_the_interval_of_a_share(hits: int, of: int, low: float, high: float) -> None:
-    interval = wilson(hits / of, of)
-    assert interval.interval is not None
-    assert (interval.interval.low, interval.interval.high) == pytest.approx((low, high), abs=1e-4)
-    assert interval.of == of
-
-
-def test_without_trials_there_is_no_interval() -> None:
-    assert wilson(0.0, 0).interval is None
 
 
 @dataclass(frozen=True)
@@ -193,8 +176,8 @@ def test_the_table_of_the_dominant_post_by_hand() -> None:
         line("2", 200, 200, []),
         line("3", 100, 100, []),
     ]
-    better = Score((DocumentScore("a", 80.0, 40, 9), DocumentScore("b", 90.0, 40, 9)))
-    worse = Score((DocumentScore("a", 100.0, 40, 9), DocumentScore("b", 99.0, 40, 9)))
+    better = Score(tuple(DocumentScore(name, 80.0 + n, 40, 9) for n, name in enumerate("abcde")))
+    worse = Score(tuple(DocumentScore(name, 99.0, 40, 9) for name in "abcde"))
 
     rows = build_scorecard.dominant(scored, better, worse)
     assert rows is not None

@@ -1,6 +1,7 @@
 """The page has every figure, loads nothing, and escapes the text of models."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -134,6 +135,26 @@ def test_bars_and_ranges_are_as_long_as_their_figures() -> None:
     ends = [float(str(whisker.attributes[end]).rstrip("%")) for end in ("x1", "x2")]
     assert float(str(bar.attributes["width"]).rstrip("%")) == pytest.approx(159 / top, abs=0.01)
     assert ends == pytest.approx([154 / top, 164 / top], abs=0.01)
+
+
+def test_too_few_posts_have_figures_without_a_range() -> None:
+    text = words(read(sample_card.one_post()), "#foresight")
+    assert text.count("too few posts for a range") == len(sample_card.bits())
+    assert "too few posts" not in words(read(sample_card.good()))
+
+
+def test_an_unclear_difference_has_both_signs() -> None:
+    row = sample_card.row("Its base", "static", 1.6, 0.008)
+    assert say.compared_with(row) == "0.5% better (0.8% worse to 1.7% better)"
+    assert say.compared_with(replace(row, gain=-0.08, gain_low=-0.16, gain_high=-0.04)) == (
+        "5.0% worse (2.5% to 10%)"
+    )
+
+
+def test_posts_that_chose_the_model_are_named_as_such() -> None:
+    about = sample_card.about()
+    assert "also compared with posts held out to choose a model" in say.judged_on(about)
+    assert "also" not in say.judged_on(replace(about, validation_posts=0))
 
 
 def test_samples_are_side_by_side_and_complete() -> None:

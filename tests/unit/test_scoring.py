@@ -16,13 +16,11 @@ import families
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import bits_per_byte, metrics, model_metrics
-from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
 from ownwords.evaluation.scorecard import ADAPTING, BASE, NGRAM, OURS, SCRATCH, Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, base_of, score_model
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
-from ownwords.evaluation.voice import Voice
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
@@ -41,7 +39,7 @@ SMALL = ScoreConfig(
     max_tokens=70,
     base_samples=1,
     adapt_rate=1e-3,
-    decide_s=0,
+    more_seeds=0,
 )
 # Each stands once in what is learned from, so that every word says which one follows.
 WORDS = [
@@ -67,7 +65,7 @@ def post(number: int, chosen: list[str]) -> EvaluationPost:
 def posts() -> EvaluationPosts:
     rng = random.Random(4)
     train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
-    held_out_posts = [post(n, rng.sample(WORDS, 45)) for n in range(10, 16)]
+    held_out_posts = [post(n, rng.sample(WORDS, 45)) for n in range(10, 17)]
     return EvaluationPosts(train=train, validation=held_out_posts[:2], test=held_out_posts[2:])
 
 
@@ -155,41 +153,24 @@ def run_scoring(
     )
 
 
-def test_samples_are_drawn_until_they_decide(
+def test_a_fixed_number_of_samples_is_drawn(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budgets: list[int] = []
-
-    def decided(voice: Voice, fluency: Fluency) -> bool:
-        budgets.append(fluency.repeated.samples.of)
-        return len(budgets) > 2
-
-    monkeypatch.setattr(metrics, "is_decided", decided)
-    config = replace(SMALL, decide_s=3600.0, max_tokens=12)
-
-    def score() -> Scorecard:
-        rivals = ComparisonModels()
-        return score_model(
-            folders.copying, posts(), rivals, None, workspace=tmp_path, config=config
-        )
-
-    card = score()
-    assert budgets == [5, 25, 45]
+    config = replace(SMALL, more_seeds=7, max_tokens=12)
+    card = score_model(
+        folders.copying, posts(), ComparisonModels(), None, workspace=tmp_path, config=config
+    )
     assert card.fluency is not None
-    assert card.fluency.repeated.samples.of == 45
-    assert len(card.samples) == 5  # what is shown stays short
-    rescored = score()
-    assert budgets == [5, 25, 45]  # what was decided is kept
-    assert rescored.fluency == card.fluency
-    # Without time nothing more is drawn.
-    config = replace(config, decide_s=0.0)
-    card = score()
-    assert card.fluency is not None
-    assert card.fluency.repeated.samples.of == 5
+    assert card.fluency.repeated.samples.of == 3 + 2 + 7
+    assert len(card.samples) == 3 + 2  # what is shown stays short
+    assert config.with_samples(3).more_seeds == 21
     # A large model does not learn as it reads: that would take minutes.
     assert card.row(ADAPTING) is not None
     monkeypatch.setattr(metrics, "_LARGE", 1)
-    assert score().row(ADAPTING) is None
+    card = score_model(
+        folders.copying, posts(), ComparisonModels(), None, workspace=tmp_path, config=config
+    )
+    assert card.row(ADAPTING) is None
 
 
 def training_texts() -> list[str]:
@@ -280,13 +261,12 @@ def test_static_and_adaptive_gains_are_separate_and_paired(
     ours, base = scores
     assert rows[OURS].bits == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert rows[BASE].gain == pytest.approx(base.bits_per_byte - ours.bits_per_byte, rel=1e-5)
-    by_post = [
-        base_score.bits_per_byte - our_score.bits_per_byte
-        for base_score, our_score in zip(base.documents, ours.documents, strict=True)
-    ]
-    low, middle, high = rows[BASE].gain_low, rows[BASE].gain, rows[BASE].gain_high
-    assert low is not None and middle is not None and high is not None
-    assert min(by_post) - 1e-6 <= low <= middle <= high <= max(by_post) + 1e-6
+    gain = ours.advantage(base)
+    assert gain is not None
+    assert (rows[BASE].gain_low, rows[BASE].gain_high) == pytest.approx((gain.low, gain.high))
+    low, high = rows[OURS].low, rows[OURS].high
+    assert low is not None and high is not None
+    assert low < ours.bits_per_byte < high
     assert rows[OURS].seconds == 12.5
 
 

@@ -14,7 +14,6 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation import classifier
-from ownwords.evaluation.bootstrap import ClusterBootstrap, beside, mean, over_pairs, ratio
 from ownwords.evaluation.passages import openings, passages
 from ownwords.evaluation.reference_authors import FILE, FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.stylometry import (
@@ -91,8 +90,7 @@ def test_the_author_s_later_posts_are_not_distinguished_from_held_out_ones(
 ) -> None:
     result = voice(author.posts(40), author.posts(20), author.posts(20), authors)
     assert result.letters
-    assert result.letters.real_auc.interval
-    assert result.letters.real_auc.interval.low < 0.5 < result.letters.real_auc.interval.high
+    assert 0.3 < result.letters.real_auc.value < 0.7
     assert result.letters.samples_auc.value > 0.95
 
 
@@ -173,6 +171,16 @@ def test_too_little_text_is_reported_without_figures(
     assert short.partition("_")[0] in result.reason
 
 
+def test_a_classifier_needs_a_few_posts(authors: ReferenceAuthors, author: Writer) -> None:
+    """A fold is of whole posts: one in two folds would be recognized by its other half."""
+    held_out, samples = author.posts(9), author.posts(9)
+    result = voice(author.posts(3, 300), held_out, samples, authors)
+    assert (result.letters, result.masked) == (None, None)
+    assert "too few training posts for a classifier: 3 (4 needed)" in result.reason
+    assert result.delta and result.delta.others  # for which they are enough
+    assert voice(author.posts(4, 300), held_out, samples, authors).letters
+
+
 def test_the_classifier_reaches_the_minimum_of_its_loss() -> None:
     """Against Newton's method in double precision, implemented here."""
     rng = np.random.default_rng(1)
@@ -222,7 +230,7 @@ def test_no_source_is_in_two_folds() -> None:
     for source in set(sources):
         assert len({f for f, s in zip(fold.tolist(), sources, strict=True) if s == source}) == 1
     assert max(np.bincount(fold)) - min(np.bincount(fold)) <= 7
-    assert sorted(set(classifier.folds([0] * 9).tolist())) == [0, 1, 2, 3]
+    assert set(classifier.folds([0, 0, 1, 1, 1]).tolist()) == {0, 1}
 
 
 def test_typography_of_editions_is_normalised() -> None:
@@ -262,61 +270,23 @@ def test_passages_are_equally_long_and_of_one_text_where_they_can_be() -> None:
     assert found_passages[3][1] not in range(4)
 
 
+def test_no_short_text_is_in_two_passages() -> None:
+    """Or the classifier would be fitted to one part of a post and judge another."""
+    texts = [" ".join([f"w{n}"] * (n % 5 + 1)) for n in range(40)]
+    found_passages = passages(texts, 7)
+    assert len(found_passages) > 5
+    assert len({passage.source for passage in found_passages}) == len(found_passages)
+    seen: set[str] = set()
+    for passage in found_passages:
+        assert not seen & set(passage.text.split())
+        seen |= set(passage.text.split())
+
+
 def test_openings_begin_where_lines_and_sentences_do() -> None:
     text = "One two three four five.\n\nSix seven eight.\n\nNine ten eleven twelve. Done"
     assert openings(text, 4) == ["One two three four", "Six seven eight.\n\nNine"]
     lines = "A b c. D e f g h. I j k l m n. O p q r s t u v w x."
     assert openings(lines, 5) == ["A b c. D e", "I j k l m", "O p q r s"]
-
-
-def test_areas_and_ratios_equal_those_computed_by_hand() -> None:
-    ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.5])
-    wins = (ours[:, None] > theirs).astype(float)
-    areas = over_pairs(wins, ClusterBootstrap([0, 1, 1]), ClusterBootstrap([0, 1]))
-    assert areas.value == pytest.approx(4 / 6)
-    assert areas.interval
-    assert 0 <= areas.interval.low <= areas.value <= areas.interval.high <= 1
-    assert ratio([1, 2], [4, 4], ClusterBootstrap([0, 1])).value == pytest.approx(3 / 8)
-    assert ratio([0], [0], ClusterBootstrap([0])).interval is None
-    assert (
-        mean([1, 1, 1], ClusterBootstrap([0, 1, 2])).interval
-        == mean([1, 1], ClusterBootstrap([0, 1])).interval
-    )
-
-
-def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
-    """For a mean of 40 independent sources about 1.96 standard errors to each side."""
-    rng = np.random.default_rng(1)
-    values = rng.normal(size=40)
-    interval = mean(values, ClusterBootstrap(range(40))).interval
-    assert interval
-    expected = 2 * 1.96 * values.std() / np.sqrt(40)
-    assert interval.high - interval.low == pytest.approx(expected, rel=0.15)
-    # Told ten times each, the same sources are no more than they were.
-    repeated = mean(
-        np.repeat(values, 10), ClusterBootstrap(np.repeat(range(40), 10).tolist())
-    ).interval
-    assert repeated
-    assert repeated.high - repeated.low == pytest.approx(interval.high - interval.low, rel=0.01)
-
-
-def test_identical_texts_have_no_excess() -> None:
-    parts, wholes = [1.0, 0.0, 2.0, 1.0], [10.0, 8.0, 9.0, 12.0]
-    excess = beside(
-        (parts, wholes, ClusterBootstrap(range(4))),
-        (parts, wholes, ClusterBootstrap(range(4), seed=2)),
-    )
-    assert excess.samples.value == excess.held_out.value
-    assert excess.excess
-    assert excess.excess.low < 0 < excess.excess.high
-
-
-def test_medians_of_resamples_are_medians() -> None:
-    rng = np.random.default_rng(3)
-    values = rng.normal(size=101)
-    drawn = ClusterBootstrap(range(101)).quantile(values, 0.5)
-    assert set(np.round(drawn, 12)) <= set(np.round(values, 12))
-    assert abs(np.median(drawn) - np.median(values)) < 0.05
 
 
 def test_saved_reference_authors_round_trip(authors: ReferenceAuthors, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Builds the scorecard from measurements: rows, intervals, sources of passages."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,7 +7,6 @@ from pathlib import Path
 
 from ownwords.archive.report import Report
 from ownwords.core.version import __version__
-from ownwords.evaluation.bootstrap import LEVEL, Estimate
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.measurements import (
     Baselines,
@@ -37,12 +35,11 @@ from ownwords.evaluation.scorecard import (
     StageTime,
     WritingSample,
 )
-from ownwords.evaluation.scores import Interval, Score
+from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice
 from ownwords.view.format import count, size
 
 _DECISIONS = {"leave out": "left out", "cap": "capped", "keep": "kept in full, as you chose"}
-_Z = 1.959964  # normal quantile for 95%
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,7 @@ class ScorecardContext:
     model: Path
     has_changed: bool  # the blog, since the model was trained
     parameters: int
+    epochs: float | None
     base: str
     trained_s: Mapping[str, float | None]  # by role
     plan: tuple[str, ...]
@@ -100,16 +98,6 @@ def build_scorecard(measured: Measurements, context: ScorecardContext) -> Scorec
     )
 
 
-def wilson(share: float, of: int) -> Estimate:
-    """Return a share of independent trials with Wilson's 95% interval."""
-    if not of:
-        return Estimate(0.0, 0, None)
-    middle = (share + _Z**2 / (2 * of)) / (1 + _Z**2 / of)
-    spread = math.sqrt(share * (1 - share) / of + (_Z / (2 * of)) ** 2) * _Z / (1 + _Z**2 / of)
-    low, high = max(0.0, middle - spread), min(1.0, middle + spread)
-    return Estimate(share, of, Interval(low, high, LEVEL))
-
-
 def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFacts:
     posts, report = measured.posts, context.report
     folder = context.model.resolve().parent.name.removesuffix(".ownwords")
@@ -130,6 +118,7 @@ def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFact
         guarded=measured.samples.has_guard,
         version=__version__,
         made_on=datetime.now(UTC).date().isoformat(),
+        epochs=context.epochs,
     )
 
 
@@ -204,10 +193,9 @@ def _memorised(measured: Measurements) -> Memorised:
     posts = {post.id: post for post in measured.posts.train}
     new = {runs.n: runs.generated for runs in guarded.novelty} if guarded else {}
     return Memorised(
-        prefix=extraction.prefix,
-        length=extraction.length,
-        training=wilson(extraction.training, extraction.training_passages),
-        held_out=wilson(extraction.held_out, extraction.held_out_passages),
+        words=extraction.words,
+        training=extraction.training,
+        held_out=extraction.held_out,
         unguarded=_with_source(unguarded.written, posts),
         guarded=_with_source(guarded.written, posts) if guarded else None,
         real=_with_source(unguarded.real, posts),

@@ -67,6 +67,14 @@ class Candidate:
         return float(seconds) if isinstance(seconds, int | float) else None
 
     @cached_property
+    def epochs(self) -> float | None:
+        """How often it has read its training posts, if recorded."""
+        outcome, expected = (self._provenance.get(name) for name in ("outcome", "expected"))
+        if not isinstance(outcome, dict) or not isinstance(expected, dict):
+            return None
+        return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
+
+    @cached_property
     def plan_and_outcome(self) -> tuple[str, ...]:
         """Forecasts of its training and their outcome, one sentence each."""
         sentences = self._provenance.get("compared")

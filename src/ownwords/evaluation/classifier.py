@@ -48,13 +48,8 @@ def _damped(counts_NF: Array) -> Array:
 
 
 def folds(sources: Sequence[int], count: int = FOLDS) -> npt.NDArray[np.int64]:
-    """Return the fold of each passage: one fold per source, folds of about equal size.
-
-    With fewer sources than folds, passages are divided in their order, regardless of source.
-    """
+    """Return the fold of each passage: one fold per source, folds of about equal size."""
     distinct, which, sizes = np.unique(sources, return_inverse=True, return_counts=True)
-    if len(distinct) < count:
-        return np.arange(len(sources)) * count // max(1, len(sources))
     filled = np.zeros(count)
     fold_of = np.zeros(len(distinct), np.int64)
     for source in np.argsort(-sizes, kind="stable"):

@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from ownwords.archive.word_hashes import count_words
-from ownwords.evaluation.bootstrap import ClusterBootstrap, PairedEstimate, beside
+from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.lexicon import Lexicon, begins_sentence, is_in_the_language, words_in
 from ownwords.evaluation.passages import openings
 from ownwords.evaluation.repetition import Loop, repetition
@@ -35,7 +35,6 @@ class Fluency:
     unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
     broken: PairedEstimate  # sentences with any fault
     faults: Mapping[Fault, PairedEstimate]
-    sentence_words: PairedEstimate  # the mean length of a sentence
     odd_turns: PairedEstimate  # word patterns that occur in no training post: see `word_order`
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
@@ -71,12 +70,12 @@ def fluency(
         Lexicon.of(training), lexicon, SentenceConventions.of(training), WordOrder.of(training)
     )
     findings = [[judge.look(text) for _, text in kind] for kind in (ours, real)]
-    draws = [ClusterBootstrap([source for source, _ in kind]) for kind in (ours, real)]
+    sources = [[source for source, _ in kind] for kind in (ours, real)]
 
     def share(part: str, total: str) -> PairedEstimate:
         sides = [
-            ([text.counts[part] for text in kind], [text.counts[total] for text in kind], drawn)
-            for kind, drawn in zip(findings, draws, strict=True)
+            rate([text.counts[part] for text in kind], [text.counts[total] for text in kind], of)
+            for kind, of in zip(findings, sources, strict=True)
         ]
         return beside(*sides)
 
@@ -95,7 +94,6 @@ def fluency(
         unknown_names=share("unknown names", "judged") if lexicon else None,
         broken=share("broken", "sentences"),
         faults={fault: share(fault, "sentences") for fault in FAULTS},
-        sentence_words=share("sentence words", "sentences"),
         odd_turns=share("odd", "turns"),
         examples=_examples(findings[0]),
         reason=reason,
@@ -126,7 +124,6 @@ class _FluencyJudge:
         strange = self._words(text, counts)
         judged = sentences(text, self.habits)
         counts["sentences"] = len(judged)
-        counts["sentence words"] = sum(sentence.words for sentence in judged)
         counts["broken"] = sum(bool(sentence.faults) for sentence in judged)
         counts.update(fault for sentence in judged for fault in sentence.faults)
         counts["odd"], counts["turns"] = self.order.odd(text)

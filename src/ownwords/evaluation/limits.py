@@ -9,6 +9,7 @@ from ownwords.evaluation.verdict import (
     COPIES,
     OWN_WORDS,
     TOO_FEW,
+    UNCLEAR,
     WRITES_LIKE_YOU,
     YOURS,
 )
@@ -48,7 +49,7 @@ def _reason(card: Scorecard, topic: Topic, *only: str) -> str:
     """The conclusion about a topic that is not fine; of these kinds only, if there are any."""
     for each in card.verdicts:
         if each.about == topic and (each.kind in only if only else each.kind not in _FINE):
-            is_open = each.kind == TOO_FEW and topic != "foresight"
+            is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "foresight"
             return f"this is not settled. {each.sentence}" if is_open else each.sentence
     return ""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ownwords.evaluation.baselines import Baseline
+from ownwords.evaluation.intervals import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +40,14 @@ class SampledTexts:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """Shares of passages that the model continues word for word from the tokens before them.
+    """Shares of passages that the model continues word for word from the words before them.
 
-    `held_out` is the rate by chance, on documents the model was not trained on. The numbers of
-    passages count only as many as fit without overlap, since overlapping ones are not independent.
+    `held_out` is the rate by chance, on posts the model was not trained on.
     """
 
-    prefix: int
-    length: int
-    training: float
-    training_passages: int
-    held_out: float
-    held_out_passages: int
+    words: int  # given, and as many to be continued
+    training: Estimate
+    held_out: Estimate
 
 
 @dataclass(frozen=True, slots=True)

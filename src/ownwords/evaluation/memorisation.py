@@ -5,19 +5,25 @@ Shapes: B samples, T tokens, C width, V vocabulary.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ownwords.archive.word_hashes import hash_words
 from ownwords.evaluation.bits_per_byte import evaluating
+from ownwords.evaluation.intervals import share
 from ownwords.evaluation.measurements import Extraction, Novelty
+from ownwords.evaluation.passages import passages
 from ownwords.models.decoder import CausalLM
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 PREFIX, LENGTH = 50, 50  # Carlini et al. 2021, 2023: tokens given, tokens to be extracted
+WORDS = 40  # about as much text as those tokens
 
+_LEAST_WORDS = 5
 _ROWS = 32  # passages per batch
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _Numbers = npt.NDArray[np.uint64]
@@ -44,40 +50,51 @@ def extraction_rate(
 ) -> float:
     """Share of random passages that greedy decoding reproduces from the `prefix` before them.
 
-    One forward pass replaces generation: greedy decoding reproduces a passage exactly if each of
-    its tokens is the most likely one given the true tokens before it. Passages lie within
-    documents. If the context is too short for prefix and passage, both become half of it. The rate
-    is 0 if no document is long enough.
+    Passages lie within documents. If the context is too short for prefix and passage, both become
+    half of it. The rate is 0 if no document is long enough.
     """
-    runs, length = _greedy_runs(model, shards, samples, prefix, length, seed)
+    if prefix + length > model.config.context:
+        prefix = length = max(1, model.config.context // 2)
+    rows = []
+    for at in _places(shards, prefix + length, samples, seed):
+        ids = np.array(shards.ids[at : at + prefix + length], dtype=np.int64)
+        if shards.row_start is not None:
+            ids[0] = shards.row_start
+        rows.append(_Passage(ids, prefix))
+    runs = _greedy_runs(model, rows)
     return float(np.mean([run == length for run in runs])) if runs else 0.0
 
 
 def extraction(
     model: CausalLM,
-    training: EncodedDocuments,
-    held_out: EncodedDocuments,
+    tokenizer: Tokenizer,
+    training: Sequence[str],
+    held_out: Sequence[str],
     *,
     samples: int = 256,
-    prefix: int = PREFIX,
-    length: int = LENGTH,
-    seed: int = 1,
+    words: int = WORDS,
 ) -> Extraction:
-    """Measure the rate on training documents, and on held-out ones for comparison."""
-    prefix, length = _fit_context(model, prefix, length)
-    passage = prefix + length
+    """Measure how often greedy decoding continues posts word for word, on either kind of post.
 
-    def independent(shards: EncodedDocuments) -> int:
-        return min(samples, int((np.diff(shards.offsets_D1) // passage).sum()))
-
-    return Extraction(
-        prefix=prefix,
-        length=length,
-        training=extraction_rate(model, training, samples, prefix, length, seed),
-        training_passages=independent(training),
-        held_out=extraction_rate(model, held_out, samples, prefix, length, seed),
-        held_out_passages=independent(held_out),
-    )
+    Passages are counted in words, so that models with different vocabularies can be compared; in
+    half as many where no training post is as long, or most passages exceed the model's context.
+    """
+    context = model.config.context
+    while True:
+        kinds = [_word_passages(tokenizer, texts, words, samples) for texts in (training, held_out)]
+        sizes = [len(passage.ids) for passage in kinds[0]]
+        if words <= _LEAST_WORDS or (sizes and np.median(sizes) <= context + 1):
+            break
+        words //= 2
+    shares = []
+    for kind in kinds:
+        fitting = [passage for passage in kind if len(passage.ids) <= context + 1]
+        hits = [
+            run == len(passage.ids) - passage.prefix
+            for run, passage in zip(_greedy_runs(model, fitting), fitting, strict=True)
+        ]
+        shares.append(share(hits, [passage.post for passage in fitting]))
+    return Extraction(words, *shares)
 
 
 def novelty(
@@ -111,48 +128,65 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _greedy_runs(
-    model: CausalLM, shards: EncodedDocuments, samples: int, prefix: int, length: int, seed: int
-) -> tuple[list[int], int]:
-    """Return the number of leading tokens of each passage that greedy decoding gets right.
+class _Passage(NamedTuple):
+    """The ids of a passage, how many of them are given, and the number of its post."""
 
-    Also returns the length of the passages, which a short context may limit.
+    ids: npt.NDArray[np.int64]
+    prefix: int
+    post: int = 0
+
+
+def _word_passages(
+    tokenizer: Tokenizer, posts: Sequence[str], words: int, samples: int
+) -> list[_Passage]:
+    """Draw passages of 2 * `words` words within posts, which do not overlap."""
+    generator = np.random.default_rng(1)
+    posts = [posts[i] for i in generator.permutation(len(posts))[:samples]]
+    # Those beyond the number of posts are joined from several.
+    drawn = [item for item in passages(posts, 2 * words) if item.source < len(posts)]
+    drawn = [drawn[i] for i in generator.permutation(len(drawn))[:samples]]
+    halves: list[str] = []
+    for item in drawn:
+        middle = int(hash_words(item.text).ends[words - 1])
+        halves += [item.text[:middle], item.text[middle:].rstrip()]
+    ids = tokenizer.encode_batch(halves)
+    start = [] if tokenizer.row_start is None else [tokenizer.row_start]
+    return [
+        _Passage(
+            np.concatenate((start, given, following)).astype(np.int64),
+            len(start) + len(given),
+            item.source,
+        )
+        for item, given, following in zip(drawn, ids[::2], ids[1::2], strict=True)
+    ]
+
+
+def _greedy_runs(model: CausalLM, rows: Sequence[_Passage]) -> list[int]:
+    """Return how many ids after the prefix of each passage greedy decoding gets right, in a row.
+
+    One forward pass replaces generation: greedy decoding reproduces a passage exactly if each of
+    its tokens is the most likely one given the true tokens before it.
     """
-    prefix, length = _fit_context(model, prefix, length)
-    places = _places(shards, prefix + length, samples, seed)
     device = next(model.final_norm.parameters()).device
     runs: list[int] = []
     with evaluating(model), torch.no_grad():
-        for start in range(0, len(places), _ROWS):
-            rows = [
-                np.asarray(shards.ids[at : at + prefix + length], dtype=np.int64)
-                for at in places[start : start + _ROWS]
-            ]
-            ids_BT = torch.from_numpy(np.stack(rows)).to(device)
-            if shards.row_start is not None:
-                ids_BT[:, 0] = shards.row_start
-            hidden_BTC = model(ids_BT[:, :-1])[:, prefix - 1 :]
+        for at in range(0, len(rows), _ROWS):
+            batch = rows[at : at + _ROWS]
+            ids = [torch.from_numpy(passage.ids).to(device) for passage in batch]
+            # Right padding: causal attention never reaches it from a real token.
+            ids_BT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+            hidden_BTC = model(ids_BT[:, :-1])
             # Row by row: over a large vocabulary the logits of all rows would take gigabytes.
-            is_right_BT = torch.stack(
-                [
-                    _are_largest(model.logits(hidden_TC), targets_T)
-                    for hidden_TC, targets_T in zip(hidden_BTC, ids_BT[:, prefix:], strict=True)
-                ]
-            )
-            runs += is_right_BT.long().cumprod(1).sum(1).tolist()
-    return runs, length
+            for hidden_TC, ids_T, passage in zip(hidden_BTC, ids, batch, strict=True):
+                following_TC = hidden_TC[passage.prefix - 1 : len(ids_T) - 1]
+                is_right_T = _are_largest(model.logits(following_TC), ids_T[passage.prefix :])
+                runs.append(int(is_right_T.long().cumprod(0).sum()))
+    return runs
 
 
 def _are_largest(logits_TV: Tensor, targets_T: Tensor) -> Tensor:
     """Whether no logit is larger than the target's; in bfloat16 several are often equal."""
     return logits_TV.gather(-1, targets_T[:, None])[:, 0] == logits_TV.amax(-1)
-
-
-def _fit_context(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:
-    if prefix + length <= model.config.context:
-        return prefix, length
-    half = max(1, model.config.context // 2)
-    return half, half
 
 
 def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> list[int]:

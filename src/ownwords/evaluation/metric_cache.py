@@ -13,6 +13,8 @@ from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
 
+# Increment when a figure is measured otherwise.
+_VERSION = "2"
 _MAX_FILES = 200  # the least recently used are deleted
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class MetricCache:
         `kind` is its dataclass. Damaged files, and files of another version of ownwords, which may
         measure differently, are measured and written again.
         """
-        key = digest(__version__, name, *depends_on)
+        key = digest(__version__, _VERSION, name, *depends_on)
         path = self.folder / f"{name}-{key[:16]}.json"
         cached = self._read(path, key, kind)
         if cached is not None:

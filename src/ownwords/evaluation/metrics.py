@@ -4,7 +4,6 @@ PyTorch is imported only when something has to be measured.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.posts import EvaluationPosts, posts_key, sample_posts
 from ownwords.evaluation.reference_authors import ReferenceAuthors
 from ownwords.evaluation.scores import Score
-from ownwords.evaluation.verdict import is_decided
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
@@ -38,7 +36,6 @@ _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
 _LARGE = 50_000_000  # parameters
-_BATCH = 20  # samples drawn at once where more are needed
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
     "ours": "your model",
@@ -66,23 +63,29 @@ class ScoreConfig:
     prompt_words: int = 8
     max_tokens: int = 400  # about 300 words, enough to measure style
     base_samples: int = 4  # of each kind, also written by the base
-    # More samples are drawn until the verdict is decided, for so many seconds at most.
-    decide_s: float = 60.0
+    # Further new texts for voice and fluency, which are not shown. A fixed number: an interval is
+    # too narrow if samples are drawn until it decides.
+    more_seeds: int = 20
     # Learning rate of the adaptive score: the best of those tried on one author's validation posts,
     # 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
     adapt_rate: float = 0.1
 
     def with_samples(self, times: int) -> "ScoreConfig":
         """The configuration with so many times the samples."""
-        return replace(self, seeds=times * self.seeds, prompts=times * self.prompts)
+        return replace(
+            self,
+            seeds=times * self.seeds,
+            prompts=times * self.prompts,
+            more_seeds=times * self.more_seeds,
+        )
 
     def sampled_tokens(self, *, has_base: bool) -> int:
         """Tokens of all samples at most, which takes most of the time of a scoring.
 
         A model of ours has a copy guard, so that it writes its samples with and without it.
         """
-        texts = 2 * (self.seeds + self.prompts) + (2 * self.base_samples if has_base else 0)
-        return texts * self.max_tokens
+        texts = 2 * (self.seeds + self.prompts) + self.more_seeds
+        return (texts + (2 * self.base_samples if has_base else 0)) * self.max_tokens
 
 
 class MetricSuite:
@@ -104,13 +107,12 @@ class MetricSuite:
         self.judged_posts = sample_posts(posts.test, config.max_bytes, config.max_posts)
         self.baseline_posts = sample_posts(posts.train, config.baseline_bytes)
         self._held_out = [post.text for post in self.judged_posts]
-        # The author's own text that no figure of the language has seen: validation posts too.
+        # Posts that only choosing the model has seen: its own text does not depend on them.
         unseen = sample_posts([*posts.validation, *posts.test], config.max_bytes, config.max_posts)
         self._unseen = [post.text for post in unseen]
         self._held_out_ids = [post.id for post in self.judged_posts]
         self._key, self._training_key = posts_key(self.judged_posts), posts_key(posts.train)
         self._unseen_key = posts_key(unseen)
-        self._judged: dict[str, tuple[Voice, Fluency]] = {}
         self._stage = Stage(Progress(), "", None, "")
 
     @contextmanager
@@ -121,10 +123,11 @@ class MetricSuite:
         equal share of the rest. Cached figures and texts that end early reduce the total.
         """
         tokens = self._tokens(self.prompts) * (2 if ours.has_guard else 1)
+        tokens += self._tokens(self.more_prompts)
         if any(rival and rival.role == "base" for rival in rivals):
             tokens += self._tokens(self.base_prompts)
         figures = 1 + sum(rival is not None for rival in rivals)  # bits per byte of each
-        figures += 8 if ours.has_guard else 7
+        figures += 7 if ours.has_guard else 6
         self._figure_units = max(1, round(_OTHER_SHARE * tokens / figures))
         with self._progress.stage("Scoring", tokens + figures * self._figure_units) as self._stage:
             yield
@@ -135,6 +138,13 @@ class MetricSuite:
         config = self._config
         new = [SamplePrompt("", seed) for seed in range(1, config.seeds + 1)]
         return PromptSet((*new, *self._beginnings()[: config.prompts]), config.max_tokens)
+
+    @cached_property
+    def more_prompts(self) -> PromptSet:
+        """Further new texts, for voice and fluency."""
+        config = self._config
+        seeds = range(config.seeds + 1, config.seeds + config.more_seeds + 1)
+        return PromptSet(tuple(SamplePrompt("", seed) for seed in seeds), config.max_tokens)
 
     @cached_property
     def base_prompts(self) -> PromptSet:
@@ -193,6 +203,7 @@ class MetricSuite:
     ) -> SampledTexts:
         """Texts by a model, with or without its copy guard."""
         name = f"written-{candidate.role}" + ("" if guarded else "-unguarded")
+        name += "-more" if prompts is self.more_prompts else ""
         doing = f"Writing samples: {_NAMES[candidate.role]}"
         key = candidate.key if guarded else candidate.weights_key
         return self._measured(
@@ -205,47 +216,6 @@ class MetricSuite:
             ),
             units=self._tokens(prompts),
         )
-
-    def more_samples(self, candidate: Candidate, samples: SampledTexts) -> SampledTexts:
-        """The samples, and further new texts until they decide the verdict or time is over."""
-        config, written = self._config, samples.texts
-
-        def measure() -> SampledTexts:
-            ends, more = time.perf_counter() + config.decide_s, list[str]()
-            while time.perf_counter() < ends and not self._decide((*written, *more)):
-                first = config.seeds + len(more) + 1
-                new = [SamplePrompt("", seed) for seed in range(first, first + _BATCH)]
-                prompts = PromptSet(tuple(new), config.max_tokens)
-                texts = candidate.model.samples(prompts, guarded=True, on_tokens=lambda _: None)
-                more += texts.texts
-            return SampledTexts(tuple(more), samples.has_guard)
-
-        more = self._measured(
-            f"written-{candidate.role}-more",
-            "Writing more samples, until they decide",
-            SampledTexts,
-            [candidate.key, *self._texts_key(samples), str(config), repr(DEFAULT_SAMPLING)],
-            measure,
-        )
-        return replace(samples, texts=(*written, *more.texts))
-
-    def _decide(self, texts: Sequence[str]) -> bool:
-        return is_decided(*self._judge(texts))
-
-    def _judge(self, texts: Sequence[str]) -> tuple[Voice, Fluency]:
-        """Voice and fluency of these texts; the last ones are kept, as they are asked for twice."""
-        key = digest(*texts)
-        if key not in self._judged:
-            folders = [self._reference_folder(f.FILE) for f in (reference_authors, lexicon)]
-            others = ReferenceAuthors.load(folders[0]) if folders[0] else None
-            words = Lexicon.load(folders[1]) if folders[1] else None
-            self._judged = {
-                key: (
-                    voice(self._training, self._unseen, texts, others),
-                    fluency(texts, self._unseen, self._training, words),
-                )
-            }
-        return self._judged[key]
 
     def extraction(self, candidate: Candidate) -> Extraction:
         """Share of training passages the model knows by heart."""
@@ -281,7 +251,7 @@ class MetricSuite:
             "Comparing the samples' voice with yours",
             Voice,
             self._texts_key(samples),
-            lambda: self._judge(samples.texts)[0],
+            lambda: voice(self._training, self._unseen, samples.texts, self._authors()),
         )
 
     def fluency(self, samples: SampledTexts) -> Fluency:
@@ -291,8 +261,16 @@ class MetricSuite:
             "Checking the samples' language",
             Fluency,
             self._texts_key(samples),
-            lambda: self._judge(samples.texts)[1],
+            lambda: fluency(samples.texts, self._unseen, self._training, self._lexicon()),
         )
+
+    def _authors(self) -> ReferenceAuthors | None:
+        folder = self._reference_folder(reference_authors.FILE)
+        return ReferenceAuthors.load(folder) if folder else None
+
+    def _lexicon(self) -> Lexicon | None:
+        folder = self._reference_folder(lexicon.FILE)
+        return Lexicon.load(folder) if folder else None
 
     def _reference_folder(self, name: str) -> Path | None:
         """Return the reference folder if it has this file."""
@@ -322,7 +300,7 @@ class MetricSuite:
         kind: type[T],
         depends_on: Sequence[str],
         measure: Callable[[], T],
-        units: int = 0,
+        units: int | None = None,
     ) -> T:
         """Get a figure, showing progress while it is measured.
 
@@ -333,13 +311,14 @@ class MetricSuite:
         def with_progress() -> T:
             with self._progress.stage(doing) if doing else nullcontext():
                 figures = measure()
-            if not units:
+            if units is None:
                 self._stage.advance(self._figure_units)
             return figures
 
         figures = self._cache.get_or_measure(name, kind, depends_on, with_progress)
         if self._stage.total is not None:
-            self._stage.total -= (units or self._figure_units) - (self._stage.done - before)
+            expected = self._figure_units if units is None else units
+            self._stage.total -= expected - (self._stage.done - before)
         return figures
 
     @staticmethod

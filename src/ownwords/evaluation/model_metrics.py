@@ -1,12 +1,10 @@
 """Figures measured on a model itself, which is loaded when the first one is requested."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ownwords.core.errors import OwnwordsError
@@ -34,15 +32,6 @@ _SEPARATOR = "\x00"
 _PUNCTUATION = " \n\t.,;:!?…—–-"
 
 
-@dataclass(frozen=True, slots=True)
-class _EncodedTexts:
-    """Documents as ids, concatenated, in memory."""
-
-    ids: npt.NDArray[np.int64]
-    offsets_D1: npt.NDArray[np.int64]  # noqa: N815
-    row_start: int | None
-
-
 class ModelMetrics:
     """Measures one model directory."""
 
@@ -65,8 +54,8 @@ class ModelMetrics:
         self, training: Sequence[str], held_out: Sequence[str], samples: int
     ) -> Extraction:
         """Measure the share of passages of each kind that the model continues word for word."""
-        model = self._model_and_tokenizer[0]
-        return extraction(model, self._encoded(training), self._encoded(held_out), samples=samples)
+        model, tokenizer = self._model_and_tokenizer
+        return extraction(model, tokenizer, training, held_out, samples=samples)
 
     def samples(
         self, prompts: PromptSet, *, guarded: bool, on_tokens: Callable[[int], object]
@@ -107,16 +96,6 @@ class ModelMetrics:
     @cached_property
     def _writer(self) -> Model:
         return Model.load(self.folder)
-
-    def _encoded(self, texts: Sequence[str]) -> _EncodedTexts:
-        tokenizer = self._model_and_tokenizer[1]
-        rows = bits_per_byte.encode(tokenizer, texts)
-        lengths = [len(row) for row in rows]
-        return _EncodedTexts(
-            ids=np.concatenate([*rows, np.zeros(0, np.int64)]),
-            offsets_D1=np.cumsum([0, *lengths]),
-            row_start=tokenizer.row_start,
-        )
 
     def _checked(self, score: Score) -> Score:
         if not np.isfinite(score.nats):

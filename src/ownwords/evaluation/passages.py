@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ownwords.archive.word_hashes import Hashes, hash_words
+from ownwords.archive.word_hashes import Hashes, count_words, hash_words
 
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！？]")
 
@@ -17,7 +17,7 @@ _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！�
 class TextPassage:
     """A passage of a fixed number of words; `source` is the number of its text.
 
-    Each passage joined from short texts has its own source number.
+    Each passage joined from short texts has its own source number; no text is in two of these.
     """
 
     text: str
@@ -28,20 +28,23 @@ class TextPassage:
 def passages(texts: Sequence[str], words: int) -> list[TextPassage]:
     """Cut all texts into consecutive passages of `words` words.
 
-    Shorter texts are joined. Words at the end of a text that do not fill a passage are left out.
+    Shorter texts are joined. Words at the end that do not fill a passage are left out.
     """
     cut_passages: list[TextPassage] = []
+    joined: list[TextPassage] = []
     short: list[str] = []
+    short_words = 0
     for source, text in enumerate(texts):
         cut = list(_cut(text, words, source))
         cut_passages += cut
-        if not cut:
-            short.append(text)
-    joined = _cut("\n\n".join(short), words, 0)
-    return cut_passages + [
-        TextPassage(passage.text, passage.hashes, len(texts) + number)
-        for number, passage in enumerate(joined)
-    ]
+        if cut:
+            continue
+        short.append(text)
+        short_words += count_words(text)
+        if short_words >= words:
+            joined += _cut("\n\n".join(short), words, len(texts) + len(joined))
+            short, short_words = [], 0
+    return cut_passages + joined
 
 
 def evenly(items: Sequence[TextPassage], most: int) -> list[TextPassage]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ownwords.core.validation import decode, encode
-from ownwords.evaluation.bootstrap import Estimate
 from ownwords.evaluation.fluency import Fluency
+from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.voice import Voice
 
 Kind = Literal["static", "adaptive"]
@@ -33,6 +33,7 @@ class ModelFacts:
     guarded: bool  # whether it has a copy guard
     version: str
     made_on: str  # ISO day
+    epochs: float | None = None  # how often it has read its training posts, if recorded
 
     @property
     def posts(self) -> int:
@@ -52,7 +53,7 @@ class BitsRow:
     how: str
     kind: Kind
     bits: float
-    low: float | None  # None with fewer than two posts
+    low: float | None  # None with too few posts
     high: float | None
     gain: float | None = None
     gain_low: float | None = None
@@ -86,8 +87,7 @@ class NewRuns:
 class Memorised:
     """What the model knows by heart, and what it copies."""
 
-    prefix: int  # tokens given
-    length: int  # tokens to be continued word for word
+    words: int  # given, and as many to be continued word for word
     training: Estimate  # share of training passages reproduced
     held_out: Estimate  # share of held-out passages reproduced, by chance
     unguarded: CopiedPassage

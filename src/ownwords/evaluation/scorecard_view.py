@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ownwords.core.progress import duration
-from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
+from ownwords.evaluation.intervals import Estimate, PairedEstimate
 from ownwords.evaluation.scorecard import (
     BitsRow,
     CopiedPassage,
@@ -42,6 +42,7 @@ _WHAT_BARS_MEAN = (
     " the value would lie with other posts of yours."
 )
 
+_NO_RANGE = "too few posts for a range"
 _UNIFORM_BITS = 8  # bits per byte of a uniform guess
 _YOURS, _MODELS, _OTHERS = "Your held-out posts", "What it writes", "Other authors"
 _MADE_UP_WORDS = "Made-up words"
@@ -254,10 +255,13 @@ def judged_on(about: ModelFacts) -> str:
     posts = (
         f"{count(about.judged_posts)}{of} held-out {'post' if about.test_posts == 1 else 'posts'}"
     )
-    return (
+    text = (
         f"Measured on {posts} ({size(about.judged_bytes)}), used neither for training nor for"
         " choosing a model."
     )
+    if about.validation_posts:
+        text += " Voice and fluency are also compared with posts held out to choose a model."
+    return text
 
 
 def _what_bits_mean(ours: BitsRow) -> str:
@@ -273,13 +277,7 @@ def _what_bits_mean(ours: BitsRow) -> str:
 def _note(row: BitsRow) -> str:
     """What a row is, how long it was trained, and how the model compares."""
     trained = f"trained for {duration(row.seconds)}" if row.seconds else ""
-    compared = ""
-    if row.gain is not None:
-        compared = f"your model is {compared_with(row)}"
-        if row.gain_low is None or row.gain_high is None:
-            compared += ", measured on a single post"
-        elif row.gain_low <= 0 <= row.gain_high:
-            compared = "no clear difference from your model"
+    compared = "" if row.gain is None else f"your model is {compared_with(row)}"
     return " · ".join(part for part in (plain(row.how, 120), trained, compared) if part)
 
 
@@ -335,8 +333,10 @@ def effect_of_decision(post: Dominant) -> str:
         )
     before, after = measured
     better = "better" if after <= before else "worse"
-    if post.gain_low is None or post.gain_high is None or post.gain_low <= 0 <= post.gain_high:
+    if post.gain_low is None or post.gain_high is None:
         return "There are too few posts to tell the two models apart."
+    if post.gain_low <= 0 <= post.gain_high:
+        return "There is no clear difference between the two models."
     share = rate(abs(before - after) / before)
     return f"With this decision the model predicts unseen posts {share} {better}."
 
@@ -532,9 +532,8 @@ def _copying_panels(card: Scorecard) -> list[Gauges]:
         return []
     by_heart = Gauges(
         title="Known by heart",
-        meaning=f"How often, given {count(memorised.prefix, 'token')} of a post, the model's next"
-        f" {memorised.length} choices match the post word for word. For unseen posts that is"
-        " chance.",
+        meaning=f"How often, given {count(memorised.words, 'word')} of a post, the model's choices"
+        f" for the next {memorised.words} match the post exactly. For unseen posts that is chance.",
         rows=(
             _share_gauge("Training posts", memorised.training, is_ours=True),
             _share_gauge("Unseen posts", memorised.held_out),
@@ -574,7 +573,7 @@ def _copied_passages(card: Scorecard) -> list[tuple[CopiedPassage, str]]:
 
 
 def _bits_gauge(row: BitsRow) -> Gauge:
-    span = between(row.low, row.high, bits)
+    span = between(row.low, row.high, bits) or _NO_RANGE
     text = bits(row.bits)
     return Gauge(row.name, row.bits, text, row.low, row.high, span, _note(row), row.is_ours)
 
@@ -614,7 +613,7 @@ def _distance_gauge(label: str, distances: DeltaDistribution, *, is_ours: bool =
         bits(distances.median.value),
         low,
         high,
-        between(low, high, bits),
+        between(low, high, bits) or _NO_RANGE,
         f"middle half {between(distances.low, distances.high, bits)}",
         is_ours,
     )
@@ -643,7 +642,7 @@ def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> Gauge
     if not share.of:
         return Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
     low, high = _limits(share)
-    span = between(low, high, rate)
+    span = between(low, high, rate) or _NO_RANGE
     return Gauge(label, share.value, rate(share.value), low, high, span, "", is_ours)
 
 

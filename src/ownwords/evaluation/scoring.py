@@ -5,7 +5,7 @@ change of the model or the posts only the affected figures are measured again.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ownwords.archive.report import Report
@@ -70,7 +70,8 @@ def score_model(
     )
     with suite.stage(ours, (base, scratch, ablation)):
         samples = suite.samples(ours, suite.prompts)
-        more = suite.more_samples(ours, samples)
+        more = suite.samples(ours, suite.more_prompts)
+        every = replace(samples, texts=(*samples.texts, *more.texts))
         # Text that the guard withholds is still memorised, so it is measured without the guard.
         unguarded = samples
         if samples.has_guard:
@@ -103,14 +104,15 @@ def score_model(
             extraction=extraction,
             copies=suite.copies(samples, "guarded") if samples.has_guard else None,
             unguarded_copies=suite.copies(unguarded, "unguarded"),
-            voice=suite.voice(more),
-            fluency=suite.fluency(more),
+            voice=suite.voice(every),
+            fluency=suite.fluency(every),
         )
     cache.prune()
     context = ScorecardContext(
         model=model,
         has_changed=bool(posts.key and ours.corpus) and posts.key != ours.corpus,
         parameters=ours.parameters,
+        epochs=ours.epochs,
         base=rivals.base_name or (rivals.base.name if rivals.base else ""),
         trained_s={item.role: item.trained_s for item in (ours, base, scratch) if item},
         plan=ours.plan_and_outcome,

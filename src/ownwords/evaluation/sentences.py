@@ -52,10 +52,9 @@ _GOES_ON = (":", ";", ",", "—", "–", "-")  # continues below with a list or 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The text of a sentence, its word count and its faults."""
+    """The text of a sentence and its faults."""
 
     text: str
-    words: int
     faults: tuple[Fault, ...]
 
 
@@ -127,7 +126,7 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
             ):
                 faults.append("doubled word")
             if words:
-                judged.append(Sentence(sentence.strip(), words, tuple(faults)))
+                judged.append(Sentence(sentence.strip(), tuple(faults)))
         after_end = ended
     return judged
 

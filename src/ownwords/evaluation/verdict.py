@@ -1,15 +1,15 @@
 """Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
-A figure whose interval includes its threshold is inconclusive. If the conclusion depends on it, the
-conclusion is that there is too little text to tell; with many posts it is the likelier one, and
-says so. All of it is about manner: nothing here measures sense (docs/log.md).
+A figure whose interval includes its threshold is not clear. "Too little text" is said only where
+there are too few posts or samples for an interval. All of it is about manner: nothing here measures
+sense (docs/log.md).
 """
 
 from dataclasses import replace
 from typing import Literal
 
-from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.fluency import Fluency
+from ownwords.evaluation.intervals import Estimate, PairedEstimate
 from ownwords.evaluation.scorecard import NGRAM, Conclusion, Memorised, Scorecard
 from ownwords.evaluation.voice import Voice
 from ownwords.evaluation.wording import (
@@ -27,6 +27,7 @@ WORDS_ONLY = "learns your words but not your sentences"
 GIBBERISH = "gibberish"
 COPIES = "copies you"
 ANOTHER_VOICE = "writes, but not like you"
+UNCLEAR = "not clearly like you"
 TOO_FEW = "too few texts to tell"
 # By topic.
 BETTER, NO_BETTER = "predicts you better", "predicts you no better"
@@ -40,13 +41,10 @@ SENTENCES = {
     GIBBERISH: "It writes gibberish.",
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
+    UNCLEAR: "It does not clearly write like you yet.",
     TOO_FEW: "There is too little text to tell whether it writes like you.",
 }
 MANNER = "This judges how it writes, not whether it makes sense: for that, read what it wrote."
-LIKELIER = "The figures leave a little room for another answer; this one is the likeliest."
-
-# With so many posts the likelier conclusion is given where none is sure.
-MANY_POSTS = 100
 
 # Share of training passages continued word for word: less than 0.01 for models of many books
 # (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
@@ -72,41 +70,25 @@ LEAST_WORDS = 12
 # A classifier that ranks the author's own unseen passages no better than this is useless.
 LEAST_AUC = 0.75
 
-_Side = Literal["above", "below", "unsure"]
+_ALL_READ = 0.95  # epochs; a model that has read less may not be done
+
+# "unknown" without an interval, "unsure" with the limit inside it.
+_Side = Literal["above", "below", "unsure", "unknown"]
 
 
 def with_conclusions(card: Scorecard) -> Scorecard:
     """Return the scorecard with its conclusions: overall first, then by topic."""
-    topics = _topics(card)
-    overall = _overall(card, *topics)
-    if overall.kind == TOO_FEW and card.about.posts >= MANY_POSTS:
-        overall = _likelier(card) or overall
-    return replace(card, verdicts=(overall, *topics))
-
-
-def is_decided(voice: Voice, fluency: Fluency) -> bool:
-    """Whether more samples would hardly change what these figures say of the model."""
-    kinds = {_voice(voice).kind, _fluency(fluency).kind}
-    return bool(kinds & {GIBBERISH, STUMBLES, NOT_YOURS}) or TOO_FEW not in kinds
-
-
-def _topics(card: Scorecard, *, likelier: bool = False) -> tuple[Conclusion, ...]:
-    """The conclusions by topic; with `likelier`, by the estimates where the intervals are wide."""
-    return (
-        _foresight(card, likelier=likelier),
-        _voice(card.voice, likelier=likelier),
-        _fluency(card.fluency, likelier=likelier),
+    topics = (
+        _foresight(card),
+        _voice(card.voice),
+        _fluency(card.fluency),
         _copying(card.memorised),
     )
-
-
-def _likelier(card: Scorecard) -> Conclusion | None:
-    """The overall conclusion from the estimates alone; None if one of them is missing."""
-    found = _overall(card, *_topics(card, likelier=True))
-    if found.kind == TOO_FEW:
-        return None
-    sentence = f"Probably: {found.sentence[0].lower()}{found.sentence[1:]}"
-    return replace(found, sentence=sentence, because=(*found.because, LIKELIER))
+    overall, epochs = _overall(card, *topics), card.about.epochs
+    if overall.kind not in (WRITES_LIKE_YOU, COPIES) and epochs is not None and epochs < _ALL_READ:
+        read = f"In training it has read {rate(epochs)} of your posts."
+        overall = replace(overall, because=(*overall.because, read))
+    return replace(card, verdicts=(overall, *topics))
 
 
 def _overall(
@@ -127,9 +109,10 @@ def _overall(
         return _conclude(WORDS_ONLY, fluency, voice, foresight)
     if all(topic.kind in (YOURS, CLEAN, BETTER) for topic in decisive):
         return _conclude(WRITES_LIKE_YOU, *decisive, copying)
-    # Inconclusive topics come first.
+    # Unclear topics come first.
     ordered = sorted(decisive, key=lambda topic: topic.kind in (YOURS, CLEAN, BETTER))
-    return _conclude(TOO_FEW, *ordered, copying)
+    kind = TOO_FEW if any(topic.kind == TOO_FEW for topic in decisive) else UNCLEAR
+    return _conclude(kind, *ordered, copying)
 
 
 def _conclude(kind: str, *because: Conclusion) -> Conclusion:
@@ -139,7 +122,7 @@ def _conclude(kind: str, *because: Conclusion) -> Conclusion:
     return Conclusion("all", kind, SENTENCES[kind], tuple(reasons))
 
 
-def _foresight(card: Scorecard, *, likelier: bool = False) -> Conclusion:
+def _foresight(card: Scorecard) -> Conclusion:
     """Compare with the base, or without one with an n-gram model."""
     rival = card.untouched or card.row(NGRAM)
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
@@ -148,22 +131,22 @@ def _foresight(card: Scorecard, *, likelier: bool = False) -> Conclusion:
         sentence = f"{reason} nobody can say how well it predicts new ones."
         return Conclusion("foresight", TOO_FEW, sentence)
     than = "the model it started from" if rival is card.untouched else "an n-gram model"
-    if rival.gain_low <= 0 <= rival.gain_high and not likelier:
-        sentence = f"There are too few posts to tell whether it predicts you better than {than}."
-        return Conclusion("foresight", TOO_FEW, sentence)
-    sentence = f"It predicts your unseen posts {compared_with(rival)} than {than}."
+    sentence = f"It predicts your unseen posts {compared_with(rival)} than {than}"
+    if rival.gain_low <= 0 <= rival.gain_high:
+        return Conclusion("foresight", UNCLEAR, f"{sentence}: no clear difference.")
+    sentence += "."
     return Conclusion("foresight", BETTER if (rival.gain or 0) > 0 else NO_BETTER, sentence)
 
 
-def _voice(voice: Voice | None, *, likelier: bool = False) -> Conclusion:
+def _voice(voice: Voice | None) -> Conclusion:
     """Is the model classified as the author about as often as the author is?"""
     if voice is None:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
     letters = voice.letters
     if letters is None:
-        return _voice_by_distance(voice, likelier=likelier)
+        return _voice_by_distance(voice)
     if letters.held_out_auc.value < LEAST_AUC:
-        by_distance = _voice_by_distance(voice, likelier=likelier)
+        by_distance = _voice_by_distance(voice)
         sentence = (
             "The classifier cannot tell even your own held-out posts from other authors' (it ranks"
             f" {rate(letters.held_out_auc.value)} of pairs correctly)."
@@ -177,8 +160,8 @@ def _voice(voice: Voice | None, *, likelier: bool = False) -> Conclusion:
     if farther := _farther_than_others(voice):
         return Conclusion("voice", NOT_YOURS, f"{sentence} {farther}")
     halfway = (letters.held_out_taken.value + letters.others_taken.value) / 2
-    kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": TOO_FEW}
-    kind = kinds[_side(letters.samples_taken, halfway, likelier=likelier)]
+    kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
+    kind = kinds[_side(letters.samples_taken, halfway)]
     if kind == YOURS and (together := read_together(voice)):
         sentence += f" {together}"
     return Conclusion("voice", kind, sentence)
@@ -201,7 +184,7 @@ def _farther_than_others(voice: Voice) -> str:
     )
 
 
-def _voice_by_distance(voice: Voice, *, likelier: bool) -> Conclusion:
+def _voice_by_distance(voice: Voice) -> Conclusion:
     """Without other authors: is it as close to the training posts as held-out posts are?"""
     if voice.delta is None:
         return Conclusion("voice", TOO_FEW, voice.reason or "Its voice was not measured.")
@@ -211,12 +194,11 @@ def _voice_by_distance(voice: Voice, *, likelier: bool) -> Conclusion:
         f" the middle half of your own held-out passages it is {real.low:.2f} to {real.high:.2f}."
     )
     # A smaller distance than the author's own is not a fault.
-    kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": TOO_FEW}
-    side = _side(ours.median, real.high, likelier=likelier)
-    return Conclusion("voice", kinds[side], sentence)
+    kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
+    return Conclusion("voice", kinds[_side(ours.median, real.high)], sentence)
 
 
-def _fluency(fluency: Fluency | None, *, likelier: bool = False) -> Conclusion:
+def _fluency(fluency: Fluency | None) -> Conclusion:
     """Are the words real, the sentences whole, and does the text move on?"""
     if fluency is None:
         return Conclusion("fluency", TOO_FEW, "Its fluency was not measured.")
@@ -237,10 +219,13 @@ def _fluency(fluency: Fluency | None, *, likelier: bool = False) -> Conclusion:
     sentence = _fluency_sentence(fluency)
     if any(_beyond(pair, much) == "above" for pair, _, much in limits):
         return Conclusion("fluency", GIBBERISH, sentence)
-    sides = [_beyond(pair, little, likelier=likelier) for pair, little, _ in limits]
+    sides = [_beyond(pair, little) for pair, little, _ in limits]
     if "above" in sides:
         return Conclusion("fluency", STUMBLES, sentence)
-    return Conclusion("fluency", TOO_FEW if "unsure" in sides else CLEAN, sentence)
+    if "unknown" in sides:
+        sentence += " There are too few held-out posts to compare it with."
+        return Conclusion("fluency", TOO_FEW, sentence)
+    return Conclusion("fluency", UNCLEAR if "unsure" in sides else CLEAN, sentence)
 
 
 def _fluency_sentence(fluency: Fluency) -> str:
@@ -271,12 +256,13 @@ def _copying(memorised: Memorised | None) -> Conclusion:
     """Does it repeat what it was trained on?"""
     if memorised is None:
         return Conclusion("copying", TOO_FEW, "Whether it copies was not measured.")
-    low = memorised.training.interval.low if memorised.training.interval else 0.0
+    known = memorised.training
+    low = known.interval.low if known.interval else known.value
     reasons = []
     if low > max(BY_HEART, memorised.held_out.value):
         reasons.append(
-            f"given {memorised.prefix} tokens of a training post, it continues with the next"
-            f" {memorised.length} word for word in {rate_with_range(memorised.training)} of cases"
+            f"given {memorised.words} words of a training post, it continues with the next"
+            f" {memorised.words} word for word in {rate_with_range(known)} of cases"
         )
     for runs in memorised.novelty:
         copied, usual = 1 - runs.unguarded, 0.0 if runs.real is None else 1 - runs.real
@@ -303,24 +289,21 @@ def _copying(memorised: Memorised | None) -> Conclusion:
     return Conclusion("copying", OWN_WORDS, f"{sentence}.")
 
 
-def _beyond(pair: PairedEstimate, limit: float, *, likelier: bool = False) -> _Side:
+def _beyond(pair: PairedEstimate, limit: float) -> _Side:
     """Return the side of the limit on which the samples' excess over held-out posts lies."""
     if pair.excess is None and pair.samples.interval and pair.held_out.of:
-        # A single held-out post can show that samples are worse, but not that they are as good.
+        # A few held-out posts can show that samples are worse, but not that they are as good.
         is_above = pair.samples.interval.low > pair.held_out.value + limit
-        return "above" if is_above else "unsure"
+        return "above" if is_above else "unknown"
     excess = pair.samples.value - pair.held_out.value
-    return _side(Estimate(excess, pair.held_out.of, pair.excess), limit, likelier=likelier)
+    return _side(Estimate(excess, pair.held_out.of, pair.excess), limit)
 
 
-def _side(estimate: Estimate, limit: float, *, likelier: bool = False) -> _Side:
-    """Return the side of the limit on which the whole interval lies, or "unsure".
-
-    With `likelier`, the side of the estimate, if there is an interval at all.
-    """
+def _side(estimate: Estimate, limit: float) -> _Side:
+    """Return the side of the limit on which the whole interval lies."""
     interval = estimate.interval
     if interval is None:
-        return "unsure"
-    if interval.low > limit or (likelier and estimate.value > limit):
+        return "unknown"
+    if interval.low > limit:
         return "above"
-    return "below" if interval.high < limit or likelier else "unsure"
+    return "below" if interval.high < limit else "unsure"

@@ -20,14 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.evaluation import classifier
-from ownwords.evaluation.bootstrap import (
-    ClusterBootstrap,
-    Estimate,
-    Vector,
-    interval,
-    mean,
-    over_pairs,
-)
+from ownwords.evaluation.intervals import Estimate, Vector, median, share
 from ownwords.evaluation.lexicon import is_in_the_language
 from ownwords.evaluation.passages import TextPassage, evenly, passages
 from ownwords.evaluation.reference_authors import Counts, FeatureCounts, ReferenceAuthors
@@ -70,7 +63,7 @@ class AuthorClassification:
     """How the classifier judges each kind of passage.
 
     An area under the ROC curve (`_auc`) is the probability that the classifier scores a passage of
-    the first kind above one of the second: 0.5 by chance.
+    the first kind above one of the second: 0.5 by chance. It has no interval.
     """
 
     held_out_auc: Estimate  # held-out posts over other authors
@@ -122,18 +115,23 @@ def voice(
     measured = Voice(length, len(own), len(real), len(written), reason=_too_little(kinds, length))
     if measured.reason:
         return measured
+    posts = len({passage.source for passage in own})
+    if others and posts < classifier.FOLDS:
+        reason = (
+            f"There are too few training posts for a classifier: {posts} ({classifier.FOLDS}"
+            " needed)."
+        )
     measured = replace(measured, delta=_delta(_cut(texts, joined), others, joined), reason=reason)
-    if others is None:
+    if others is None or posts < classifier.FOLDS:
         return measured
     theirs = others.passages(length)
     counted = [*(others.vocabulary.count(kind) for kind in kinds), theirs]
-    draws = [ClusterBootstrap(kind.sources) for kind in counted[1:]]
     return replace(
         measured,
         others=len(theirs),
         authors=len(others.authors),
-        letters=_classify(counted, [kind.letters for kind in counted], draws),
-        masked=_classify(counted, [kind.masked for kind in counted], draws),
+        letters=_classify(counted, [kind.letters for kind in counted]),
+        masked=_classify(counted, [kind.masked for kind in counted]),
     )
 
 
@@ -212,15 +210,11 @@ def _delta(
 
 
 def _distribution(values: Vector, sources: Sequence[int]) -> DeltaDistribution:
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    draws = ClusterBootstrap(sources)
-    drawn = interval(draws.quantile(values, 0.5), draws)
-    return DeltaDistribution(Estimate(float(middle), len(values), drawn), float(low), float(high))
+    low, high = np.quantile(values, [0.25, 0.75])
+    return DeltaDistribution(median(values, sources), float(low), float(high))
 
 
-def _classify(
-    kinds: Sequence[FeatureCounts], counts: Sequence[Counts], draws: Sequence[ClusterBootstrap]
-) -> AuthorClassification:
+def _classify(kinds: Sequence[FeatureCounts], counts: Sequence[Counts]) -> AuthorClassification:
     """Fit the classifier and judge held-out posts, samples and other authors."""
     own, real, written, theirs = counts
     known = np.concatenate([own, theirs])
@@ -235,15 +229,20 @@ def _classify(
     threshold = _threshold(unseen[is_author], unseen[~is_author])
     away, away_fold = unseen[~is_author], fold[~is_author]
     apart = np.mean([_wins(a, b) for a, b in zip(real_K.T, written_K.T, strict=True)], axis=0)
-    of_real, of_written, of_others = draws
+    of_real, of_written, of_others = (kind.sources for kind in kinds[1:])
     return AuthorClassification(
-        held_out_auc=over_pairs(_beats(real_K[:, away_fold], away), of_real, of_others),
-        samples_auc=over_pairs(_beats(written_K[:, away_fold], away), of_written, of_others),
-        real_auc=over_pairs(apart, of_real, of_written),
-        held_out_taken=mean((real_K > threshold).mean(axis=1), of_real),
-        samples_taken=mean((written_K > threshold).mean(axis=1), of_written),
-        others_taken=mean((away > threshold).astype(float), of_others),
+        held_out_auc=_area(_beats(real_K[:, away_fold], away)),
+        samples_auc=_area(_beats(written_K[:, away_fold], away)),
+        real_auc=_area(apart),
+        held_out_taken=share((real_K > threshold).mean(axis=1), of_real),
+        samples_taken=share((written_K > threshold).mean(axis=1), of_written),
+        others_taken=share((away > threshold).astype(float), of_others),
     )
+
+
+def _area(wins_AB: Vector) -> Estimate:
+    """The area under the ROC curve: the mean over all pairs of passages."""
+    return Estimate(float(wins_AB.mean()), len(wins_AB))
 
 
 def _wins(ours: Vector, theirs: Vector) -> Vector:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ownwords.evaluation.bootstrap import Estimate
+from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.scorecard import BitsRow, Conclusion, CopiedPassage
 from ownwords.evaluation.voice import Voice
 from ownwords.view.format import day, quoted
@@ -44,7 +44,10 @@ def compared_with(row: BitsRow) -> str:
     better = f"{rate(abs(gain) / rival_bits)} {'better' if gain >= 0 else 'worse'}"
     if row.gain_low is None or row.gain_high is None:
         return better
-    low, high = sorted(abs(limit) / rival_bits for limit in (row.gain_low, row.gain_high))
+    low, high = row.gain_low / rival_bits, row.gain_high / rival_bits
+    if low < 0 < high:
+        return f"{better} ({rate(-low)} worse to {rate(high)} better)"
+    low, high = sorted((abs(low), abs(high)))
     return f"{better} ({between(low, high, rate)})"
 
 

@@ -1,0 +1,158 @@
+"""95% confidence intervals over independent sources: posts, samples, other authors.
+
+Passages of one source are not independent, so sources are the unit. Figures are ratios of sums, in
+which long posts weigh more. The standard error is the jackknife's (delete one source), and
+Student's t has Kish's effective number of sources, less one, as degrees of freedom: with posts
+whose lengths differ tenfold, 94 to 97% of the intervals of 5 to 40 posts cover the truth. A
+percentile bootstrap covers 83% at 7 posts.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+LEVEL = 0.95
+LEAST_SOURCES = 5  # with fewer there is no interval
+_Z = 1.959964  # normal quantile for 95%
+
+Vector = npt.NDArray[np.float64]
+Numbers = Sequence[float] | Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Confidence interval: where a figure would lie with other sources of the same kind."""
+
+    low: float
+    high: float
+    level: float = LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure, the number of passages behind it, and its interval.
+
+    There is no interval with fewer than `LEAST_SOURCES` sources.
+    """
+
+    value: float
+    of: int
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedEstimate:
+    """A figure of samples and the same figure of the author's held-out text.
+
+    `excess` is the interval of the difference, samples minus held-out.
+    """
+
+    samples: Estimate
+    held_out: Estimate
+    excess: Interval | None = None
+
+
+def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
+    """The interval of sum(parts) / sum(wholes), with one part and one whole per source."""
+    parts, wholes = np.asarray(parts, float), np.asarray(wholes, float)
+    if len(parts) < LEAST_SOURCES:
+        return None
+    value = float(parts.sum() / wholes.sum())
+    reach = _student_t(_effective(wholes) - 1) * _standard_error(parts, wholes)
+    return Interval(value - reach, value + reach)
+
+
+def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
+    """How often something occurs: sum(parts) of sum(wholes) opportunities, by item.
+
+    Wilson's interval for as many trials as would have the jackknife's standard error, since a rare
+    event's is lopsided (Korn and Graubard 1998). Where it never or always occurs, as for one trial
+    per opportunity.
+    """
+    parts, wholes = (_by_source(values, sources) for values in (parts, wholes))
+    parts, wholes = parts[wholes > 0], wholes[wholes > 0]
+    total = float(wholes.sum())
+    value = float(parts.sum() / total) if total else 0.0
+    if len(wholes) < LEAST_SOURCES:
+        return Estimate(value, len(sources))
+    error = _standard_error(parts, wholes)
+    trials = min(total, value * (1 - value) / error**2) if error else total
+    return Estimate(value, len(sources), wilson(value, trials, _student_t(_effective(wholes) - 1)))
+
+
+def share(values: Numbers, sources: Sequence[int]) -> Estimate:
+    """The mean of the items' values from 0 to 1, with Wilson's interval for the number of sources.
+
+    Nothing of that mean varies more from source to source than zeros and ones, so the interval
+    holds however alike the passages of one source are, also where all passages are.
+    """
+    value = float(np.mean(values)) if len(values) else 0.0
+    sizes = _by_source(np.ones(len(sources)), sources)
+    if len(sizes) < LEAST_SOURCES:
+        return Estimate(value, len(values))
+    trials = _effective(sizes)
+    return Estimate(value, len(values), wilson(value, trials, _student_t(trials - 1)))
+
+
+def median(values: Numbers, sources: Sequence[int]) -> Estimate:
+    """The median of the items' values; its interval inverts that of the share below (Woodruff)."""
+    middle = float(np.median(values))
+    is_below = (np.asarray(values) <= middle).astype(float)
+    below = rate(is_below, np.ones(len(values)), sources).interval
+    if below is None:
+        return Estimate(middle, len(values))
+    low, high = np.quantile(values, [below.low, below.high], method="weibull")
+    return Estimate(middle, len(values), Interval(float(low), float(high)))
+
+
+def beside(samples: Estimate, held_out: Estimate) -> PairedEstimate:
+    """Both figures with the interval of their difference (MOVER: Zou and Donner 2008)."""
+    ours, real = samples.interval, held_out.interval
+    if ours is None or real is None:
+        return PairedEstimate(samples, held_out)
+    a, b = samples.value, held_out.value
+    excess = Interval(
+        a - b - math.hypot(a - ours.low, real.high - b),
+        a - b + math.hypot(ours.high - a, b - real.low),
+    )
+    return PairedEstimate(samples, held_out, excess)
+
+
+def wilson(value: float, trials: float, z: float = _Z) -> Interval:
+    """Wilson's score interval of a share of independent trials."""
+    middle = (value + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    variance = value * (1 - value) / trials + (z / (2 * trials)) ** 2
+    reach = math.sqrt(variance) * z / (1 + z**2 / trials)
+    return Interval(max(0.0, middle - reach), min(1.0, middle + reach))
+
+
+def _by_source(values: Numbers, sources: Sequence[int]) -> Vector:
+    which = np.unique(np.asarray(sources, np.int64), return_inverse=True)[1]
+    sums: Vector = np.bincount(which, np.asarray(values, float)).astype(float)
+    return sums
+
+
+def _standard_error(parts: Vector, wholes: Vector) -> float:
+    """The jackknife's, of sum(parts) / sum(wholes)."""
+    without = (parts.sum() - parts) / (wholes.sum() - wholes)
+    return math.sqrt((len(parts) - 1) * float(without.var()))
+
+
+def _effective(weights: Vector) -> float:
+    """Kish's effective number of sources: so many equal ones would vary as much."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def _student_t(degrees: float) -> float:
+    """The two-sided 95% quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
+    z, d = _Z, 4 * max(1.0, degrees)
+    return (
+        z
+        + (z**3 + z) / d
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (6 * d**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (6 * d**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (360 * d**4)
+    )

@@ -1,0 +1,183 @@
+"""Confidence intervals cover what they say, also with few posts of very different lengths."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ownwords.evaluation import intervals
+from ownwords.evaluation.intervals import (
+    Estimate,
+    Interval,
+    beside,
+    median,
+    rate,
+    ratio_interval,
+    share,
+    wilson,
+)
+
+Vector = npt.NDArray[np.float64]
+POSTS = [5, 7, 10, 20]
+TIMES = 1000  # the standard error of a coverage of 95% is .7%
+
+
+def lengths(rng: np.random.Generator, posts: int) -> Vector:
+    """Bytes of posts: the middle 80% differ by a factor of about ten."""
+    return np.exp(rng.normal(np.log(3000), 0.9, posts))
+
+
+def bits(rng: np.random.Generator, posts: int) -> tuple[Vector, Vector]:
+    """Bits and bytes of posts, of 1.4 bits per byte in all, short ones harder to predict."""
+    sizes = lengths(rng, posts)
+    return 1.4 * sizes * np.exp(rng.normal(-0.0072, 0.12, posts)) + 60, sizes
+
+
+def gains(rng: np.random.Generator, posts: int) -> tuple[Vector, Vector]:
+    """Bits gained over a model that is as good in the mean, with heavy tails."""
+    sizes = lengths(rng, posts)
+    spread = np.sqrt(0.01**2 + 0.5 / sizes)
+    return sizes * spread * rng.standard_t(4, posts), sizes
+
+
+def limits(interval: Interval | None) -> tuple[float, float]:
+    assert interval is not None
+    return interval.low, interval.high
+
+
+@pytest.mark.parametrize("posts", POSTS)
+@pytest.mark.parametrize(
+    ("draw", "truth"), [(bits, 1.4 + 60 / (3000 * np.exp(0.405))), (gains, 0.0)]
+)
+def test_intervals_of_ratios_cover_the_truth(
+    draw: Callable[[np.random.Generator, int], tuple[Vector, Vector]], truth: float, posts: int
+) -> None:
+    rng = np.random.default_rng(posts)
+    drawn = np.array([limits(ratio_interval(*draw(rng, posts))) for _ in range(TIMES)])
+    below, above = (drawn[:, 1] < truth).mean(), (drawn[:, 0] > truth).mean()
+    assert below + above <= 0.07
+    # How often a model that is no better would be said to be.
+    assert above <= 0.04
+
+
+@pytest.mark.parametrize("posts", POSTS)
+@pytest.mark.parametrize(("truth", "words"), [(0.006, 700), (0.001, 700), (0.05, 60)])
+def test_intervals_of_rare_events_cover_the_truth(truth: float, words: int, posts: int) -> None:
+    """As of made-up words in texts, some of whose authors invent more of them than others."""
+    rng = np.random.default_rng(posts)
+    missed = 0
+    for _ in range(TIMES):
+        sizes = np.ceil(words / 3000 * lengths(rng, posts))
+        events = rng.binomial(sizes.astype(int), np.minimum(1, rng.gamma(2, truth / 2, posts)))
+        low, high = limits(rate(events.astype(float), sizes, range(posts)).interval)
+        missed += not low <= truth <= high
+    assert missed <= 0.07 * TIMES
+
+
+@pytest.mark.parametrize("posts", POSTS)
+@pytest.mark.parametrize("truth", [0.5, 0.85, 0.95])
+def test_intervals_of_shares_of_passages_cover_the_truth(truth: float, posts: int) -> None:
+    """Where the passages of a post are alike."""
+    rng = np.random.default_rng(posts)
+    missed = 0
+    for _ in range(TIMES):
+        passages = np.ceil(lengths(rng, posts) / 1500).astype(int)
+        chances = rng.beta(2 * truth, 2 - 2 * truth, posts)
+        sources = np.repeat(np.arange(posts), passages)
+        hits = (rng.random(len(sources)) < chances[sources]).astype(float)
+        low, high = limits(share(hits, sources.tolist()).interval)
+        missed += not low <= truth <= high
+    assert missed <= 0.07 * TIMES
+
+
+@pytest.mark.parametrize("posts", POSTS)
+def test_intervals_of_medians_cover_the_truth(posts: int) -> None:
+    rng = np.random.default_rng(posts)
+    missed = 0
+    for _ in range(TIMES):
+        sources = np.repeat(np.arange(posts), np.ceil(lengths(rng, posts) / 1500).astype(int))
+        values = rng.normal(size=posts)[sources] * 0.6 + rng.normal(size=len(sources))
+        low, high = limits(median(values, sources.tolist()).interval)
+        missed += not low <= 0 <= high
+    assert missed <= 0.07 * TIMES
+
+
+@pytest.mark.parametrize("posts", POSTS)
+def test_intervals_of_differences_cover_the_truth(posts: int) -> None:
+    rng = np.random.default_rng(posts)
+    missed = 0
+    for _ in range(TIMES):
+        sides = []
+        for texts in (20, posts):
+            words = np.ceil(lengths(rng, texts) / 4)
+            events = rng.binomial(words.astype(int), rng.gamma(3, 0.01 / 3, texts))
+            sides.append(rate(events.astype(float), words, range(texts)))
+        low, high = limits(beside(*sides).excess)
+        missed += not low <= 0 <= high
+    assert missed <= 0.07 * TIMES
+
+
+def test_below_five_sources_there_is_no_interval() -> None:
+    for count in range(5):
+        ones = np.ones(count)
+        assert ratio_interval(ones, ones) is None
+        assert rate(ones, ones, range(count)).interval is None
+        assert share(np.repeat(ones, 9), np.repeat(range(count), 9).tolist()).interval is None
+    of_four = rate([1.0] * 8, [9.0] * 8, [0, 0, 1, 1, 2, 2, 3, 3])
+    assert of_four == Estimate(1 / 9, 8)
+    assert beside(of_four, rate([1.0] * 9, [9.0] * 9, range(9))).excess is None
+    assert rate([], [], []).value == share([], []).value == 0
+    # Texts without an opportunity say nothing.
+    assert rate([0.0] * 9, [1.0] * 4 + [0.0] * 5, range(9)).interval is None
+
+
+def test_all_of_few_is_not_surely_all() -> None:
+    """The number of posts counts, not that of their passages."""
+    sources = [post for post in range(10) for _ in range(30)]
+    low, high = limits(share(np.ones(300), sources).interval)
+    assert high == 1
+    assert 0.6 < low < 0.75
+    assert limits(share(np.zeros(300), sources).interval)[1] == pytest.approx(1 - low)
+    # An event that never occurred in 3,000 words may occur in one of a thousand.
+    low, high = limits(rate([0.0] * 10, [300.0] * 10, range(10)).interval)
+    assert low == 0
+    assert 0.0005 < high < 0.003
+
+
+def test_more_passages_of_the_same_posts_say_no_more() -> None:
+    values = np.random.default_rng(1).random(12)
+    once, often = (share(np.repeat(values, n), np.repeat(range(12), n).tolist()) for n in (1, 9))
+    assert once.interval is not None and often.interval is not None
+    assert limits(often.interval) == pytest.approx(limits(once.interval))
+    distances = [
+        median(np.repeat(values, n), np.repeat(range(12), n).tolist()).interval for n in (1, 9)
+    ]
+    assert limits(distances[1]) == pytest.approx(limits(distances[0]), abs=0.1)
+
+
+def test_both_sides_of_a_difference_vary() -> None:
+    """Equal figures of as many samples as posts may yet differ."""
+    parts, wholes = [1.0, 0.0, 2.0, 1.0, 3.0], [10.0, 8.0, 9.0, 12.0, 11.0]
+    side = rate(parts, wholes, range(5))
+    low, high = limits(side.interval)
+    excess = limits(beside(side, side).excess)
+    assert excess[0] == pytest.approx(-excess[1])
+    assert excess[1] == pytest.approx(np.hypot(high - side.value, side.value - low))
+
+
+# scipy.stats.t.ppf(0.975, degrees)
+@pytest.mark.parametrize(
+    ("degrees", "quantile"), [(2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042)]
+)
+def test_quantiles_of_student(degrees: int, quantile: float) -> None:
+    assert intervals._student_t(degrees) == pytest.approx(quantile, rel=0.01)
+
+
+# Of Brown, Cai and DasGupta 2001, and of R's prop.test(correct=FALSE).
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (81, 263, 0.2553, 0.3662), (10, 10, 0.7225, 1)],
+)
+def test_wilson_s_interval(hits: int, of: int, low: float, high: float) -> None:
+    assert limits(wilson(hits / of, of)) == pytest.approx((low, high), abs=1e-4)
