@@ -1,10 +1,12 @@
 """Files that would exhaust memory, take forever, or lead out of their folder."""
 
+import gzip
 import io
 import tarfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,88 @@ def test_a_zip_with_a_false_size_is_one_error(tmp_path: Path) -> None:
                 members.read("posts.csv")
 
         assert peak_of(read) < 32 * MIB
+
+
+def tar_member(name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+    header = tarfile.TarInfo(name)
+    header.size, header.type = len(content), kind
+    return header.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def pax_member(size: int, kind: bytes, name: str) -> bytes:
+    return tar_member("pax", f"{size} {name}=".encode().ljust(size - 1, b"x") + b"\n", kind)
+
+
+def long_named(size: int) -> bytes:
+    return tar_member("././@LongLink", b"a" * size, tarfile.GNUTYPE_LONGNAME) + PLAIN
+
+
+def sparse_file(size: int) -> bytes:
+    version = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
+    content = b"%d\n" % (size // 4) + b"0\n" * (size // 2)  # the map of its parts
+    return tar_member("pax", version, tarfile.XHDTYPE) + tar_member("a.md", content)
+
+
+PLAIN = tar_member("a.md", b"")
+MANY = 32 << 10  # bytes of each of many headers
+TARS: dict[str, Callable[[int], bytes]] = {
+    "one long name": long_named,
+    "many long names": lambda size: long_named(MANY) * (size // MANY),
+    "one record": lambda size: pax_member(size, tarfile.XHDTYPE, "comment") + PLAIN,
+    "many records for all": lambda size: b"".join(
+        pax_member(MANY, tarfile.XGLTYPE, f"key{n}") + PLAIN for n in range(size // MANY)
+    ),
+    "a sparse file": sparse_file,
+    "folders": lambda size: tar_member("folder", b"", tarfile.DIRTYPE) * (size // 512),
+}
+
+
+@pytest.mark.parametrize("kind", TARS)
+def test_the_headers_of_a_tar_do_not_fill_the_memory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted_files, "MAX_MEMBERS", 1000)
+    monkeypatch.setattr(untrusted_files, "_MAX_NAME_CHARACTERS", MIB, raising=False)
+
+    def peak(size: int) -> int:
+        path = tmp_path / f"{size}.tar.gz"
+        path.write_bytes(gzip.compress(TARS[kind](size) + bytes(1024), 1))
+
+        def read() -> None:
+            with suppress(SourceError), open_packed(path):
+                pass
+
+        return peak_of(read)
+
+    assert peak(32 * MIB) < 1.5 * peak(8 * MIB) + MIB
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_folders_count_as_members_of_an_archive(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(untrusted_files, "MAX_MEMBERS", 100)
+    path = tmp_path / f"a.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for number in range(101):
+                archive.writestr(f"{number}/", b"")
+    else:
+        path.write_bytes(TARS["folders"](101 * 512) + bytes(1024))
+    with pytest.raises(SourceError, match="more than 100"), open_packed(path):
+        pass
+
+
+def test_a_sparse_file_in_a_tar_is_read(tmp_path: Path) -> None:
+    stored = b"3\n0\n4\n4096\n4\n8192\n0\n".ljust(512, b"\0") + b"headtail"
+    records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n29 GNU.sparse.realsize=8192\n"
+    path = tmp_path / "a.tar"
+    pax = tar_member("pax", records, tarfile.XHDTYPE)
+    path.write_bytes(pax + tar_member("./db.sqlite", stored) + PLAIN + bytes(1024))
+    with open_packed(path) as members:
+        content = members.read("db.sqlite")
+        assert members.names == ("db.sqlite", "a.md")
+    assert content == b"head".ljust(4096, b"\0") + b"tail".ljust(4096, b"\0")
 
 
 def depth(tree_of: LexborHTMLParser) -> int:

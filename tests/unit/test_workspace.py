@@ -1,11 +1,12 @@
 import multiprocessing
 import os
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import InUseError, WorkspaceError
 from ownwords.core.workspace import Workspace, path_text, source_name, write_atomically
 
 
@@ -111,6 +112,29 @@ def test_a_concurrent_creation_removes_nothing(
     with pytest.raises(ZeroDivisionError), Workspace(root).opened():
         raise ZeroDivisionError
     assert (root / "archive.sqlite").read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("is_working", [True, False])
+def test_the_loser_of_a_race_for_a_new_folder_removes_nothing(
+    is_working: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, winner = tmp_path / "w.ownwords", ExitStack()
+    make = Path.mkdir
+
+    def make_then_lose(self: Path, mode: int = 0o777, **more: bool) -> None:
+        make(self, mode, **more)
+        monkeypatch.undo()
+        winner.enter_context(Workspace(self).opened())
+        (self / "archive.sqlite").write_bytes(b"theirs")
+        if not is_working:  # it has ended before we take the lock
+            winner.close()
+
+    monkeypatch.setattr(Path, "mkdir", make_then_lose)
+    error = InUseError if is_working else ZeroDivisionError
+    with winner:
+        with pytest.raises(error), Workspace(root).opened():
+            raise ZeroDivisionError
+        assert (root / "archive.sqlite").read_bytes() == b"theirs"
 
 
 def test_errors_of_the_work_are_not_attributed_to_the_lock(tmp_path: Path) -> None:

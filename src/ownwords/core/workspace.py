@@ -24,8 +24,9 @@ _NO_SUCH_PLACE = {
     errno.ELOOP,
     errno.EINVAL,
 }
+_LOCK = ".lock"
 # A folder with any of these is a workspace.
-_MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", ".lock")
+_MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", _LOCK)
 
 
 class Workspace:
@@ -62,21 +63,29 @@ class Workspace:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Lock the workspace for writing; a folder created for a job that fails is deleted."""
-        is_new = self._create_folder()
-        if not is_new and any(self.root.iterdir()) and not self._is_workspace():
-            raise WorkspaceError(
-                f"{self.root} is not an ownwords workspace, and it is not empty",
-                hint="give an empty or new folder to --workspace",
-            )
-        try:
-            with self._locked():
-                for draft in self.root.glob(f".*{_UNFINISHED}"):  # of a process that was killed
-                    draft.unlink(missing_ok=True)
+        with translate_os_errors(self.root):
+            is_new = self._create_folder()
+            if not is_new and any(self.root.iterdir()) and not self._is_workspace():
+                raise WorkspaceError(
+                    f"{self.root} is not an ownwords workspace, and it is not empty",
+                    hint="give an empty or new folder to --workspace",
+                )
+        with self._locked() as lock:
+            # Another process may have had the lock since the folder was made.
+            is_new = is_new and [path.name for path in self.root.iterdir()] == [_LOCK]
+            for draft in self.root.glob(f".*{_UNFINISHED}"):  # of a process that was killed
+                draft.unlink(missing_ok=True)
+            try:
                 yield
-        except BaseException:
-            if is_new:
-                shutil.rmtree(self.root, ignore_errors=True)
-            raise
+            except BaseException:
+                if is_new:  # with the lock, so that nobody else has begun to work in it
+                    shutil.rmtree(self.root, ignore_errors=True)
+                    if sys.platform == "win32":  # which deletes no file that anybody has open
+                        lock.close()
+                        with suppress(OSError):
+                            (self.root / _LOCK).unlink()
+                            self.root.rmdir()
+                raise
 
     def _create_folder(self) -> bool:
         """Create the folder; False if it exists, even if another process has just created it."""
@@ -95,8 +104,8 @@ class Workspace:
         return any((self.root / mark).exists() for mark in _MARKS)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        path = self.root / ".lock"
+    def _locked(self) -> Iterator[IO[str]]:
+        path = self.root / _LOCK
         with translate_os_errors(path):
             file = path.open("a+", encoding="utf-8")
         with file:  # not translated: errors of the job are not about the lock
@@ -105,7 +114,7 @@ class Workspace:
                     f"another ownwords process is working in {self.root}",
                     hint="wait until it has finished, or give another folder to --workspace",
                 )
-            yield
+            yield file
 
 
 def data_folder() -> Path:

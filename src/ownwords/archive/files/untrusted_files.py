@@ -3,6 +3,7 @@
 import codecs
 import io
 import lzma
+import math
 import os
 import shutil
 import stat
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 from ownwords.archive.document import SkippedItem
 from ownwords.core.errors import SourceError
@@ -22,6 +23,8 @@ from ownwords.core.workspace import SUFFIX
 
 MAX_MEMBERS = 200_000
 MAX_TOTAL_BYTES = 8 << 30
+_MAX_NAME_CHARACTERS = 32 << 20  # of all names together
+_MAX_HEADER_BYTES = 64 << 10  # of one member of a tar
 MAX_MEMBER_BYTES = 512 << 20
 # A larger file is data, not a post.
 MAX_TEXT_BYTES = 64 << 20
@@ -228,27 +231,64 @@ class _ZipFiles(ExportFiles):
                     f"{path} holds {info.filename!r}, which unpacks to {info.file_size:,} bytes"
                     f" from {info.compress_size:,}: a zip bomb, left unopened"
                 )
-        sizes = ((name, info.file_size) for name, info in self._infos.items())
-        super().__init__(path, dict(_checked(path, sizes)))
+        _check_members(path, ((info.filename, info.file_size) for info in infos))
+        super().__init__(path, {name: info.file_size for name, info in self._infos.items()})
 
     def _open(self, name: str) -> IO[bytes]:
         return self._archive.open(self._infos[name])
 
 
+class _BoundedStream:
+    """An unpacked tar, of which `left` bytes may be read until more are allowed."""
+
+    def __init__(self, name: str, file: IO[bytes]) -> None:
+        self.left: float = _MAX_HEADER_BYTES
+        self._name, self._file = name, file
+        self.seek, self.tell, self.close = file.seek, file.tell, file.close
+
+    def read(self, size: int) -> bytes:
+        self.left -= size
+        if self.left < 0:
+            raise SourceError(
+                f"{self._name} holds a header of over {_MAX_HEADER_BYTES >> 10} KiB; left unopened"
+            )
+        return self._file.read(size)
+
+
+class _BoundedTar(tarfile.TarFile):
+    """A tar whose headers are bounded: tarfile reads each whole, however long it is."""
+
+    members: list[tarfile.TarInfo]
+    pax_headers: dict[str, str]
+
+    def __init__(self, name: str, mode: Literal["r"], fileobj: IO[bytes]) -> None:
+        self.stream = _BoundedStream(name, fileobj)
+        super().__init__(name, mode, cast(IO[bytes], self.stream))
+
+
 class _TarFiles(ExportFiles):
-    def __init__(self, path: Path, archive: tarfile.TarFile) -> None:
+    def __init__(self, path: Path, archive: _BoundedTar) -> None:
         self._archive = archive
         self._infos: dict[str, tarfile.TarInfo] = {}
 
         def sizes() -> Iterator[tuple[str, int]]:
             # Check while listing: a compressed tar unpacks each member to reach the next.
             for info in archive:
+                yield info.name, info.size
+                yield from ((info.name, 0) for _ in info.sparse or ())  # its parts
                 if info.isfile():
-                    name = info.name.removeprefix("./")
-                    self._infos[name] = info
-                    yield name, info.size
+                    # Keep what reading needs: the rest of all headers would add up.
+                    kept = tarfile.TarInfo(info.name.removeprefix("./"))
+                    kept.size, kept.offset_data = info.size, info.offset_data
+                    kept.sparse = info.sparse
+                    self._infos[kept.name] = kept
+                archive.members.clear()
+                archive.pax_headers.clear()
+                archive.stream.left = _MAX_HEADER_BYTES
 
-        super().__init__(path, dict(_checked(path, sizes())))
+        _check_members(path, sizes())
+        archive.stream.left = math.inf
+        super().__init__(path, {name: info.size for name, info in self._infos.items()})
 
     def _open(self, name: str) -> IO[bytes]:
         member = self._archive.extractfile(self._infos[name])
@@ -300,7 +340,9 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
             if zipfile.is_zipfile(path):
                 members = _ZipFiles(path, stack.enter_context(zipfile.ZipFile(path)))
             else:
-                members = _TarFiles(path, stack.enter_context(tarfile.open(path)))
+                file = stack.enter_context(path.open("rb"))
+                archive = stack.enter_context(_BoundedTar.open(path, fileobj=file))
+                members = _TarFiles(path, archive)
         except _DAMAGE as error:
             reason = " ".join(str(error).split())
             raise SourceError(f"{path} is not a whole zip or tar file: {reason}") from error
@@ -319,9 +361,9 @@ def open_export(path: Path) -> Iterator[ExportFiles]:
             yield members
 
 
-def _checked(path: Path, sizes: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Yield the members' names and sizes; raise SourceError for unsafe paths or too much data."""
-    total = 0
+def _check_members(path: Path, sizes: Iterable[tuple[str, int]]) -> None:
+    """Raise SourceError for unsafe paths or too much data, as soon as it is read."""
+    total = characters = 0
     for number, (name, size) in enumerate(sizes, 1):
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
@@ -329,9 +371,9 @@ def _checked(path: Path, sizes: Iterable[tuple[str, int]]) -> Iterator[tuple[str
                 f"{path} holds a path that points outside it: {name!r}; left unopened"
             )
         total += size
-        if number > MAX_MEMBERS or total > MAX_TOTAL_BYTES:
+        characters += len(name)
+        if number > MAX_MEMBERS or total > MAX_TOTAL_BYTES or characters > _MAX_NAME_CHARACTERS:
             raise SourceError(
-                f"{path} holds more than {MAX_MEMBERS:,} files or {MAX_TOTAL_BYTES >> 30} GiB;"
-                " left unopened"
+                f"{path} holds more than {MAX_MEMBERS:,} files, {MAX_TOTAL_BYTES >> 30} GiB or"
+                f" {_MAX_NAME_CHARACTERS >> 20} MiB of names; left unopened"
             )
-        yield name, size
