@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
     ForwardInput,
@@ -67,9 +66,8 @@ class TorchEngine:
     ) -> "TorchEngine":
         """Load a model directory.
 
-        Raises the errors of `bundle.load`, and OwnwordsError for an unavailable device.
+        Raises the errors of `bundle.load`.
         """
-        _check_device(device)
         network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
         check_weight_format(_weight_format(network), weights, folder)
         for name, parameter in network.named_parameters():
@@ -273,17 +271,6 @@ def _groups(counts: Sequence[int]) -> Iterator[list[int]]:
             group = []
         group.append(place)
     yield sorted(group)
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # depends on how PyTorch was built
-        reason = str(error).split("\n")[0].split(". ")[0]  # a long text may follow
-        raise OwnwordsError(
-            f"PyTorch cannot use the device {device!r} here: {reason}",
-            hint="`ownwords doctor` lists the available devices",
-        ) from error
 
 
 def _next_power_of_two(count: int) -> int:
