@@ -1,6 +1,7 @@
 """Batches: correct targets and document borders, independent of the order of access."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
@@ -222,6 +224,35 @@ def test_parts_of_a_batch_add_up_to_it() -> None:
         assert torch.equal(torch.cat([part.targets_BT for part in parts]), batch.targets_BT)
     assert same(batch.to("cpu"), batch)
     assert batch.to("meta").ids_BT.device.type == "meta"
+
+
+class _Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records whether the host would wait for each copy."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.non_blocking: list[bool] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if func is torch.ops.aten._to_copy.default:
+            self.non_blocking.append(bool((kwargs or {}).get("non_blocking")))
+        return func(*args, **(kwargs or {}))
+
+
+def test_only_a_copy_from_pinned_memory_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPS copies pageable memory later, when it may hold another batch already."""
+    batch = batches_of(shards_of([5, 9, 3, 20]), rows=5).batch(3)
+    for pinned in (False, True):
+        monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _, pinned=pinned: pinned)
+        with _Copies() as copies:
+            batch.to("meta")
+        assert copies.non_blocking and set(copies.non_blocking) == {pinned}
 
 
 @settings(max_examples=60)

@@ -204,6 +204,12 @@ def test_settings_come_from_files_the_environment_and_flags(tmp_path: Path) -> N
         ("raise SourceError('no\\nposts \\x1b[31m', hint='look')", 2, "ownwords: no posts ?[31m"),
         ("raise OSError(28, 'full', 'x.sqlite')", 2, "ownwords: x.sqlite: the disk is full"),
         ("raise PermissionError(13, 'no', 'x')", 2, "ownwords: x: permission denied"),
+        ("raise MemoryError", 2, "ownwords: there is not enough memory for this"),
+        (
+            "raise type('OutOfMemoryError', (RuntimeError,), {})('of PyTorch')",
+            2,
+            "ownwords: there is not enough memory for this",
+        ),
     ],
 )
 def test_errors_of_the_environment_are_one_sentence(body: str, status: int, message: str) -> None:

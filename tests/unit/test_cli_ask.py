@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import model_directories
 import ownwords
 from fake_endpoint import FakeEndpoint, allowed, drips, fake_endpoint
 from ownwords.archive.look import look
@@ -256,6 +257,15 @@ def test_a_dead_endpoint_is_one_sentence_and_the_passages(
     out = capsys.readouterr().out
     assert "No server answers at http://127.0.0.1:9." in out
     assert "Three of Everything" in out
+
+
+def test_the_named_device_writes_the_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model_directories.write(here / "own", "qwen3")
+    command = ["ask", "How many copies?", "--model", str(here / "own"), "--device"]
+    main([*command, "cpu"])
+    assert "no device" not in "".join(capsys.readouterr())
+    main([*command, "cuda:99"])
+    assert "no device 'cuda:99'" in " ".join("".join(capsys.readouterr()).split())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Devices; those other than the CPU are replaced by stand-ins."""
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,22 +14,51 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from families import TINY, some_ids, tiny
+from ownwords.core import hardware
 from ownwords.core.errors import ConfigError
 from ownwords.models import lora
 from ownwords.models.decoder import build
 from ownwords.models.quantize import quantize
-from ownwords.training import flops
+from ownwords.training import flops, throughput
 from ownwords.training.device import Device, choose, eval_mode, try_compile
 
 CPU = Device("cpu", torch.device("cpu"))
 
 
-def with_devices(monkeypatch: pytest.MonkeyPatch, *kinds: str, hip: str | None = None) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in kinds)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.xpu, "is_available", lambda: "xpu" in kinds)
+ONES = torch.ones
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device\nAnd much more"
+
+
+def with_devices(
+    monkeypatch: pytest.MonkeyPatch,
+    *kinds: str,
+    hip: str | None = None,
+    broken: Sequence[str] = (),
+    free: int = 8 << 30,
+) -> list[int]:
+    """Stand-ins for two cards of these kinds; returns the numbers that become the current card."""
+    current: list[int] = []
+
+    def ones_on(*shape: int, device: str) -> torch.Tensor:
+        if device in broken:
+            raise RuntimeError(NO_KERNEL)
+        return ONES(*shape)
+
+    for kind in ("cuda", "xpu"):
+        accelerator = getattr(torch, kind)
+        monkeypatch.setattr(accelerator, "is_available", lambda kind=kind: kind in kinds)
+        monkeypatch.setattr(accelerator, "device_count", lambda: 2)
+        monkeypatch.setattr(accelerator, "set_device", current.append)
+        monkeypatch.setattr(accelerator, "get_device_name", lambda: "Card 500")
+    # 1 GB of what is taken is PyTorch's own reserve.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free - 10**9, 8 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 3 * 10**9)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 2 * 10**9)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in kinds)
     monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch, "ones", ones_on)
+    monkeypatch.setattr(hardware, "_noted", set())
+    return current
 
 
 def test_the_best_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,18 +75,65 @@ def test_the_best_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose().kind == "rocm" and choose("rocm:1").torch_device == torch.device("cuda:1")
 
 
+def test_a_card_that_cannot_compute_is_named_once_and_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes: list[str] = []
+    with_devices(monkeypatch, "cuda", broken=["cuda"])
+    for _ in range(2):
+        assert choose("auto", notes.append) == CPU
+        assert hardware.choose_device(note=notes.append) == "cpu"
+    assert notes == ["Card 500 (cuda) is not used: " + NO_KERNEL.partition("\n")[0] + "."]
+    with pytest.raises(ConfigError, match=r"Card 500 \(cuda\) cannot be used: .*no kernel image"):
+        choose("cuda")
+
+
+def test_a_card_with_too_little_memory_is_used_only_if_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes: list[str] = []
+    with_devices(monkeypatch, "cuda", free=3 << 30)
+    assert choose("auto", notes.append).kind == "cuda" and not notes
+    assert hardware.choose_device(note=notes.append, memory_bytes=4 << 30) == "cpu"
+    assert "only 3.2 GB of its memory are free; 4.3 GB are needed" in notes[0]
+    assert hardware.choose_device("cuda", memory_bytes=4 << 30) == "cuda"
+
+
 @pytest.mark.parametrize("name", ["tpu", "cuda", "mps", "xpu", "cpu:x", ""])
 def test_a_missing_device_is_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_devices(monkeypatch)
-    with pytest.raises(ConfigError, match="this machine has no device"):
+    with pytest.raises(ConfigError, match="PyTorch finds no device"):
         choose(name)
 
 
-def test_one_of_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_devices(monkeypatch, "cuda")
+def test_one_of_two_gpus_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch records events and synchronises on the current one unless told otherwise."""
+    current = with_devices(monkeypatch, "cuda")
     assert choose("cuda:1").torch_device.index == 1
-    with pytest.raises(ConfigError, match="this machine has 2 of cuda"):
+    assert current == [1]
+    with pytest.raises(ConfigError, match="PyTorch finds no device 'cuda:2'"):
         choose("cuda:2")
+
+
+def test_every_process_of_torchrun_takes_its_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = with_devices(monkeypatch, "cuda", broken=["cuda:1"])
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    for name in ("auto", "cuda", "cuda:1"):
+        assert choose(name).torch_device == torch.device("cuda:0") and current.pop() == 0
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(ConfigError, match="cannot be used"):  # the others would wait for it
+        choose("auto")
+    with_devices(monkeypatch)
+    assert choose("auto") == CPU
+
+
+def test_a_card_without_bfloat16_trains_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_devices(monkeypatch, "cuda")
+    for major, tried in ((7, {"float32"}), (8, {"float32", "autocast", "bf16"})):
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        card = SimpleNamespace(major=major)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, card=card: card)
+        assert set(throughput.precisions(choose("cuda"))) == tried
 
 
 def test_out_of_memory_errors_are_recognised() -> None:

@@ -1,7 +1,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ownwords.base import catalogue
+import pytest
+
+from ownwords.base import catalogue, expected_bits
 from ownwords.base.catalogue import Entry
 from ownwords.base.expected_bits import BaseCurve, ExpectedBits, TuningTask, choose_base
 from ownwords.base.known_bases import KNOWN_BASES
@@ -31,6 +33,16 @@ def test_every_curve_belongs_to_an_available_base() -> None:
     for curve in ExpectedBits.load().bases:
         assert repositories[curve.name] == curve.source
     assert ExpectedBits.load().flops_per_s() > 0
+
+
+def test_a_graphics_card_is_expected_only_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curves = ExpectedBits.load()
+    card_s, processor_s = curves.flops_per_s("cuda"), curves.flops_per_s("cpu")
+    for has_driver, expected in ((True, card_s), (False, processor_s)):
+        monkeypatch.setattr(expected_bits, "has_driver", lambda has=has_driver: has)
+        assert curves.flops_per_s("auto") == expected
 
 
 def test_the_best_installed_base_that_fits_the_minutes_is_chosen() -> None:

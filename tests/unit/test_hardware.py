@@ -6,6 +6,7 @@ import pytest
 
 from ownwords.core import hardware
 from ownwords.core.hardware import Cpu, read_cpu, read_memory, threads, usable_cores
+from ownwords.core.speed import Speed
 
 XEON = """\
 processor\t: 0
@@ -152,6 +153,20 @@ def test_devices_of_torch_are_listed_best_first(hip: str | None, kind: str) -> N
         hardware.ComputeDevice(kind, "Card", 8_000, ("float32", "bfloat16", "float16")),
         hardware.ComputeDevice("cpu", "processor", 0, ("float32", "bfloat16")),
     ]
+
+
+def test_the_speed_is_that_of_the_best_device_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(torch: object, kind: str, dtype: str) -> Speed:
+        return Speed(f"{kind} {dtype}", 1.0, "GFLOP/s")
+
+    monkeypatch.setattr(hardware, "torch_product", product)
+    monkeypatch.setattr(hardware, "memory_read", lambda cores: Speed("memory", 1.0, "GB/s"))
+    devices = (
+        hardware.ComputeDevice("cuda", "a card too old for this PyTorch", 8_000, ()),
+        hardware.ComputeDevice("cpu", "processor", 0, ("float32", "float16")),
+    )
+    speeds = hardware._speeds(SimpleNamespace(), devices, 1)  # type: ignore[arg-type]
+    assert [speed.what for speed in speeds] == ["cpu float32", "memory"]
 
 
 class _Finder:

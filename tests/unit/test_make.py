@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ownwords
 import tiny_make
@@ -19,8 +21,10 @@ from ownwords.archive.report import Report
 from ownwords.base import catalogue
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.core.progress import Event, Progress
 from ownwords.core.resolve import resolve_model
 from ownwords.evaluation.scorecard import Scorecard
+from ownwords.inference import engine_loader
 from ownwords.make import language, pipeline, stages
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest, base_of
@@ -229,6 +233,50 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
     without_training(monkeypatch)
     again, _ = make_again(made_folder, **choice)
     assert again == ["read", messages[2], *NONE[1:]]
+
+
+def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor(
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ones = torch.ones
+
+    def ones_on(*size: Any, **how: Any) -> torch.Tensor:  # noqa: ANN401 - as torch.ones
+        if how.get("device") == "cuda":
+            raise RuntimeError("CUDA error: no kernel image is available")
+        return ones(*size, **how)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(engine_loader, "has_driver", lambda: True)
+    monkeypatch.setattr(torch, "ones", ones_on)
+    monkeypatch.setattr(hardware, "_noted", set())
+    (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()  # so the base writes it now
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        if "no kernel image" in event.message:
+            notes.append(event.message)
+
+    listener = Listener()
+    request = tiny_make.make_request(made_folder, device="auto", workspace=made_folder / "new")
+    pipeline.make(request, progress=Progress(listen), callbacks=listener)
+    assert listener.messages == ALL
+    assert len(notes) == 1 and "is not used" in notes[0]
+    assert not caplog.messages
+
+
+def test_the_device_of_the_request_is_that_of_every_stage(
+    made_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never() -> bool:
+        raise AssertionError("a stage chooses a device of its own")
+
+    monkeypatch.setattr(engine_loader, "has_driver", never)
+    monkeypatch.setattr(torch.cuda, "is_available", never)
+    (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()
+    request = tiny_make.make_request(made_folder, device="cpu", workspace=made_folder / "new")
+    listener = Listener()
+    pipeline.make(request, callbacks=listener)
+    assert listener.messages == ALL
 
 
 def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
-from ownwords.inference.engine_loader import describe_cpu_engine, load_engine
+from ownwords.inference.engine_loader import describe_cpu_engine, has_driver, load_engine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
@@ -78,6 +78,18 @@ def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "driver", ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll"]
+)
+def test_a_driver_is_found_on_linux_wsl_and_windows(
+    driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: path.as_posix() == driver)
+    assert has_driver()
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert not has_driver()
 
 
 def test_invalid_options_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation import scoring
+from ownwords.inference import engine_loader
 from ownwords.make import scoring as making
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -76,6 +77,19 @@ def test_the_card_is_written_and_shown(here: Path, capsys: pytest.CaptureFixture
     result = json.loads(capsys.readouterr().out)
     assert result["verdicts"][0]["kind"] == card.verdict.kind
     assert result["about"]["judged_posts"] > 0
+
+
+def test_the_named_device_scores(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never() -> bool:
+        raise AssertionError("another device was chosen")
+
+    monkeypatch.setattr(engine_loader, "has_driver", never)
+    assert main(["score", "--quiet", "--device", "cpu"]) == 0
+    save(here / "blog.ownwords" / "model", another="model")
+    assert main(["score", "--quiet", "--device", "cuda:99"]) == 2
+    assert "no device 'cuda:99'" in capsys.readouterr().err
 
 
 def test_the_model_is_compared_with_the_given_base_or_its_own(

@@ -25,6 +25,7 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import loaded_model as loaded_model_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
+from ownwords.serve.jobs.requests import MakeRequest, ScoreRequest, TuneRequest
 from ownwords.serve.loaded_model import (
     LoadedModel,
     cache_size,
@@ -127,6 +128,15 @@ def test_models_are_those_of_the_workspace_its_base_and_the_arguments(
     assert list(state.models()) == ["diary", "given", "shipped", "from-nothing"]
     assert state.own_model == "diary"
     assert state.models()["shipped"] == catalogue.shipped()
+
+
+def test_jobs_run_on_the_device_of_the_server(workspace: Workspace) -> None:
+    for device, expected in (("auto", []), ("cuda:1", ["--device", "cuda:1"])):
+        state = AppState(workspace, ServeSettings(device=device), sources=[workspace.root.parent])
+        for request in (MakeRequest(), ScoreRequest(), TuneRequest()):
+            words = request.arguments(state._job_inputs(request))
+            at = words.index("--device") if "--device" in words else len(words)
+            assert words[at : at + 2] == expected
 
 
 def test_an_empty_workspace_offers_the_shipped_model(workspace: Workspace) -> None:

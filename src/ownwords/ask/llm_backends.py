@@ -86,11 +86,13 @@ def open_backend(
     *,
     folder_of: Callable[[str], Path | None] = lambda _: None,
     discover: Callable[[], list[Endpoint]] = endpoints.discover,
+    device: str = "auto",
 ) -> LLMBackend:
     """The backend for an address, a folder, a GGUF file or a name.
 
     An address may name a model: http://127.0.0.1:8080/v1#NAME. A name is looked up with `folder_of`
-    and then among the endpoints on this machine. OwnwordsError if it is none of these.
+    and then among the endpoints on this machine. `device` runs a folder or a file. OwnwordsError if
+    it is none of these.
     """
     if model.startswith(("http://", "https://")):
         endpoint = endpoints.endpoint_at(model)
@@ -100,9 +102,9 @@ def open_backend(
         )
     path = Path(model).expanduser()
     if path.exists():
-        return LocalBackend(path)
+        return LocalBackend(path, device=device)
     if (folder := folder_of(model)) is not None:
-        return LocalBackend(folder)
+        return LocalBackend(folder, device=device)
     running = discover()
     for endpoint in running:
         for served in endpoint.models:
@@ -209,6 +211,7 @@ class LocalBackend:
         path: Path,
         *,
         model: "Model | None" = None,
+        device: str = "auto",
         generate: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
         """Locate the model; OwnwordsError if there is none at the path."""
@@ -218,7 +221,7 @@ class LocalBackend:
         self.used: TokenUsage | None = None
         self.ended: FinishReason | None = None
         self._context = 0
-        self._loaded, self._generate = model, generate
+        self._loaded, self._generate, self._device = model, generate, device
 
     @property
     def name(self) -> str:
@@ -243,7 +246,7 @@ class LocalBackend:
             return self._loaded
         from ownwords.inference.model import Model  # noqa: PLC0415
 
-        return Model.load(self._path)
+        return Model.load(self._path, device=self._device)
 
     def count(self, text: str) -> int:
         return len(self._model.tokenizer.encode(text))

@@ -14,6 +14,7 @@ from ownwords.base import catalogue
 from ownwords.core import hardware
 from ownwords.core.progress import duration
 from ownwords.core.validation import decode
+from ownwords.inference.engine_loader import has_driver
 
 _MEMORY_SHARE = 0.7  # of the free memory, that a training may take
 _LEAST_TOKENS = 20_000  # read in a training that is worth its time
@@ -62,7 +63,7 @@ class ExpectedBits:
 
     def flops_per_s(self, device: str = "cpu") -> float:
         """The speed at which this machine is expected to train."""
-        if device != "cpu":
+        if device != "cpu" and (device != "auto" or has_driver()):
             return 1e9 * self.gpu_gflops
         cpu = hardware.read_cpu()
         known = [g for name, g in self.cpu_gflops_per_core.items() if name in cpu.instruction_sets]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.output import are_terminals
+from ownwords.cli.parameters import Device
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
@@ -71,6 +72,7 @@ def ask(
             " none to search by words only. [default: minilm if it is installed]",
         ),
     ] = "",
+    device: Device = "auto",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
     seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
     judge: Annotated[
@@ -116,7 +118,7 @@ def ask(
                 _judge(place, index, ArchiveSearcher(index, embedder), progress, as_json=json)
                 return
         searcher = ArchiveSearcher(index, embedder)
-        backend, advice = (None, "") if no_model else _backend(model, may_ask=not json)
+        backend, advice = (None, "") if no_model else _backend(model, device, may_ask=not json)
         if advice and json:
             print(advice, file=sys.stderr)
         asking = _AskSession(searcher, backend, passages, seed, advice, as_json=json, quiet=quiet)
@@ -267,13 +269,13 @@ def _is_talk() -> bool:
     return are_terminals(sys.stdin, sys.stdout)
 
 
-def _backend(model: str, *, may_ask: bool) -> tuple["LLMBackend | None", str]:
+def _backend(model: str, device: str, *, may_ask: bool) -> tuple["LLMBackend | None", str]:
     """What writes the answers, or None and why; a server that nobody named needs consent."""
     from ownwords.ask import llm_backends
     from ownwords.ask.consent import EndpointConsent, consent_file
 
     if model:
-        return llm_backends.open_backend(model, folder_of=_base), ""
+        return llm_backends.open_backend(model, folder_of=_base, device=device), ""
     backend = llm_backends.default_backend()
     if backend is None:
         return None, _ADVICE

@@ -88,7 +88,8 @@ def _rows(
     ]
     for device in machine.devices:
         size = f", {_gb(device.memory_bytes)}" if device.memory_bytes else ""
-        rows.append(("Device", f"{device.kind}: {device.name}{size}; {', '.join(device.dtypes)}"))
+        dtypes = ", ".join(device.dtypes) or "cannot be used with this PyTorch"
+        rows.append(("Device", f"{device.kind}: {device.name}{size}; {dtypes}"))
     for speed in machine.speeds:
         rows.append(("Speed", f"{speed.value:,.0f} {speed.unit}: {speed.what}"))
     engine, why = writing

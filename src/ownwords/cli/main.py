@@ -146,8 +146,11 @@ def main(arguments: Sequence[str]) -> int:
             return _bug(as_json)
         where = f"{error.filename}: " if error.filename else ""
         return _report(where + _DISK_ERRORS[error.errno], "", as_json)
-    except Exception:
-        return _bug(as_json)
+    except Exception as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+            return _bug(as_json)
+        hint = "close other programs, use a smaller model, or leave a small card out: --device cpu"
+        return _report("there is not enough memory for this", hint, as_json)
     return 0
 
 

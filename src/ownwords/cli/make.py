@@ -111,10 +111,10 @@ def make(
     if open_ and made.scorecard:
         opened(made.scorecard_page)
     if are_terminals(sys.stdin, sys.stdout) and not (common.yes or common.json):
-        _offer_next_steps(made, view)
+        _offer_next_steps(made, view, device)
 
 
-def _offer_next_steps(made: "MakeResult", view: "MakeView") -> None:
+def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None:
     """Let the user write, chat or open the scorecard, until they choose to end."""
     from rich.prompt import Prompt
     from rich.text import Text
@@ -125,7 +125,7 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView") -> None:
 
     @cache
     def model() -> Model:
-        return Model.load(made.model)
+        return Model.load(made.model, device=device)
 
     can_open = bool(made.scorecard) and has_desktop()
     names = [name for name in _CHOICES if name != "open" or can_open]

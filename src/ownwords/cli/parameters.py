@@ -34,7 +34,10 @@ SourcePath = Annotated[
     ),
 ]
 TrainingDevice = Annotated[
-    str, Parameter(help="Train on cpu, cuda, rocm, mps or xpu; auto takes the best available.")
+    str, Parameter(help="Train on cpu, cuda, rocm, mps or xpu; auto takes the best that works.")
+]
+Device = Annotated[
+    str, Parameter(help="Run on cpu, cuda, rocm, mps or xpu; auto takes cuda if it works.")
 ]
 BaseName = Annotated[
     str,

@@ -6,14 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.parameters import flag
+from ownwords.cli.parameters import Device, flag
 from ownwords.core.errors import ConfigError
 from ownwords.inference.engine import WeightFormat
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
-Device = Annotated[
-    str, Parameter(help="Run on cpu, cuda, mps or xpu; auto takes cuda if present, else cpu.")
-]
 Weights = Annotated[
     WeightFormat,
     Parameter(help="Convert the weights while loading; int8 and int4 are smaller and faster."),

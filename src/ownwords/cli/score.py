@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.parameters import flag
+from ownwords.cli.parameters import Device, flag
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -39,6 +39,7 @@ def score(
     more: Annotated[
         bool, flag("Write three times as many samples, for narrower intervals.")
     ] = False,
+    device: Device = "auto",
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
@@ -78,6 +79,7 @@ def score(
             spent=spent,
             config=ScoreConfig().with_samples(3) if more else ScoreConfig(),
             progress=progress,
+            device=device,
         )
     page = path_text(place.root / scorecard_files.PAGE)
     common.show(card.to_dict(), lambda console: print_view(scorecard_view(card), console, page))

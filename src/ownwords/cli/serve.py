@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.desktop import has_desktop
-from ownwords.cli.sampling_options import Device, Threads, Weights
+from ownwords.cli.parameters import Device
+from ownwords.cli.sampling_options import Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.serve.settings import HOST, MIN_KEY_LENGTH, PORT, ServeSettings
 

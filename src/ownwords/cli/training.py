@@ -115,7 +115,7 @@ def train(
                 common.show(plan_figures(plan), lambda console: print_plan(plan, console))
             return None
         made = planned.train()
-        samples = _write_samples(made, progress) if is_first else []
+        samples = _write_samples(made, progress, options.device) if is_first else []
     if is_first:
         history = view.run.history
         common.show(
@@ -232,12 +232,12 @@ def _tensorboard(workspace: Workspace, kind: str, progress: Progress) -> Iterato
             progress.subscribers.remove(curves)
 
 
-def _write_samples(made: "TrainedModel", progress: Progress) -> list[str]:
+def _write_samples(made: "TrainedModel", progress: Progress, device: str) -> list[str]:
     """Texts by the saved model, loaded from its folder as any user would."""
     from ownwords.inference.model import Model
 
     with progress.stage("Writing samples"):
-        model = Model.load(made.folder)
+        model = Model.load(made.folder, device=device)
         return model.write_several("", seeds=range(1, _SAMPLES + 1), max_tokens=_SAMPLE_TOKENS)
 
 

@@ -4,6 +4,7 @@ Tests pass another `root` for /proc and /sys.
 """
 
 import ctypes
+import logging
 import os
 import platform
 import re
@@ -12,15 +13,23 @@ import sqlite3
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from ownwords.core.errors import ConfigError
 from ownwords.core.speed import Speed, memory_read, numpy_product, torch_product
 
 _ROOT = Path("/")
+_log = logging.getLogger("ownwords.device")
+
+# What "auto" tries, the best first; then the CPU. ROCm's name in PyTorch is cuda.
+TRAINING_DEVICES = ("cuda", "xpu", "mps")
+RUNNING_DEVICES = ("cuda",)  # elsewhere the CPU, with the native engine
+LEAST_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
+_noted: set[str] = set()  # each reason is given once, not at every stage of a run
 
 # Names in /proc/cpuinfo, sysctl and Windows -> common names.
 _INSTRUCTION_SETS = {
@@ -300,23 +309,113 @@ def disk_capacity(workspace: Path) -> Capacity:
 # --- devices and their speeds ------------------------------------------------------------------
 
 
+def choose_device(
+    name: str | None = "auto",
+    best: Sequence[str] = RUNNING_DEVICES,
+    note: Callable[[str], object] | None = None,
+    *,
+    memory_bytes: int = LEAST_MEMORY,
+) -> str:
+    """PyTorch's name of the device to use, after running a small product on it.
+
+    "auto" or None is the first of `best` that works and has `memory_bytes` free, else the CPU;
+    `note` (or the log) gets a sentence about each that does not. A named device becomes the current
+    one; ConfigError if it is missing or does not work.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's about an old card or driver: ours follow
+        if name in (None, "auto"):
+            torch, _ = import_torch()
+            kinds = [kind for kind in best if torch and _is_available(torch, kind)]
+            # The processes of `torchrun` must agree on the kind: there nothing is replaced.
+            if "LOCAL_RANK" not in os.environ:
+                works = (k for k in kinds if torch and _is_usable(torch, k, memory_bytes, note))
+                return next(works, "cpu")
+            name = next(iter(kinds), "cpu")
+        return "cpu" if name == "cpu" else _named_device(str(name))
+
+
+def _named_device(name: str) -> str:
+    import torch  # noqa: PLC0415
+
+    kind, _, index = name.partition(":")
+    kind = "cuda" if kind == "rocm" else kind
+    available = [each for each in (*TRAINING_DEVICES, "cpu") if _is_available(torch, each)]
+    if kind not in available or (index and not index.isdigit()):
+        raise ConfigError(
+            f"PyTorch finds no device {name!r} here", hint=f"use auto or {', '.join(available)}"
+        )
+    if kind not in ("cuda", "xpu"):
+        device = kind
+    else:
+        accelerator, index = getattr(torch, kind), os.environ.get("LOCAL_RANK", index)
+        device = f"{kind}:{index}" if index else kind
+        if index and int(index) >= accelerator.device_count():
+            raise ConfigError(
+                f"PyTorch finds no device {device!r} here",
+                hint=f"it finds {accelerator.device_count()}, and counts them from 0",
+            )
+        if index:  # events, streams and whatever names no device belong to the current one
+            accelerator.set_device(int(index))
+    if problem := _device_problem(torch, device):
+        raise ConfigError(f"{_card(torch, device)} cannot be used: {problem}", hint="--device cpu")
+    return device
+
+
+def _is_available(torch: ModuleType, kind: str) -> bool:
+    if kind == "mps":
+        return bool(torch.backends.mps.is_available())
+    return kind == "cpu" or (hasattr(torch, kind) and bool(getattr(torch, kind).is_available()))
+
+
+def _is_usable(
+    torch: ModuleType, device: str, memory_bytes: int, note: Callable[[str], object] | None
+) -> bool:
+    problem = _device_problem(torch, device)
+    if not problem and device == "cuda":
+        # PyTorch gives out again what it holds in reserve.
+        reserve = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        free = torch.cuda.mem_get_info()[0] + reserve
+        if free < memory_bytes:
+            needed = f"{memory_bytes / 1e9:.1f} GB are needed"
+            problem = f"only {free / 1e9:.1f} GB of its memory are free; {needed}"
+    sentence = f"{_card(torch, device)} is not used: {problem}."
+    if problem and sentence not in _noted:
+        _noted.add(sentence)
+        (note or _log.warning)(sentence)
+    return not problem
+
+
+def _device_problem(torch: ModuleType, device: str) -> str:
+    """Why the device cannot compute a product, such as a card too old for this PyTorch; or ""."""
+    try:
+        square = torch.ones(8, 8, device=device)
+        (square @ square).sum().item()
+    except (RuntimeError, AssertionError) as error:  # depends on how PyTorch was built
+        return str(error).split("\n")[0].split(". ")[0].rstrip(".")
+    return ""
+
+
+def _card(torch: ModuleType, device: str) -> str:
+    with suppress(AttributeError, RuntimeError, AssertionError):
+        return f"{getattr(torch, device.partition(':')[0]).get_device_name()} ({device})"
+    return device
+
+
 def _devices(torch: ModuleType) -> Iterator[ComputeDevice]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about an old driver; its device is left out
-        cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-        xpu = hasattr(torch, "xpu") and torch.xpu.is_available()
-    for kind, count in (
-        ("cuda", torch.cuda.device_count() if cuda else 0),
-        ("xpu", torch.xpu.device_count() if xpu else 0),
-    ):
-        for index in range(count):
+        kinds = [kind for kind in TRAINING_DEVICES if _is_available(torch, kind)]
+    for kind in kinds:
+        if kind == "mps":
+            memory = torch.mps.recommended_max_memory()
+            yield ComputeDevice("mps", "Apple GPU", memory, _working_dtypes(torch, "mps"))
+            continue
+        for index in range(getattr(torch, kind).device_count()):
             facts = getattr(torch, kind).get_device_properties(index)
             label = "rocm" if kind == "cuda" and torch.version.hip else kind
             dtypes = _working_dtypes(torch, f"{kind}:{index}")
             yield ComputeDevice(label, facts.name, facts.total_memory, dtypes)
-    if mps:
-        memory = torch.mps.recommended_max_memory()
-        yield ComputeDevice("mps", "Apple GPU", memory, _working_dtypes(torch, "mps"))
     yield ComputeDevice("cpu", "processor", 0, _working_dtypes(torch, "cpu"))
 
 
@@ -334,9 +433,10 @@ def _speeds(
     torch: ModuleType | None, devices: tuple[ComputeDevice, ...], cores: int
 ) -> Iterator[Speed]:
     if torch:
-        for dtype in devices[0].dtypes:
+        best = next(device for device in devices if device.dtypes)
+        for dtype in best.dtypes:
             if dtype != "float16":
-                yield torch_product(torch, devices[0].kind, dtype)
+                yield torch_product(torch, best.kind, dtype)
     else:
         yield numpy_product()
     yield memory_read(cores)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Candidate:
     """A model directory and its role in the comparison."""
 
-    def __init__(self, folder: Path, role: str) -> None:
-        self.folder, self.role = folder, role
+    def __init__(self, folder: Path, role: str, device: str = "auto") -> None:
+        self.folder, self.role, self.device = folder, role, device
 
     @cached_property
     def key(self) -> str:
@@ -36,7 +36,7 @@ class Candidate:
     def model(self) -> "ModelMetrics":
         from ownwords.evaluation.model_metrics import ModelMetrics  # noqa: PLC0415 - torch takes seconds
 
-        return ModelMetrics(self.folder)
+        return ModelMetrics(self.folder, self.device)
 
     def release(self) -> None:
         """Free the weights; the next figure loads them again."""

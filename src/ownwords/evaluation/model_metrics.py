@@ -19,6 +19,7 @@ from ownwords.evaluation.measurements import (
 from ownwords.evaluation.memorisation import extraction, novelty, words
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verbatim import longest_run
+from ownwords.inference.engine_loader import choose_device
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import generate_texts
 from ownwords.models import bundle, fused
@@ -35,8 +36,8 @@ _PUNCTUATION = " \n\t.,;:!?…—–-"
 class ModelMetrics:
     """Measures one model directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, device: str = "auto") -> None:
+        self.folder, self.device = folder, device
 
     def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:
         """The static score, as `bits_per_byte.score` defines it."""
@@ -73,7 +74,7 @@ class ModelMetrics:
 
     @cached_property
     def _model_and_tokenizer(self) -> tuple[CausalLM, Tokenizer]:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = choose_device(self.device, self.folder)
         loaded = bundle.load(self.folder, device=device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
         loaded.check_tokenizer(tokenizer)
@@ -95,7 +96,7 @@ class ModelMetrics:
 
     @cached_property
     def _writer(self) -> Model:
-        return Model.load(self.folder)
+        return Model.load(self.folder, device=self.device)
 
     def _checked(self, score: Score) -> Score:
         if not np.isfinite(score.nats):

@@ -46,6 +46,7 @@ def score_model(
     spent: Mapping[str, float] | None = None,
     config: ScoreConfig | None = None,
     progress: Progress | None = None,
+    device: str = "auto",
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
@@ -59,9 +60,9 @@ def score_model(
         )
     cache = MetricCache(workspace / FOLDER)
     suite = MetricSuite(posts, reference, cache, config or ScoreConfig(), progress or Progress())
-    ours = Candidate(model, "ours")
+    ours = Candidate(model, "ours", device)
     base, scratch, ablation = (
-        Candidate(folder, role) if folder else None
+        Candidate(folder, role, device) if folder else None
         for folder, role in (
             (rivals.base, "base"),
             (rivals.scratch, "scratch"),

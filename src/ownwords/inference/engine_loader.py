@@ -1,11 +1,11 @@
 """Loads a model directory: its tokenizer, and its weights into the native engine or PyTorch."""
 
 import importlib.util
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
+from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
 from ownwords.inference.engine import Engine, WeightFormat
@@ -16,7 +16,9 @@ from ownwords.native import engine as native
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
+DEVICES = ("auto", "cpu", "cuda", "rocm", "mps", "xpu")
+# A machine without any of these has no CUDA; /dev/dxg is WSL's, /dev/kfd is ROCm's.
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "C:/Windows/System32/nvcuda.dll")
 MAX_THREADS = 1024
 
 
@@ -28,9 +30,9 @@ def load_engine(
     threads: int | None = None,
 ) -> Engine:
     """Load and check the engine of a model directory; see `load_with_tokenizer`."""
-    chosen = _check_options(device, weights, threads)
+    _check_options(device, weights, threads)
     with directory.open_directory(folder) as readable:
-        return _engine(readable, directory.read(readable), chosen, weights, threads)
+        return _engine(readable, directory.read(readable), device, weights, threads)
 
 
 def load_with_tokenizer(
@@ -43,24 +45,23 @@ def load_with_tokenizer(
     """Load and check a model directory: its files' contents, its tokenizer and its engine.
 
     Raises ModelError or ConfigError, as `models.bundle.load` does, and TokenizerError. "auto"
-    selects CUDA if there is a device, otherwise the CPU, which uses the native engine if compiled,
-    otherwise PyTorch. "int8" and "int4" quantize the weights as `models.quantize` does, including
-    the embedding.
+    selects CUDA if it works and has the memory, otherwise the CPU, which uses the native engine if
+    compiled, otherwise PyTorch. "int8" and "int4" quantize the weights as `models.quantize` does,
+    including the embedding.
     """
-    chosen = _check_options(device, weights, threads)
+    _check_options(device, weights, threads)
     # Each takes up to half a second for Gemma 3 270M; loading the weights needs the GIL little.
     with directory.open_directory(folder) as readable, ThreadPoolExecutor(1) as other:
         files = directory.read(readable)
         reading = other.submit(tokenizer.from_files, files.tokenizer_files)
-        engine = _engine(readable, files, chosen, weights, threads)
+        engine = _engine(readable, files, device, weights, threads)
         own_tokenizer = reading.result()
         files.check_tokenizer(own_tokenizer)
         return files, own_tokenizer, engine
 
 
-def _check_options(device: str, weights: WeightFormat, threads: int | None) -> str:
-    """The device that is meant."""
-    if device not in DEVICES and not device.startswith("cuda:"):
+def _check_options(device: str, weights: WeightFormat, threads: int | None) -> None:
+    if device.partition(":")[0] not in DEVICES:
         raise OwnwordsError(
             f"there is no device {device!r}", hint=f"the devices are {', '.join(DEVICES)}"
         )
@@ -71,19 +72,31 @@ def _check_options(device: str, weights: WeightFormat, threads: int | None) -> s
         )
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise OwnwordsError(f"threads ({threads}) must be from 1 to {MAX_THREADS}")
-    if device == "auto":
-        return "cuda" if _has_cuda() else "cpu"
-    return device
+
+
+def choose_device(device: str, folder: Path) -> str:
+    """The device to run the model of this directory on; imports PyTorch only where it must."""
+    if device == "cpu" or (device == "auto" and not has_driver()):
+        return "cpu"
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    # Twice, because bfloat16 may become float32.
+    return hardware.choose_device(device, memory_bytes=hardware.LEAST_MEMORY + 2 * weights)
+
+
+def has_driver() -> bool:
+    """Whether this machine has the driver of a card that CUDA or ROCm could use."""
+    return any(Path(driver).exists() for driver in _DRIVERS)
 
 
 def _engine(
     readable: Path, files: ModelDirectory, device: str, weights: WeightFormat, threads: int | None
 ) -> Engine:
-    if device == "cpu":
-        engine = native_engine.load(readable, files.config, weights=weights, threads=threads)
-        if engine is not None:
-            return engine
     try:
+        device = choose_device(device, readable)
+        if device == "cpu":
+            engine = native_engine.load(readable, files.config, weights=weights, threads=threads)
+            if engine is not None:
+                return engine
         from ownwords.inference.torch_engine import TorchEngine  # noqa: PLC0415 - a second
     except ModuleNotFoundError as error:
         if error.name != "torch":
@@ -102,16 +115,3 @@ def describe_cpu_engine() -> tuple[str, str]:
         return f"native engine, {bindings.describe()}", ""
     has_torch = importlib.util.find_spec("torch") is not None
     return "PyTorch" if has_torch else "", bindings.missing_reason()
-
-
-def _has_cuda() -> bool:
-    """Whether PyTorch finds a device; imports it only on machines with a driver."""
-    driver = Path("C:/Windows/System32/nvcuda.dll" if sys.platform == "win32" else "/dev/nvidiactl")
-    amd = Path("/dev/kfd")
-    if not driver.exists() and not amd.exists():
-        return False
-    try:
-        import torch  # noqa: PLC0415
-    except ImportError:
-        return False
-    return bool(torch.cuda.is_available())

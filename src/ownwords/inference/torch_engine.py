@@ -3,16 +3,17 @@
 Shapes: R rows of the cache, B rows of a batch, T tokens, N positions, C width, V vocabulary.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
     ForwardInput,
@@ -36,6 +37,7 @@ from ownwords.models.quantize import quantize
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
 _SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
 _MIN_SPAN = 128  # smallest number of attended KV slots to capture CUDA graphs for
+_capturing = threading.Lock()  # PyTorch allows one capture at a time in a process
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -64,9 +66,8 @@ class TorchEngine:
     ) -> "TorchEngine":
         """Load a model directory.
 
-        Raises the errors of `bundle.load`, and OwnwordsError for an unavailable device.
+        Raises the errors of `bundle.load`.
         """
-        _check_device(device)
         network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
         check_weight_format(_weight_format(network), weights, folder)
         for name, parameter in network.named_parameters():
@@ -168,7 +169,10 @@ class _GraphedForward:
     def __init__(self, engine: TorchEngine, kv_cache: KVCache) -> None:
         self._network, self._kv_cache = engine.network, kv_cache
         self._graphs: dict[tuple[int, int], _CapturedStep] = {}
-        self._pool = torch.cuda.graph_pool_handle() if engine.device.type == "cuda" else None
+        self._capture_on: tuple[torch.cuda.Stream, Any] | None = None
+        if engine.device.type == "cuda":
+            stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
+            self._capture_on = stream, torch.cuda.graph_pool_handle()
 
     def fits(self, inputs: Sequence[ForwardInput]) -> bool:
         return all(len(row_input.ids) <= _SHORT for row_input in inputs)
@@ -187,7 +191,7 @@ class _GraphedForward:
                 kv_cache.lengths[row_input.row], self._end(row_input)
             )
         if (tokens, span) not in self._graphs:
-            step = _CapturedStep(self._network, kv_cache, tokens, span, self._pool)
+            step = _CapturedStep(self._network, kv_cache, tokens, span, self._capture_on)
             self._graphs[tokens, span] = step
         logits_RTV = self._graphs[tokens, span].replay(ids_RT, slots_RT)
         for row_input in inputs:
@@ -205,7 +209,12 @@ class _CapturedStep:
     """A forward pass of one shape, as a CUDA graph if it can be captured."""
 
     def __init__(
-        self, network: CausalLM, kv_cache: KVCache, tokens: int, span: int, pool: object | None
+        self,
+        network: CausalLM,
+        kv_cache: KVCache,
+        tokens: int,
+        span: int,
+        capture_on: tuple[torch.cuda.Stream, Any] | None,
     ) -> None:
         shape = (kv_cache.batch, tokens)
         self._network, self._kv_cache, self._span = network, kv_cache, span
@@ -214,8 +223,8 @@ class _CapturedStep:
         self._slots_RT = torch.full_like(self._ids_RT, kv_cache.length)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._logits_RTV: Tensor
-        if pool is not None:
-            self._capture(pool)
+        if capture_on is not None:
+            self._capture(*capture_on)
 
     def replay(self, ids_RT: npt.NDArray[np.int64], slots_RT: npt.NDArray[np.int64]) -> Tensor:
         self._ids_RT.copy_(torch.from_numpy(ids_RT))
@@ -229,18 +238,20 @@ class _CapturedStep:
         static = StaticKVCache(self._kv_cache, self._slots_RT, self._span)
         return self._network.logits(self._network(self._ids_RT, cache=static))
 
-    def _capture(self, pool: object) -> None:
+    def _capture(self, stream: torch.cuda.Stream, pool: Any) -> None:  # noqa: ANN401 - a handle
         device = self._ids_RT.device
-        with torch.cuda.device(device):
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(device))
+        current = torch.cuda.current_stream(device)
+        # The outer `stream` makes `current` current again: a failed capture leaves its own so.
+        with _capturing, torch.cuda.device(device), torch.cuda.stream(current):
+            stream.wait_stream(current)
             try:
                 with torch.cuda.stream(stream):
                     for _ in range(2):  # warm-up: the setup must not be captured
                         self._forward()
-                torch.cuda.current_stream(device).wait_stream(stream)
+                current.wait_stream(stream)
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool):  # type: ignore[arg-type]
+                # Thread-local: what other threads of the server do must not end the capture.
+                with torch.cuda.graph(graph, pool, stream, "thread_local"):
                     logits_RTV = self._forward()
             except RuntimeError:
                 # A layer synchronises with the device, as a replaced layer may: fall back to
@@ -260,17 +271,6 @@ def _groups(counts: Sequence[int]) -> Iterator[list[int]]:
             group = []
         group.append(place)
     yield sorted(group)
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # depends on how PyTorch was built
-        reason = str(error).split("\n")[0].split(". ")[0]  # a long text may follow
-        raise OwnwordsError(
-            f"PyTorch cannot use the device {device!r} here: {reason}",
-            hint="`ownwords doctor` lists the available devices",
-        ) from error
 
 
 def _next_power_of_two(count: int) -> int:

@@ -40,6 +40,7 @@ def write_scorecard(
     spent: Mapping[str, float],
     config: ScoreConfig,
     progress: Progress,
+    device: str = "auto",
 ) -> Scorecard:
     """Measure the model, write the scorecard into the workspace, and return it."""
     card = score_model(
@@ -52,6 +53,7 @@ def write_scorecard(
         spent=spent,
         config=config,
         progress=progress,
+        device=device,
     )
     files.write(card, workspace)
     return card

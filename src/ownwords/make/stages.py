@@ -219,7 +219,7 @@ class MakeStages:
             return cached
         parts: list[str] = []
         with self._model_is_finished():
-            model = Model.load(self.model)
+            model = Model.load(self.model, device=self.request.device)
             began = time.perf_counter()
             pieces = cut_at_paragraph(
                 model.write(prompt_of(title), max_tokens=MOST_TOKENS, seed=SEED)
@@ -330,6 +330,7 @@ class MakeStages:
                 spent=self.seconds("train", "write", "compare", "weigh"),
                 config=config,
                 progress=self.progress,
+                device=self.request.device,
             )
             seconds = time.perf_counter() - began
             key = scoring.scorecard_key(self.workspace.root)

@@ -71,9 +71,8 @@ class Gemma3(CausalLM):
     def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
         x_BTC = self.embedding(ids_BT)
         # Round the factor to the model's dtype first, as in training: 33.94 becomes 34 in bf16.
-        x_BTC = x_BTC * torch.tensor(
-            self.config.embedding_scale, dtype=x_BTC.dtype, device=x_BTC.device
-        )
+        # It stays on the CPU: copying it to the device would wait, and prevent a CUDA graph.
+        x_BTC = x_BTC * torch.tensor(self.config.embedding_scale, dtype=x_BTC.dtype)
         x_BTC = self.apply_dropout(x_BTC)
         angles = self.rotary.angles(context.positions_BT, x_BTC.dtype)
         angles_sliding = self.rotary_sliding.angles(context.positions_BT, x_BTC.dtype)

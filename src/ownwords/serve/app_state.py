@@ -261,7 +261,9 @@ class AppState:
 
     def _job_inputs(self, request: JobRequest) -> JobInputs:
         """What the workspace adds to a job's request. Raises ApiError if something is missing."""
-        inputs = JobInputs(self.workspace.root)
+        device = self.settings.device
+        given = () if device == "auto" else ("--device", device)
+        inputs = JobInputs(self.workspace.root, device=given)
         if request.kind in ("look", "make", "tune"):
             flags = self.sources.filter.flags()
             return replace(inputs, sources=self.sources.paths(), flags=flags)

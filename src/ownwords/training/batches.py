@@ -49,9 +49,12 @@ class Batch:
             None if self.weights_BT is None else self.weights_BT[rows],
         )
 
-    def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
-        """The batch on a device; the host does not wait if the batch is in pinned memory."""
-        return self._moved(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    def to(self, device: torch.device | str) -> "Batch":
+        """The batch on a device; the host does not wait if the batch is in pinned memory.
+
+        From pageable memory it must: MPS would read what the host has written there since.
+        """
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
     def pinned(self) -> "Batch":
         """The batch in pinned memory."""

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core import hardware
-from ownwords.core.errors import ConfigError
 from ownwords.core.memory import keep_freed_memory
 from ownwords.models.memory_pool import pool
 from ownwords.training.settings import Precision
 
-_ORDER = ("cuda", "xpu", "mps", "cpu")  # the best first; ROCm's name in PyTorch is cuda
 # Messages of the CPU's and MPS's allocators; the others raise torch.OutOfMemoryError.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "failed to allocate", "bad_alloc")
 
@@ -42,6 +40,11 @@ class Device:
         return self.kind != "cpu"
 
     @property
+    def has_fast_bf16(self) -> bool:
+        """Whether it multiplies bfloat16 itself; on older cards PyTorch emulates that, slowly."""
+        return self.kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+
+    @property
     def _runtime(self) -> ModuleType:
         runtime: ModuleType = getattr(torch, self.torch_device.type)
         return runtime
@@ -57,7 +60,8 @@ class Device:
             return torch.autocast(self.torch_device.type, dtype=torch.bfloat16)
         return nullcontext()
 
-    def is_out_of_memory(self, error: BaseException) -> bool:
+    @staticmethod
+    def is_out_of_memory(error: BaseException) -> bool:
         """Whether the error means that memory ran out."""
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return True
@@ -110,37 +114,11 @@ class Device:
         return read
 
 
-def choose(name: str | None = None) -> Device:
-    """The device of that name ("cuda:1", "rocm", "cpu"); "auto" or None: the best available.
-
-    ConfigError if this machine has no such device.
-    """
-    available = [kind for kind in _ORDER if _is_available(kind)]
-    if name in (None, "auto"):
-        name = available[0]
-    if name == "cpu":
+def choose(name: str | None = None, note: Callable[[str], object] | None = None) -> Device:
+    """The device to train on: the one of that name, or the best that works; see `hardware`."""
+    device = torch.device(hardware.choose_device(name, hardware.TRAINING_DEVICES, note))
+    if device.type == "cpu":
         keep_freed_memory()
-    kind, _, index = str(name).partition(":")
-    kind = "cuda" if kind == "rocm" else kind
-    if kind not in available or (index and not index.isdigit()):
-        raise ConfigError(
-            f"this machine has no device {name!r}", hint=f"use auto or {', '.join(available)}"
-        )
-    if index and kind in ("cuda", "xpu") and int(index) >= getattr(torch, kind).device_count():
-        raise ConfigError(f"this machine has {getattr(torch, kind).device_count()} of {kind}")
-    return _device(f"{kind}:{index}" if index and kind != "cpu" else kind)
-
-
-def _is_available(kind: str) -> bool:
-    if kind == "mps":
-        return torch.backends.mps.is_available()
-    if kind == "xpu":
-        return hasattr(torch, "xpu") and torch.xpu.is_available()
-    return kind == "cpu" or torch.cuda.is_available()
-
-
-def _device(name: str) -> Device:
-    device = torch.device(name)
     return Device("rocm" if device.type == "cuda" and torch.version.hip else device.type, device)
 
 

@@ -31,7 +31,12 @@ _MAX_CACHED = 4  # texts
 
 
 def find_or_write(
-    base: Path, tokens: int, seconds: float, cache: Path, progress: Progress | None = None
+    base: Path,
+    tokens: int,
+    seconds: float,
+    cache: Path,
+    progress: Progress | None = None,
+    device: str = "auto",
 ) -> Path:
     """The file with a base's replay text: shipped with the base, cached, or written now.
 
@@ -42,7 +47,8 @@ def find_or_write(
     key = digest(model_fingerprint(base), f"{tokens} {seconds}")[:16]
     path = cache / f"replay-{key}.txt.xz"
     if not path.exists():
-        text = DIVIDER.join(sample_texts(Model.load(base), tokens, seconds, progress))
+        model = Model.load(base, device=device)
+        text = DIVIDER.join(sample_texts(model, tokens, seconds, progress))
         with translate_os_errors(path):
             cache.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lzma.compress(text.encode("utf-8")))

@@ -99,11 +99,8 @@ class TrainingSession:
         self.began = start if request.began is None else request.began
         self.texts, self.held_out_texts = _repeatable(texts), _repeatable(held_out)
         self.tokens = request.workspace / "tokens"
-        self.device: Device = choose(request.device)
+        self.device: Device = choose(request.device, request.progress.note)
         self.world: World = init_distributed(self.device.torch_device, request.mode)
-        if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
-            name = f"{self.device.torch_device.type}:{self.world.local_rank}"
-            self.device = replace(self.device, torch_device=torch.device(name))
         self.progress = request.progress if self.world.is_first else Progress()
         if self.world.note:
             self.progress.note(self.world.note)
@@ -172,6 +169,7 @@ class TrainingSession:
                     PLAN_CONSTANTS.replay_time_share * self.request.seconds,
                     cache_folder(),
                     self.progress,
+                    self.request.device or "auto",
                 )
                 write_atomically(path, cached.read_bytes())
             self.replay = self._build_replay(replay_text.read(path))

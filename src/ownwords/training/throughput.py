@@ -184,7 +184,7 @@ def precisions(device: Device) -> tuple[Precision, ...]:
         return ("float32", "autocast", "bf16")
     if device.kind == "mps":
         return ("float32", "autocast")
-    return ("autocast", "bf16")
+    return ("autocast", "bf16", "float32") if device.has_fast_bf16 else ("float32",)
 
 
 def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:

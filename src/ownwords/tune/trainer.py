@@ -16,7 +16,7 @@ from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import validation
-from ownwords.training.device import choose
+from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
@@ -84,7 +84,7 @@ class TrialTrainer:
             self._delete(name, planned)
             raise TrialFailedError(error.message, error.hint) from error
         except (MemoryError, RuntimeError) as error:
-            if not choose(self.request.device).is_out_of_memory(error):
+            if not Device.is_out_of_memory(error):
                 raise
             self._delete(name, planned)
             raise TrialFailedError("out of memory") from error

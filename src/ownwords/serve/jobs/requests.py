@@ -25,6 +25,7 @@ class JobInputs:
     flags: Sequence[str] = ()  # settings of the archive, as `--set` takes them
     model: Path = Path()
     out: Path = Path()
+    device: Sequence[str] = ()  # the server's `--device`, where one was given
 
 
 class JobRequest(Protocol):
@@ -93,7 +94,8 @@ class MakeRequest:
         minutes = [] if self.minutes is None else ["--minutes", f"{self.minutes:g}"]
         base = ["--base", self.base] if self.base else []
         name = ["--name", self.name] if self.name else []
-        return ["make", *_paths(inputs), *minutes, *inputs.flags, "--json", *base, *name]
+        how = [*minutes, *inputs.flags, *inputs.device, "--json"]
+        return ["make", *_paths(inputs), *how, *base, *name]
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class ScoreRequest:
 
     def arguments(self, inputs: JobInputs) -> list[str]:
         more = ["--more"] if self.more else []
-        return ["score", "--workspace", str(inputs.root), *more, "--json"]
+        return ["score", "--workspace", str(inputs.root), *more, *inputs.device, "--json"]
 
 
 EXPORTS = "exports"  # the folder of a workspace
@@ -219,7 +221,7 @@ class TuneRequest:
     def arguments(self, inputs: JobInputs) -> list[str]:
         base = ["--base", self.base] if self.base else []
         minutes = ["--minutes", f"{self.minutes:g}"]
-        return ["tune", *_paths(inputs), *minutes, *inputs.flags, "--json", *base]
+        return ["tune", *_paths(inputs), *minutes, *inputs.flags, *inputs.device, "--json", *base]
 
 
 REQUESTS: Mapping[str, type[JobRequest]] = {
