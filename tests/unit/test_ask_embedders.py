@@ -264,12 +264,13 @@ class Server:
     """Answers in place of an endpoint."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, models: Sequence[str]) -> None:
-        self.width = 3
+        self.width, self.last = 3, 2.0
         self.requests: list[tuple[str, int]] = []
 
         def embeddings(endpoint: Endpoint, model: str, texts: Sequence[str]) -> Vectors:
             self.requests.append((model, len(texts)))
-            return np.array([[len(text), 1, *[2] * (self.width - 2)] for text in texts], np.float32)
+            last = [self.last] * (self.width - 2)
+            return np.array([[len(text), 1, *last] for text in texts], np.float32)
 
         def with_models(endpoint: Endpoint) -> Endpoint:
             return Endpoint(endpoint.url, "Ollama", tuple(ServedModel(name) for name in models))
@@ -282,17 +283,28 @@ def test_an_endpoint_returns_unit_vectors(monkeypatch: pytest.MonkeyPatch) -> No
     server = Server(monkeypatch, ["llama3", "nomic-embed-text"])
     model = open_embedder(ADDRESS)
     assert model is not None
-    assert (model.name, model.dimensions) == (f"nomic-embed-text at {ADDRESS}", 3)
+    assert model.name.startswith(f"nomic-embed-text at {ADDRESS} ") and model.dimensions == 3
     rows = model.embed(["ab", "abcd"])
     assert np.allclose(rows, np.array([[2, 1, 2], [4, 1, 2]]) / [[3], [21**0.5]])
     assert server.requests[-1] == ("nomic-embed-text", 2)
     assert model.embed([]).shape == (0, 3)
 
 
+def test_another_model_behind_the_same_name_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, ["one"])
+    name = EndpointEmbedder.at(ADDRESS).name
+    server.last = 2.001  # the same model on other hardware
+    assert EndpointEmbedder.at(ADDRESS).name == name
+    server.last = -2.0
+    assert EndpointEmbedder.at(ADDRESS).name != name
+    server.last, server.width = 2.0, 4
+    assert EndpointEmbedder.at(ADDRESS).name != name
+
+
 def test_the_model_name_of_an_endpoint_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, [])
     model = open_embedder(f"{ADDRESS}#mine")
-    assert model is not None and model.name == f"mine at {ADDRESS}"
+    assert model is not None and model.name.startswith(f"mine at {ADDRESS} ")
     assert server.requests[0][0] == "mine"
 
 
@@ -385,12 +397,31 @@ def test_only_passages_without_a_vector_are_embedded(tmp_path: Path) -> None:
         second = PostCounts()
         assert embed_missing(index, second) == 1
         assert "No rain at all" in second.texts[0]
-        stored = index.vectors("counting")
+        stored = index.vectors("counting", 2)
         assert stored.passages.tolist() == index.ids()
         for at, (_, *parts) in enumerate(index.texts(index.ids())):
             angle = len(windows(*parts)[0]) / 100
             row = stored.codes[at] * stored.scales[at]
             assert np.allclose(row, [np.cos(angle), np.sin(angle)], atol=5e-3)
+
+
+def test_vectors_of_another_dimension_are_made_anew(tmp_path: Path) -> None:
+    class Wider(PostCounts):
+        dimensions = 300
+
+        def embed(self, texts: Sequence[str]) -> Vectors:
+            return np.pad(super().embed(texts), ((0, 0), (0, 298)))
+
+    with SearchIndex(blog(tmp_path, POSTS)) as index:
+        index.refresh()
+        assert embed_missing(index, PostCounts()) == 3
+        wider = Wider()
+        result = ArchiveSearcher(index, wider).find("kettle")
+        assert result.without_vector == 3 and not wider.texts
+        assert embed_missing(index, wider) == 3
+        assert index.vectors("counting", 300).codes.shape == (3, 300)
+        found = ArchiveSearcher(index, wider).find("kettle", how="vectors")
+        assert len(found.passages) == 3 and not found.without_vector
 
 
 def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +430,7 @@ def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.Mo
         index.refresh()
         with pytest.raises(KeyboardInterrupt):
             embed_missing(index, PostCounts(breaks_after=2))
-        assert len(index.vectors("counting")) == 2
+        assert len(index.vectors("counting", 2)) == 2
         remaining = PostCounts()
         assert embed_missing(index, remaining) == 1
         assert len(remaining.texts) == 1
@@ -417,9 +448,9 @@ def test_old_vectors_are_removed_only_when_all_new_ones_exist(tmp_path: Path) ->
             embed_missing(index, embedder(name))
         with pytest.raises(KeyboardInterrupt):
             embed_missing(index, embedder("third", breaks_after=0))
-        assert len(index.vectors("first")) == 3
+        assert len(index.vectors("first", 2)) == 3
         embed_missing(index, embedder("third"))
-        assert [len(index.vectors(name)) for name in ("first", "second", "third")] == [0, 3, 3]
+        assert [len(index.vectors(name, 2)) for name in ("first", "second", "third")] == [0, 3, 3]
 
 
 def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:
@@ -430,7 +461,7 @@ def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:
         assert embed_missing(index, counting) == 1
         assert [text.split()[1] for text in counting.texts] == ["One", "Two", "Three"]
         assert all(text.startswith("Long\n") for text in counting.texts)
-        stored = index.vectors("counting")
+        stored = index.vectors("counting", 2)
         assert stored.passages.tolist() == index.ids() * 3
         ids, cosines = stored.cosines(np.array([1, 0], np.float32))
         assert ids.tolist() == index.ids()

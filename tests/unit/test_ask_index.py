@@ -189,21 +189,21 @@ def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
     rows = np.arange(1, 2 * len(ids) + 1, dtype=np.float32).reshape(-1, 2)
     index.put_vectors("a", entries(ids, rows))
     index.put_vectors("b", [(ids[0], np.zeros((2, 3), np.float32))])
-    stored = index.vectors("a")
+    stored = index.vectors("a", 2)
     assert stored.passages.tolist() == ids
     assert np.allclose(stored.codes * stored.scales[:, None], rows, rtol=2e-2)
-    assert index.vectors("a") is stored  # from memory
-    assert index.vectors("b").passages.tolist() == [ids[0]] * 2
-    assert index.vectors("b").codes.shape == (2, 3)
-    assert len(index.vectors("none")) == 0 and index.without_vectors("none") == ids
-    assert index.without_vectors("b") == ids[1:]
+    assert index.vectors("a", 2) is stored  # from memory
+    assert index.vectors("b", 3).passages.tolist() == [ids[0]] * 2
+    assert index.vectors("b", 3).codes.shape == (2, 3)
+    assert len(index.vectors("none", 2)) == 0 and index.without_vectors("none", 2) == ids
+    assert index.without_vectors("b", 3) == ids[1:]
     index.put_vectors("a", entries([ids[0], 999], np.array([[7, 7], [8, 8]], np.float32)))
-    stored = index.vectors("a")
+    stored = index.vectors("a", 2)
     assert stored.passages.tolist() == ids
     assert np.allclose(stored.codes[0] * stored.scales[0], [7, 7])
     put(path, {"kettle": KETTLE}, removed=["hats"])
     index.refresh()
-    assert set(index.vectors("a").passages.tolist()) == set(index.chunks("kettle"))
+    assert set(index.vectors("a", 2).passages.tolist()) == set(index.chunks("kettle"))
 
 
 def test_the_vectors_of_the_last_two_embedders_are_kept(path: Path, index: SearchIndex) -> None:
@@ -221,12 +221,24 @@ def test_the_vectors_of_the_last_two_embedders_are_kept(path: Path, index: Searc
     index.put_vectors("c", rows)
     assert index.keep_vectors("c") == len(ids)
     assert names() == {"b": len(ids), "c": len(ids)}
-    assert len(index.vectors("a")) == 0
+    assert len(index.vectors("a", 2)) == 0
     index.put_vectors("b", rows)
     index.keep_vectors("b")
     index.put_vectors("a", rows)
     index.keep_vectors("a")
     assert names() == {"a": len(ids), "b": len(ids)}
+
+
+def test_damaged_vectors_are_made_anew(path: Path, index: SearchIndex) -> None:
+    ids = index.ids()
+    for damage in ("codes = substr(codes, 2)", "scales = substr(scales, 2)", "codes = x'', scales = x''"):
+        index.put_vectors("a", entries(ids, np.ones((len(ids), 4), np.float32)))
+        assert index.without_vectors("a", 4) == []
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(f"UPDATE vectors SET {damage} WHERE chunk = ?", (ids[1],))
+        assert index.without_vectors("a", 4) == [ids[1]]
+        index.put_vectors("a", entries(ids[:1], np.ones((1, 4), np.float32)))
+        assert index.vectors("a", 4).passages.tolist() == [ids[0], *ids[2:]]
 
 
 def test_vectors_of_the_wrong_shape_are_refused(index: SearchIndex) -> None:

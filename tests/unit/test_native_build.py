@@ -144,6 +144,65 @@ def test_the_compiler_and_the_loader_agree_on_the_best() -> None:
     assert build.best_here() == max(isa for isa in ISA_FLAGS if isa <= baseline.best)
 
 
+# What -march=x86-64-v3 allows: leaf, register and bit of CPUID.
+V3_FEATURES = {
+    "SSE3": (1, "c", 0),
+    "SSSE3": (1, "c", 9),
+    "FMA": (1, "c", 12),
+    "CMPXCHG16B": (1, "c", 13),
+    "SSE4.1": (1, "c", 19),
+    "SSE4.2": (1, "c", 20),
+    "MOVBE": (1, "c", 22),
+    "POPCNT": (1, "c", 23),
+    "OSXSAVE": (1, "c", 27),
+    "F16C": (1, "c", 29),
+    "BMI1": (7, "b", 3),
+    "BMI2": (7, "b", 8),
+    "LAHF": (0x80000001, "c", 0),
+    "LZCNT": (0x80000001, "c", 5),
+}
+LACKING = """
+#include <cpuid.h>
+static unsigned lacks_leaf, lacks_b, lacks_c;
+static int lacking(unsigned leaf, unsigned part, unsigned *a, unsigned *b, unsigned *c, unsigned *d) {
+    const int known = __get_cpuid_count(leaf, part, a, b, c, d);
+    if (leaf == lacks_leaf) *b &= ~lacks_b, *c &= ~lacks_c;
+    return known;
+}
+#define __get_cpuid(leaf, ...) lacking(leaf, 0, __VA_ARGS__)
+#define __get_cpuid_count lacking
+#include "isa.cpp"
+#include <cstdio>
+#include <cstdlib>
+int main(int, char **arguments) {
+    const unsigned bit = 1u << std::atoi(arguments[3]);
+    lacks_leaf = unsigned(std::strtoul(arguments[1], nullptr, 0));
+    (*arguments[2] == 'b' ? lacks_b : lacks_c) = bit;
+    std::printf("%d", ownwords_best_isa());
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.skipif(build.MACHINE != "x86_64", reason="CPUID is of x86")
+def test_a_processor_that_lacks_a_feature_is_not_given_code_that_uses_it(tmp_path: Path) -> None:
+    best = build.best_here()
+    if best is None or best < Isa.AVX2:
+        pytest.skip("this processor has no AVX2")
+    source, program = tmp_path / "lacking.cpp", tmp_path / "lacking"
+    source.write_text(LACKING, "utf-8")
+    command = [str(build.compiler()), *build.FLAGS, "-O0", str(source), "-o", str(program)]
+    subprocess.run(command, check=True)
+
+    def best_without(leaf: int, register: str, bit: int) -> Isa:
+        call = [program, str(leaf), register, str(bit)]
+        return Isa(int(subprocess.run(call, capture_output=True, check=True).stdout))
+
+    assert best_without(2, "c", 0) >= best  # nothing is asked of leaf 2
+    for name, place in V3_FEATURES.items():
+        assert best_without(*place) == Isa.BASELINE, name
+
+
 @pytest.mark.parametrize(
     ("version", "environment", "stays"),
     [

@@ -69,6 +69,14 @@ def test_a_capped_post_is_for_training() -> None:
         assert not post.train_only or held_out.sides[post.id] == "train"
 
 
+def test_copies_of_a_capped_post_are_for_training() -> None:
+    inputs = [part(i, train_only=i % 4 == 1) for i in range(40)]
+    pairs = [frozenset({f"{i:03}", f"{i + 1:03}"}) for i in range(0, 40, 2)]
+    sides = split_posts(inputs, pairs, CONFIG).sides
+    assert all({sides[id_] for id_ in pair} == {"train"} for pair in pairs[::2])
+    assert set(sides.values()) == {"train", "validation", "test"}
+
+
 def test_posts_without_training_words_are_on_no_side() -> None:
     assert "000" not in split_posts([part(0, 0), *parts(9)[1:]], [], CONFIG).sides
 

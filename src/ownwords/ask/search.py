@@ -202,7 +202,7 @@ class ArchiveSearcher:
         original = normalized_question(question)
         if self.embedder is None or not original:
             return None
-        vectors = self.index.vectors(self.embedder.name)
+        vectors = self.index.vectors(self.embedder.name, self.embedder.dimensions)
         if not len(vectors):
             return None
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]

@@ -1,4 +1,4 @@
-"""The vectors of passages by the name of their embedder, in the archive's file.
+"""The vectors of passages by the name and dimension of their embedder, in the archive's file.
 
 A passage has a vector for each window of it (`windows`). They are stored as bytes with one scale
 each: a fourth of the space, and cosines that differ by less than 0.005.
@@ -25,6 +25,11 @@ Ids = npt.NDArray[np.int64]
 NAMES_KEPT: Final = 2
 _NAMES = "ask_embedders"  # key of the names in `meta`, most recent first
 _LARGEST = 127
+# Of this name and dimension, and whole.
+IS_VECTOR: Final = (
+    "name = ? AND length(codes) > 0 AND length(scales) % 4 = 0"
+    " AND length(codes) * 4 = length(scales) * ?"
+)
 _ROWS_AT_ONCE = 2048  # converted to floats while they are in the cache
 
 
@@ -59,6 +64,8 @@ class StoredVectors:
 
 
 def _dot_codes(codes: Codes, scales: Floats, query: Floats) -> Floats:
+    if query.shape != codes.shape[1:]:  # the library would read past the end of one of them
+        raise ValueError(f"a query of shape {query.shape} for vectors of {codes.shape[1]}")
     scores = np.empty(len(codes), np.float32)
     if (library := load_library()) is not None:
         library.dot_codes(
@@ -83,22 +90,21 @@ def put(db: sqlite3.Connection, name: str, entries: Iterable[tuple[int, Floats]]
         )
 
 
-def load(db: sqlite3.Connection, name: str) -> StoredVectors:
-    """The vectors of this name."""
+def load(db: sqlite3.Connection, name: str, dimensions: int) -> StoredVectors:
+    """The vectors of this name and dimension."""
     ids: list[int] = []
     codes, scales = bytearray(), bytearray()
     cursor = db.execute(
-        "SELECT chunk, codes, scales FROM vectors WHERE name = ? ORDER BY chunk", (name,)
+        f"SELECT chunk, codes, scales FROM vectors WHERE {IS_VECTOR} ORDER BY chunk",  # noqa: S608
+        (name, dimensions),
     )
     for id_, some_codes, some_scales in cursor:
         ids += [id_] * (len(some_scales) // 4)
         codes += some_codes
         scales += some_scales
-    if len(codes) % max(1, len(ids)):
-        raise sqlite3.DatabaseError(f"the vectors of {name} differ in length")
     return StoredVectors(
         np.array(ids, np.int64),
-        np.frombuffer(codes, np.int8).reshape(len(ids), -1) if ids else np.empty((0, 0), np.int8),
+        np.frombuffer(codes, np.int8).reshape(len(ids), dimensions),
         np.frombuffer(scales, "<f4"),
     )
 

@@ -88,8 +88,9 @@ class ArchivePool:
         searcher = self._searcher
         if searcher is None or searcher.embedder is None:
             return None
-        passages = searcher.index.size()
-        return passages - len(searcher.index.without_vectors(searcher.embedder.name)), passages
+        index, embedder = searcher.index, searcher.embedder
+        passages = index.size()
+        return passages - len(index.without_vectors(embedder.name, embedder.dimensions)), passages
 
     def close(self) -> None:
         """Close the index; each thread's connection is closed when the thread ends."""

@@ -29,6 +29,22 @@ bool has_amx() {
 #endif
 }
 
+// Whether the processor has what -march=x86-64-v3 lets the compiler use. AVX2 is asked of the
+// compiler's own function, which asks for the system's support of the registers, too; older ones
+// do not know all of the other names.
+bool has_v3() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    // SSE3, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, MOVBE, POPCNT, OSXSAVE, F16C
+    const unsigned basic = 1u << 0 | 1u << 9 | 1u << 12 | 1u << 13 | 1u << 19 | 1u << 20 |
+                           1u << 22 | 1u << 23 | 1u << 27 | 1u << 29;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & basic) != basic) return false;
+    const unsigned bmi = 1u << 3 | 1u << 8;  // BMI1, BMI2
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (b & bmi) != bmi) return false;
+    const unsigned extended = 1u << 0 | 1u << 5;  // LAHF and SAHF, LZCNT
+    if (__get_cpuid(0x80000001u, &a, &b, &c, &d) == 0) return false;
+    return (c & extended) == extended && __builtin_cpu_supports("avx2");
+}
+
 bool has_avx_vnni() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1u << 4) != 0;
@@ -40,8 +56,7 @@ bool has_avx_vnni() {
 int ownwords_best_isa(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    const bool avx2 = has_v3();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -52,7 +67,10 @@ int ownwords_best_isa(void) {
     return !avx2 ? ISA_BASELINE : has_avx_vnni() ? ISA_AVXVNNI : ISA_AVX2;
 #elif defined(__aarch64__) && defined(__linux__)
     constexpr unsigned long BF16 = 1ul << 14;  // HWCAP2_BF16, which older headers lack
-    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return ISA_BASELINE;
+    // What -march=armv8.2-a+dotprod lets the compiler use.
+    constexpr unsigned long USED =
+        HWCAP_ATOMICS | HWCAP_CRC32 | HWCAP_ASIMDRDM | HWCAP_ASIMDDP;
+    if ((getauxval(AT_HWCAP) & USED) != USED) return ISA_BASELINE;
     return getauxval(AT_HWCAP2) & BF16 ? ISA_NEON_BF16 : ISA_NEON_DOTPROD;
 #else
     return ISA_BASELINE;  // compilers for Apple's processors use all that these have

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 
 #include "simd/types.h"
 
@@ -17,17 +18,21 @@ class ThreadArena {
     ThreadArena(const ThreadArena &) = delete;
     ThreadArena &operator=(const ThreadArena &) = delete;
 
-    // Grows only while it is empty; until then what does not fit is allocated separately.
+    // Grows only while it is empty; until then what does not fit is allocated separately. Nothing
+    // counts before its memory is there: a thread goes on after a failed allocation.
     void *allocate(size_t bytes) {
         if (used_ == 0 && peak_ > size_) {
             free_aligned(data_);
             data_ = nullptr, size_ = 0;
-            data_ = allocate_aligned(peak_);
-            size_ = peak_;
+            const size_t wanted = std::exchange(peak_, 0);
+            data_ = allocate_aligned(wanted);
+            size_ = peak_ = wanted;
         }
-        used_ += bytes;
+        const size_t used = used_ + bytes;
+        char *at = used <= size_ ? data_ + used_ : allocate_aligned(bytes);
+        used_ = used;
         if (used_ > peak_) peak_ = used_;
-        return used_ <= size_ ? data_ + (used_ - bytes) : allocate_aligned(bytes);
+        return at;
     }
 
     void release(void *from, size_t bytes) {
