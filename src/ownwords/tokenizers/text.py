@@ -51,6 +51,7 @@ class TokenTable:
         self.end = end
         self.template = template
         self.row_start: int | None = None
+        self.replaced = 0  # characters that the vocabulary has no tokens for
 
     @property
     def vocabulary_size(self) -> int:

@@ -18,6 +18,7 @@ class Tokenizer(Protocol):
     """Encodes text to token ids and decodes them; `template` is the chat template, if any."""
 
     template: str | None
+    replaced: int
 
     @property
     def vocabulary_size(self) -> int: ...
