@@ -46,7 +46,7 @@ def test_a_saved_tokenizer_round_trips(kind: str, tmp_path: Path) -> None:
 def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> None:
     files = OURS[kind].files()
     document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
-    roles = tokenizer_json.SpecialTokensConfig.read(files)
+    roles = tokenizer_json.SpecialTokensConfig.read(files, document)
     read = HFTokenizer(document, roles, files)
     assert read.encode(text) == OURS[kind].encode(text)
     assert read.fingerprint() == OURS[kind].fingerprint()
@@ -117,6 +117,26 @@ def test_characters_whose_bytes_a_vocabulary_lacks_are_replaced_and_counted() ->
 def test_a_vocabulary_that_cannot_write_ordinary_text_is_refused(byte: int) -> None:
     with pytest.raises(TokenizerError, match="lacks 1 of the 256"):
         from_files(without_bytes("SmolLM", bytes([byte])))
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+@pytest.mark.parametrize("said", [None, True, False])
+def test_prompts_begin_with_the_start_token_if_the_files_say_so(
+    kind: str, said: bool | None
+) -> None:
+    files = files_of(kind)
+    config = json.loads(files[tokenizer_json.CONFIG])
+    if said is not None:
+        config["add_bos_token"] = said
+    files[tokenizer_json.CONFIG] = json.dumps(config).encode()
+    tokenizer = from_files(files)
+    begins = kind == "Llama 2" if said is None else said  # its tokenizer.json adds the token
+    assert tokenizer.adds_start == begins
+    assert tokenizer.row_start == (tokenizer.start if begins else None)
+    tokenizer.adds_start = not begins
+    changed = from_files(tokenizer.files())
+    assert changed.adds_start != begins
+    assert (changed.start, changed.fingerprint()) == (tokenizer.start, tokenizer.fingerprint())
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)

@@ -106,11 +106,15 @@ class HFTokenizer(TokenTable):
             _role(roles.end, special | vocabulary),
             roles.template,
         )
-        # Without its start token, Gemma predicts poorly for hundreds of tokens.
-        self.row_start = self.start if roles.adds_start else None
+        self.adds_start = roles.adds_start
         self._strips = strips
         self._lock = Lock()
         self._backend = _backend(files[tokenizer_json.TOKENIZER], added)
+
+    @property
+    def row_start(self) -> int | None:
+        # Without its start token, Gemma predicts poorly for hundreds of tokens.
+        return self.start if self.adds_start else None
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text, without BOS or EOS; with `special`, special names become their ids."""
@@ -142,16 +146,17 @@ class HFTokenizer(TokenTable):
         return "".join(letters)
 
     def files(self) -> dict[str, bytes]:
-        """The files as they were read, with the current chat template."""
-        if self.template == self._roles.template and tokenizer_json.CONFIG in self._kept:
+        """The files as they were read, with the current chat template and `adds_start`."""
+        roles = replace(self._roles, template=self.template, adds_start=self.adds_start)
+        if roles == self._roles and tokenizer_json.CONFIG in self._kept:
             return dict(self._kept)
         kept = (
             tokenizer_json.read(tokenizer_json.CONFIG, self._kept[tokenizer_json.CONFIG])
             if tokenizer_json.CONFIG in self._kept
             else {}
         )
-        kept.pop("chat_template", None)
-        config = {**replace(self._roles, template=self.template).config(), **kept}
+        changed = ("chat_template", "add_bos_token")
+        config = roles.config() | {name: kept[name] for name in kept if name not in changed}
         others = {
             name: data for name, data in self._kept.items() if name != tokenizer_json.TEMPLATE
         }
