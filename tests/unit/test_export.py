@@ -9,13 +9,20 @@ import pytest
 
 import ownwords
 from ownwords.cli.main import main
-from ownwords.inference.text_generation import DEFAULT_SAMPLING, generation_config
+from ownwords.inference.text_generation import (
+    DEFAULT_SAMPLING,
+    encode_prompt,
+    generation_config,
+)
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.configs import qwen3
 from ownwords.models.decoder import build
+from ownwords.models.gguf.container import open_gguf
+from ownwords.models.gguf.tokenizer import files_of
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.bpe import train
 from ownwords.tokenizers.text import START
+from ownwords.tokenizers.tokenizer import from_files
 
 
 @pytest.fixture
@@ -170,8 +177,15 @@ def test_templates_that_do_more_are_not_guessed_at(template: str) -> None:
 
 def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
     assert main(["export", str(folder), "--to", "ollama", "--quiet"]) == 0
-    text = (folder.parent / "mine-ollama" / "Modelfile").read_text(encoding="utf-8")
-    assert f'TEMPLATE """{START}{{{{ .Prompt }}}}"""' in text
+    written = folder.parent / "mine-ollama"
+    assert 'TEMPLATE """{{ .Prompt }}"""' in (written / "Modelfile").read_text(encoding="utf-8")
+    with open_gguf(written / "mine.gguf") as contents:
+        metadata = contents.metadata
+    assert metadata["tokenizer.ggml.add_bos_token"] is True
+    back = from_files(files_of(metadata))
+    prompt = encode_prompt(ownwords.load(folder).tokenizer, "The trouble")
+    assert encode_prompt(back, "The trouble") == prompt
+    assert prompt[0] == back.special[START]
 
 
 @pytest.mark.parametrize(

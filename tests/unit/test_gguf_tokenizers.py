@@ -81,6 +81,24 @@ def test_ids_equal_those_of_the_tokenizer_json(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", foreign_tokenizers.DOCUMENTS)
+@pytest.mark.parametrize("said", [None, True, False])
+def test_a_file_says_whether_prompts_begin_with_the_start_token(
+    kind: str, said: bool | None
+) -> None:
+    metadata = converted(kind)
+    del metadata["tokenizer.ggml.add_bos_token"]
+    if said is not None:
+        metadata["tokenizer.ggml.add_bos_token"] = said
+    # llama.cpp's defaults.
+    begins = kind in {*SENTENCEPIECE, "Llama 3"} if said is None else said
+    tokenizer = from_files(files_of(metadata))
+    assert tokenizer.adds_start == begins
+    tokens = metadata["tokenizer.ggml.tokens"]
+    exported, _ = metadata_of(tokenizer.files(), len(tokens), {})  # type: ignore[arg-type]
+    assert exported["tokenizer.ggml.add_bos_token"] == begins
+
+
+@pytest.mark.parametrize("kind", foreign_tokenizers.DOCUMENTS)
 def test_every_kind_round_trips(kind: str) -> None:
     theirs = converted(kind)
     rows = len(theirs["tokenizer.ggml.tokens"])  # type: ignore[arg-type]

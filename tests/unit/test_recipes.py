@@ -2,6 +2,7 @@ import json
 import random
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ import pytest
 import torch
 
 import families
+import foreign_tokenizers
 import ownwords
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
-from ownwords.inference.text_generation import generation_config
+from ownwords.inference.text_generation import encode_prompt, generation_config
 from ownwords.models import bundle, fused, lora, peft
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -277,6 +279,21 @@ def test_without_steps_the_base_is_saved_unchanged(tmp_path: Path) -> None:
     for name, parameter in before.items():
         assert torch.equal(parameter, now[name])
     assert any(note.startswith("Nothing is trained") for note in notes)
+
+
+@pytest.mark.parametrize("steps", [0, 24])
+def test_prompts_of_a_tuned_model_begin_as_its_documents_did(steps: int, tmp_path: Path) -> None:
+    base_tokenizer = tokenizers.from_files(foreign_tokenizers.files_of("SmolLM"))
+    config = replace(families.TINY["llama"], vocabulary=base_tokenizer.vocabulary_size)
+    model = build(config)
+    model.init_weights(7)
+    bundle.save(tmp_path / "base", model, base_tokenizer)
+    request = work(tmp_path / "w", {**TUNED, "train.steps": steps})
+    trained = finetune(tmp_path / "base", OTHERS, HELD_OTHERS, request, by_lora=True)
+    tokenizer = ownwords.load(trained.folder).tokenizer
+    assert tokenizer.fingerprint() == base_tokenizer.fingerprint()
+    begins = encode_prompt(tokenizer, "ab")[0] == tokenizer.start
+    assert begins == (steps > 0)  # an untouched base follows its own file
 
 
 def test_the_best_mix_is_found_in_few_tries() -> None:

@@ -17,12 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import damage
+import foreign_tokenizers
 from ownwords.core.errors import CorpusError, WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.tokenizer_json import LETTER_OF
 from ownwords.training import shards as room
 from ownwords.training.shards import Shards, TrainingText, build_shards, open_shards
 
@@ -251,6 +254,25 @@ def test_texts_that_change_meanwhile_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="changed while"):
         build_shards(Changing(), ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_characters_without_tokens_are_counted_and_said_once(tmp_path: Path) -> None:
+    files = foreign_tokenizers.files_of("SmolLM")
+    document = json.loads(files["tokenizer.json"])
+    vocabulary = document["model"]["vocab"]
+    vocabulary[3 * LETTER_OF[4]] = vocabulary.pop(LETTER_OF[4])
+    tokenizer = from_files(files | {"tokenizer.json": json.dumps(document).encode()})
+    notes: list[str] = []
+
+    def on_event(event: Event) -> None:
+        if event.kind == "note":
+            notes.append(event.message)
+
+    texts = [TrainingText("a", "one\x04two\x04"), TrainingText("b", "three\x04")]
+    for _ in range(2):
+        build_shards(texts, tokenizer, tmp_path, progress=Progress(on_event))
+    (note,) = notes
+    assert " 3 characters" in note
 
 
 def test_progress_counts_bytes_of_text(tmp_path: Path) -> None:

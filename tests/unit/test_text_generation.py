@@ -198,6 +198,14 @@ def test_a_text_without_a_prompt_follows_the_start_token_or_what_stands_between_
         write(ENGINE, unmarked, (), max_tokens=3)
 
 
+def test_a_prompt_follows_the_start_token_only_if_the_tokenizer_adds_it() -> None:
+    tokenizer = ByteTokenizer()
+    assert encode_prompt(tokenizer, "ab") == [tokenizer.start, *b"ab"]
+    tokenizer.adds_start = False
+    assert encode_prompt(tokenizer, "ab") == [*b"ab"]
+    assert encode_prompt(tokenizer, "") == [tokenizer.start]
+
+
 def test_guarded_text_is_not_copied() -> None:
     network = bytes_model()
     known_ids = [*b"the cat sat on the mat and sang of it to nobody at all "] * 3

@@ -45,11 +45,9 @@ def test_a_saved_tokenizer_round_trips(kind: str, tmp_path: Path) -> None:
 @given(text=st.text(max_size=60))
 def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> None:
     files = OURS[kind].files()
-    read = HFTokenizer(
-        tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER]),
-        tokenizer_json.SpecialTokensConfig.read(files),
-        files,
-    )
+    document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
+    roles = tokenizer_json.SpecialTokensConfig.read(files, document)
+    read = HFTokenizer(document, roles, files)
     assert read.encode(text) == OURS[kind].encode(text)
     assert read.fingerprint() == OURS[kind].fingerprint()
 
@@ -90,6 +88,55 @@ def test_an_imported_tokenizer_round_trips_text(kind: str) -> None:
     assert len(tokenizer.encode(" the the")) < 5
     with pytest.raises(TokenizerError, match="surrogate"):
         tokenizer.encode("\udc00")
+
+
+def without_bytes(kind: str, absent: bytes) -> dict[str, bytes]:
+    files = files_of(kind)
+    document = json.loads(files[tokenizer_json.TOKENIZER])
+    for byte in absent:
+        letter = tokenizer_json.LETTER_OF[byte]
+        vocabulary = document["model"]["vocab"]
+        vocabulary[3 * letter] = vocabulary.pop(letter)
+    return files | {tokenizer_json.TOKENIZER: json.dumps(document).encode()}
+
+
+def test_characters_whose_bytes_a_vocabulary_lacks_are_replaced_and_counted() -> None:
+    whole = from_files(files_of("SmolLM"))
+    tokenizer = from_files(without_bytes("SmolLM", b"\x04\x16\xc0\xf1\xf2\xff"))
+    text = "the 12\x04é日\n🙂\U0010ffff\x16\U00040000 in\U0008ffff\x04"
+    replaced = "the 12\ufffdé日\n🙂\U0010ffff\ufffd\ufffd in\ufffd\ufffd"
+    assert tokenizer.encode(replaced) == whole.encode(replaced)
+    assert tokenizer.replaced == 0
+    assert tokenizer.encode(text) == whole.encode(replaced)
+    assert tokenizer.replaced == 5
+    assert tokenizer.encode_batch([text])[0].tolist() == whole.encode(replaced)
+    assert tokenizer.decode(tokenizer.encode(text)) == replaced
+
+
+@pytest.mark.parametrize("byte", b"e\n\xbf")
+def test_a_vocabulary_that_cannot_write_ordinary_text_is_refused(byte: int) -> None:
+    with pytest.raises(TokenizerError, match="lacks 1 of the 256"):
+        from_files(without_bytes("SmolLM", bytes([byte])))
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+@pytest.mark.parametrize("said", [None, True, False])
+def test_prompts_begin_with_the_start_token_if_the_files_say_so(
+    kind: str, said: bool | None
+) -> None:
+    files = files_of(kind)
+    config = json.loads(files[tokenizer_json.CONFIG])
+    if said is not None:
+        config["add_bos_token"] = said
+    files[tokenizer_json.CONFIG] = json.dumps(config).encode()
+    tokenizer = from_files(files)
+    begins = kind == "Llama 2" if said is None else said  # its tokenizer.json adds the token
+    assert tokenizer.adds_start == begins
+    assert tokenizer.row_start == (tokenizer.start if begins else None)
+    tokenizer.adds_start = not begins
+    changed = from_files(tokenizer.files())
+    assert changed.adds_start != begins
+    assert (changed.start, changed.fingerprint()) == (tokenizer.start, tokenizer.fingerprint())
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)

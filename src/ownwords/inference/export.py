@@ -72,7 +72,7 @@ def export(
         written = gguf.save(
             out,
             loaded.model,
-            loaded.tokenizer_files,
+            own_tokenizer.files(),
             type=kind,
             name=name,
             generation=loaded.generation,
@@ -116,12 +116,13 @@ def _for_ollama(
     return ollama.save(
         out,
         loaded.model,
-        loaded.tokenizer_files,
+        own_tokenizer.files(),
         type=kind,
         name=name,
         generation=loaded.generation,
         render=render if own_tokenizer.template else None,
         start=names.get(own_tokenizer.start, "") if own_tokenizer.start is not None else "",
+        adds_start=own_tokenizer.adds_start,
         stops=(end,) if end else (),
     )
 

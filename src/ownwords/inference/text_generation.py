@@ -32,12 +32,13 @@ TextGenerator = Generator[str, None, TextOutcome]  # yields the text piece by pi
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Encode a prompt, with the start token if the tokenizer has one.
+    """Encode a prompt, with the start token if the tokenizer adds it.
 
-    Without a start token, a text without a prompt follows the end of another, or a line break.
+    A text without a prompt follows the start token, the end of another text, or a line break.
     """
-    ids = [] if tokenizer.start is None else [tokenizer.start]
-    ids += tokenizer.encode(prompt)
+    ids = tokenizer.encode(prompt)
+    if tokenizer.start is not None and (tokenizer.adds_start or not ids):
+        return [tokenizer.start, *ids]
     if ids:
         return ids
     return tokenizer.encode("\n") if tokenizer.end is None else [tokenizer.end]

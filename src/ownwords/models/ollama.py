@@ -11,7 +11,6 @@ from typing import TypeAlias
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import atomic_dir, gguf
 from ownwords.models.decoder import CausalLM
-from ownwords.models.gguf.tokenizer import adds_start
 from ownwords.models.untrusted_files import ModelError
 
 MODELFILE = "Modelfile"
@@ -82,12 +81,13 @@ def save(
     generation: Mapping[str, object] | None = None,
     render: Render | None = None,
     start: str = "",
+    adds_start: bool = True,
     stops: Sequence[str] = (),
 ) -> gguf.GGUFFile:
     """Write a folder with `NAME.gguf` and its Modelfile atomically.
 
-    `render` is the chat template if the model has one, `start` the text of the start token, and
-    `stops` the texts that end an answer.
+    `render` is the chat template if the model has one, `start` the text of the start token, which
+    Ollama adds itself if the file says `adds_start`, and `stops` the texts that end an answer.
     """
     folder, generation = Path(folder), generation or {}
     _check_replaceable(folder)
@@ -97,11 +97,9 @@ def save(
             beside / file, model, tokenizer_files, type=type, name=name, generation=generation
         )
         notes = list(written.notes)
-        # Ollama adds the start token itself if the tokenizer does.
-        opening = "" if adds_start(tokenizer_files) else start
-        template = opening + "{{ .Prompt }}"
+        template = "{{ .Prompt }}"
         if render is not None:
-            turns = chat_format(render, start, opening)
+            turns = chat_format(render, start, "" if adds_start else start)
             if turns is None:
                 notes.append("its chat template cannot be said in Ollama's language: plain prompts")
             else:

@@ -127,6 +127,7 @@ class ByteLevelTokenizer(TokenTable):
             None if self.start is None else names[self.start - len(self.ranks)],
             None if self.end is None else names[self.end - len(self.ranks)],
             self.template,
+            self.adds_start,
         )
         return {
             tokenizer_json.TOKENIZER: tokenizer_json.write(self.document()),

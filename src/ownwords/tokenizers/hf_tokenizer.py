@@ -49,6 +49,10 @@ _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 _MOST_TOKENS = 1 << 20
 _MOST_STEPS = 16  # in one part of the file; known models have up to four
 _LONGEST_TOKEN = 1 << 12  # characters
+_REPLACEMENT = "\ufffd"
+# A vocabulary that was learned from text may lack bytes that the text did not have (SmolLM2 has no
+# U+0004), but not these.
+_NEEDED = frozenset(b"\t\n" + bytes(range(0x20, 0x7F)) + _REPLACEMENT.encode())
 
 # The steps allowed in each part of the file, and the settings required of each step.
 _NORMALIZERS: Mapping[str, tokenizer_json.Json] = {
@@ -77,7 +81,8 @@ class HFTokenizer(TokenTable):
     """An imported tokenizer.json, used unchanged; its ids are those of the `tokenizers` library.
 
     Lossless except where the tokenizer itself is not: with a normaliser (Qwen: NFC), decoding
-    returns the normalised text, and sentencepiece tokenizers treat U+2581 as a space.
+    returns the normalised text, and sentencepiece tokenizers treat U+2581 as a space. A character
+    with a byte that the vocabulary lacks becomes U+FFFD; `replaced` counts these.
     """
 
     def __init__(
@@ -92,7 +97,7 @@ class HFTokenizer(TokenTable):
         _check_parts(document)
         vocabulary = _vocabulary(document)
         added = _added(document)
-        table, strips = _table(document, vocabulary, added)
+        table, strips, self._missing = _table(document, vocabulary, added)
         special = {name: i for i, name, is_special in added if is_special}
         super().__init__(
             table,
@@ -101,15 +106,19 @@ class HFTokenizer(TokenTable):
             _role(roles.end, special | vocabulary),
             roles.template,
         )
-        # Without its start token, Gemma predicts poorly for hundreds of tokens.
-        self.row_start = self.start if roles.adds_start else None
+        self.adds_start = roles.adds_start
         self._strips = strips
         self._lock = Lock()
         self._backend = _backend(files[tokenizer_json.TOKENIZER], added)
 
+    @property
+    def row_start(self) -> int | None:
+        # Without its start token, Gemma predicts poorly for hundreds of tokens.
+        return self.start if self.adds_start else None
+
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text, without BOS or EOS; with `special`, special names become their ids."""
-        encode_utf8(text)
+        text = self._writable(text)
         with self._lock:  # encode_special_tokens is state of the backend, not of the call
             self._backend.encode_special_tokens = not special
             with _telling():
@@ -117,26 +126,37 @@ class HFTokenizer(TokenTable):
 
     def encode_batch(self, texts: Iterable[str], *, threads: int | None = None) -> list[Ids]:
         """The ids of each text; the library uses RAYON_NUM_THREADS threads, not `threads`."""
-        given = list(texts)
-        for text in given:
-            encode_utf8(text)
+        given = [self._writable(text) for text in texts]
         with self._lock:
             self._backend.encode_special_tokens = True
             with _telling():
                 found = self._backend.encode_batch_fast(given, add_special_tokens=False)
         return [np.array(encoding.ids, np.uint32) for encoding in found]
 
+    def _writable(self, text: str) -> str:
+        """The text without the characters that the vocabulary has no bytes for."""
+        data = encode_utf8(text)
+        if len(data.translate(None, self._missing)) == len(data):
+            return text
+        letters = [
+            _REPLACEMENT if any(byte in self._missing for byte in letter.encode()) else letter
+            for letter in text
+        ]
+        self.replaced += sum(map(str.__ne__, letters, text))
+        return "".join(letters)
+
     def files(self) -> dict[str, bytes]:
-        """The files as they were read, with the current chat template."""
-        if self.template == self._roles.template and tokenizer_json.CONFIG in self._kept:
+        """The files as they were read, with the current chat template and `adds_start`."""
+        roles = replace(self._roles, template=self.template, adds_start=self.adds_start)
+        if roles == self._roles and tokenizer_json.CONFIG in self._kept:
             return dict(self._kept)
         kept = (
             tokenizer_json.read(tokenizer_json.CONFIG, self._kept[tokenizer_json.CONFIG])
             if tokenizer_json.CONFIG in self._kept
             else {}
         )
-        kept.pop("chat_template", None)
-        config = {**replace(self._roles, template=self.template).config(), **kept}
+        changed = ("chat_template", "add_bos_token")
+        config = roles.config() | {name: kept[name] for name in kept if name not in changed}
         others = {
             name: data for name, data in self._kept.items() if name != tokenizer_json.TEMPLATE
         }
@@ -261,8 +281,8 @@ def _is_id(value: object) -> TypeGuard[int]:
 
 def _table(
     document: tokenizer_json.Json, vocabulary: Mapping[str, int], added: list[tuple[int, str, bool]]
-) -> tuple[list[bytes | None], bool]:
-    """The bytes of each id, and whether decoding must strip a leading space."""
+) -> tuple[list[bytes | None], bool, bytes]:
+    """The bytes of each id, whether decoding strips a leading space, and bytes without an id."""
     splitters = _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
     decoders = _parts(document, "decoder", "decoders", _DECODERS)
     model = document["model"]
@@ -286,8 +306,12 @@ def _table(
             "tokenizer.json is neither byte-level nor falls back to bytes",
             hint="such a tokenizer loses every character that it does not know",
         )
-    alphabet = tokenizer_json.BYTE_OF if byte_level else {f"<0x{byte:02X}>" for byte in range(256)}
-    if missing := [token for token in alphabet if token not in vocabulary]:
+    missing = bytes(
+        byte
+        for byte, letter in tokenizer_json.LETTER_OF.items()
+        if (letter if byte_level else f"<0x{byte:02X}>") not in vocabulary
+    )
+    if missing and (not byte_level or _NEEDED.intersection(missing)):
         raise TokenizerError(
             f"tokenizer.json lacks {len(missing)} of the 256 tokens for single bytes",
             hint="such a tokenizer loses every character that it does not know",
@@ -301,7 +325,7 @@ def _table(
         or (part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")
         for part in decoders
     )
-    return table, strips
+    return table, strips, missing
 
 
 def _role(name: str | None, ids: Mapping[str, int]) -> int | None:

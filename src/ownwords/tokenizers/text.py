@@ -33,8 +33,9 @@ class TokenTable:
     """Decodes ids to bytes and text by a table; the base class of all tokenizers.
 
     `table[id]` holds the bytes of a token (for a special token, its name in UTF-8), or None if
-    the id is unused. `special` maps the names of special tokens to their ids. `row_start` is the id
-    that every row of a training batch must begin with, if the model was pretrained so.
+    the id is unused. `special` maps the names of special tokens to their ids. `start` begins a
+    document in training, and `adds_start` says whether a prompt begins with it, too. `row_start` is
+    the id that every row of a training batch must begin with, if the model was pretrained so.
     """
 
     def __init__(
@@ -50,7 +51,12 @@ class TokenTable:
         self.start = start
         self.end = end
         self.template = template
-        self.row_start: int | None = None
+        self.adds_start = start is not None
+        self.replaced = 0  # characters that the vocabulary has no tokens for
+
+    @property
+    def row_start(self) -> int | None:
+        return None
 
     @property
     def vocabulary_size(self) -> int:

@@ -18,6 +18,8 @@ class Tokenizer(Protocol):
     """Encodes text to token ids and decodes them; `template` is the chat template, if any."""
 
     template: str | None
+    replaced: int
+    adds_start: bool
 
     @property
     def vocabulary_size(self) -> int: ...
@@ -73,7 +75,7 @@ def from_files(files: Mapping[str, bytes]) -> Tokenizer:
     if tokenizer_json.TOKENIZER not in files:
         raise TokenizerError(f"there is no {tokenizer_json.TOKENIZER}")
     document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
-    roles = tokenizer_json.SpecialTokensConfig.read(files)
+    roles = tokenizer_json.SpecialTokensConfig.read(files, document)
     for ours in (BPETokenizer, ByteTokenizer):
         if found := ours.from_document(document, roles):
             return found

@@ -160,10 +160,10 @@ class SpecialTokensConfig:
     start: str | None = None
     end: str | None = None
     template: str | None = None
-    adds_start: bool = False  # before every text, as the model was pretrained
+    adds_start: bool = False  # before every text, as the model was trained
 
     @classmethod
-    def read(cls, files: Mapping[str, bytes]) -> "SpecialTokensConfig":
+    def read(cls, files: Mapping[str, bytes], document: Json) -> "SpecialTokensConfig":
         config = read(CONFIG, files[CONFIG]) if CONFIG in files else {}
         named = read(SPECIAL_MAP, files[SPECIAL_MAP]) if SPECIAL_MAP in files else {}
         template = config.get("chat_template")
@@ -189,7 +189,7 @@ class SpecialTokensConfig:
             _content("bos_token", config, named),
             _content("eos_token", config, named),
             template,
-            config.get("add_bos_token") is True,
+            adds_start(document, config),
         )
 
     def config(self) -> Json:
@@ -202,6 +202,21 @@ class SpecialTokensConfig:
             "add_eos_token": False,
             **{name: value for name, value in config.items() if value is not None},
         }
+
+
+def adds_start(document: Mapping[str, object], config: Mapping[str, object]) -> bool:
+    """Whether a text begins with the start token, by tokenizer_config.json or tokenizer.json."""
+    said = config.get("add_bos_token")
+    return said if isinstance(said, bool) else _begins_with_token(document.get("post_processor"))
+
+
+def _begins_with_token(processor: object) -> bool:
+    match processor:
+        case {"type": "Sequence", "processors": list(steps)}:
+            return any(map(_begins_with_token, steps))
+        case {"type": "TemplateProcessing", "single": [{"SpecialToken": _}, *_]}:
+            return True
+    return False
 
 
 def _content(name: str, *places: Json) -> str | None:

@@ -118,7 +118,9 @@ class TrainingSession:
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Encode the texts into shards on the disk."""
-        self.tokenizer = tokenizer
+        self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
+        # Documents begin with the start token, so prompts of the tuned model do, too.
+        tokenizer.adds_start = tokenizer.start is not None
         with self.world.in_rank_order():
             self.shards = self._build_shards(self.texts)
             if replay is not None:
@@ -378,6 +380,8 @@ class TrainingSession:
     ) -> TrainedModel:
         """Save the model directory, with a card that compares the forecast with the outcome."""
         request, plan, outcome = self.request, result.plan, result.outcome
+        if not share:
+            self.tokenizer.adds_start = self._base_adds_start
         actual = ActualResult(
             bits_per_byte=bits,
             # The outcome's seconds include earlier processes; the other term includes preparation.

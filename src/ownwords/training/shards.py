@@ -135,7 +135,13 @@ def build_shards(
             atomic_dir.replace_dir(folder) as beside,
         ):
             reading = _Reading(lasting, tokenizer, marks)
+            replaced = tokenizer.replaced
             _write(beside, reading, tokenizer, stage)
+            if count := tokenizer.replaced - replaced:
+                stage.note(
+                    f"The tokenizer has no tokens for {count:,} characters of the texts, such as"
+                    " control characters: they become U+FFFD."
+                )
             if reading.key != key:
                 raise CorpusError(
                     "the texts changed while they were encoded",

@@ -19,11 +19,11 @@ from ownwords.models.gguf.vocabulary import (
     as_json,
     numbers_of,
     starting_with,
-    steps_of,
     token_id,
     tokens_of,
 )
 from ownwords.models.untrusted_files import ModelError, parse_json, preview
+from ownwords.tokenizers.tokenizer_json import adds_start
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 # Tokens that llama.cpp parses as special in any text, whatever type the file gives them.
@@ -68,18 +68,11 @@ def _metadata_of(
             "the tokenizer names no token for the start or the end of a text: llama.cpp will guess"
         )
     metadata |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
-    metadata["tokenizer.ggml.add_bos_token"] = _adds_start(parsed, settings) and "bos" in special
+    metadata["tokenizer.ggml.add_bos_token"] = adds_start(parsed, settings) and "bos" in special
     metadata["tokenizer.ggml.add_eos_token"] = False
     if template := _template(files, settings):
         metadata["tokenizer.chat_template"] = template
     return metadata, notes
-
-
-def adds_start(files: Mapping[str, bytes]) -> bool:
-    """Whether the tokenizer itself puts its start token before every text."""
-    parsed: Mapping[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
-    settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
-    return _adds_start(parsed, settings)
 
 
 def _special_ids(
@@ -101,15 +94,6 @@ def _special_ids(
         if role == "eos" and others:
             special["eot"] = others[0]
     return special
-
-
-def _adds_start(parsed: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    processors = steps_of(parsed.get("post_processor"), "processors")
-    templates = [step for step in processors if step.get("type") == "TemplateProcessing"]
-    if templates:
-        single = templates[0].get("single") or [{}]
-        return "SpecialToken" in single[0]
-    return settings.get("add_bos_token") is True
 
 
 def _template(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:
@@ -148,7 +132,9 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
             f"the GGUF file's tokenizer is of the kind {str(kind)[:60]!a}",
             hint="supported: gpt2, llama",
         )
-    adds_start = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama") is True
+    # llama.cpp's defaults.
+    default = kind == "llama" or str(metadata.get("tokenizer.ggml.pre")).startswith("llama")
+    begins = metadata.get("tokenizer.ggml.add_bos_token", default) is True
     # sentencepiece also merges user-defined tokens, such as Gemma's runs of tabs.
     in_model = (NORMAL, UNKNOWN, BYTE, USER_DEFINED) if kind == "llama" else (NORMAL, UNKNOWN, BYTE)
     last = max((number for number in range(len(tokens)) if types[number] in in_model), default=-1)
@@ -159,7 +145,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         for number, token in enumerate(tokens)
         if types[number] in in_model or (number < last and types[number] in (CONTROL, USER_DEFINED))
     }
-    if adds_start and "bos" in special:
+    if begins and "bos" in special:
         parts["post_processor"] = starting_with(tokens[special["bos"]], special["bos"])
     is_added = (CONTROL, USER_DEFINED, UNKNOWN) if kind == "llama" else (CONTROL, USER_DEFINED)
     added = [
@@ -170,7 +156,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
     settings: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_bos_token": adds_start,
+        "add_bos_token": begins,
         "add_eos_token": False,
         "clean_up_tokenization_spaces": False,
     }
