@@ -47,9 +47,11 @@ def home_workspace(site: Site) -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def page(browser: "Browser", site: Site, home_workspace: Workspace) -> "Iterator[Page]":
+def page(
+    browser: "Browser", site: Site, home_workspace: Workspace, expected: list[str]
+) -> "Iterator[Page]":
     assert home_workspace
-    yield from open_page(browser, site)
+    yield from open_page(browser, site, expected)
 
 
 def until_heading(page: "Page", heading: str) -> None:
@@ -150,6 +152,23 @@ def test_the_time_left_is_told_to_the_end_of_the_last_part(
     log(Event(time.time(), "score", "overall", values={"share": 0.8, "remaining_s": 60.0}))
     until(page, "document.querySelector('.progress .now').innerText.includes('80%')")
     log.close()
+
+
+def test_a_refusal_is_shown_until_the_job_that_it_names_has_ended(
+    page: "Page", home_workspace: Workspace, expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    shown(page, "/")
+    page.get_by_role("button", name="Start", exact=True).click()
+    until_heading(page, "Making your model")
+    page.get_by_role("button", name="What is in it").click()
+    page.get_by_text("What is read", exact=True).click()
+    page.get_by_role("button", name="Read it again").click()
+    page.locator(".toast").get_by_text("Making a model is still running.").wait_for()
+    [job] = (home_workspace.runs / "jobs").glob("make-*/job.json")
+    os.killpg(json.loads(job.read_text())["pid"], signal.SIGKILL)
+    until_heading(page, "The model could not be made")
+    assert page.locator(".toast").count() == 0
 
 
 def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:

@@ -1,7 +1,7 @@
 // The jobs of the server and what has changed there: one stream of events for the whole page.
 
-import { post, listen } from "/server.js";
-import { announce, toast } from "/messages.js";
+import { post, listen, remove } from "/server.js";
+import { announce, dismiss, toast } from "/messages.js";
 import { sentence } from "/components.js";
 
 const jobs = new Map();
@@ -46,7 +46,10 @@ async function asked(path, body = {}) {
 function take(job) {
   const before = jobs.get(job.id);
   jobs.set(job.id, job);
-  if (before && isRunning(before) && !isRunning(job)) announce(`${job.title}: ${ENDS[job.status] ?? job.status}`);
+  if (before && isRunning(before) && !isRunning(job)) {
+    dismiss(".bad"); // that it is still running, say
+    announce(`${job.title}: ${ENDS[job.status] ?? job.status}`);
+  }
   tell("onJob", job);
 }
 
@@ -75,6 +78,7 @@ export function begin() {
       tell("onJob", null);
     } else if (event === "job") take(data);
     else if (event === "removed") {
+      dismiss(".bad");
       jobs.delete(data.id);
       tell("onJob", null);
     } else if (event === "changed") tell("onChange", data.what);
