@@ -84,7 +84,7 @@ async function route() {
     leave = typeof left === "function" ? left : () => {};
   } catch (error) {
     if (now !== turn) return;
-    fill(element, problem(error, () => { shown = null; route(); }));
+    fill(element, problem(error, refresh));
   } finally {
     clearTimeout(waiting);
   }
@@ -92,6 +92,12 @@ async function route() {
   if (first) return;
   window.scrollTo(0, (isBack && heights.get(shown)) || 0);
   (element.querySelector("[autofocus]") ?? element.querySelector("h1") ?? main).focus({ preventScroll: true });
+}
+
+/** Show the page anew. */
+export function refresh() {
+  shown = null;
+  route();
 }
 
 function leaveNow() {

@@ -25,7 +25,13 @@ export function running() {
   return live.find((job) => job.kind === "make") ?? live[0] ?? null;
 }
 
+/** The kinds of jobs that change the archive or the model, so that nothing else may meanwhile. */
+export const EXCLUSIVE = ["look", "make", "score", "tune"];
+
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
+
+/** Whether a scoring runs, or was broken off and this model still has no scorecard. */
+export const isOpenScoring = (job, model) => isRunning(job) || Boolean(job && job.status !== "done" && model && !model.sentence && job.began > model.made_at);
 
 /** Start a job, stop one, go on with one; errors become a message, and null is given back. */
 export const start = (request) => asked("/api/jobs", request);
