@@ -245,3 +245,60 @@ def test_the_page_of_a_model_follows_when_another_becomes_the_current_one(
     page.locator(".actions").get_by_text("current", exact=True).wait_for()
     library.use("First")
     page.get_by_role("button", name="Make it the current one").wait_for()
+
+
+def test_more_samples_are_written_without_a_job_and_beside_one(job_page: "Page") -> None:
+    page = job_page
+    shown(page, "/")
+    samples = page.locator(".samples blockquote")
+    before = samples.count()
+    page.get_by_role("button", name="Write more samples").click()
+    until(page, f"document.querySelectorAll('.samples blockquote').length > {before}")
+    page.get_by_role("button", name="Write more samples").wait_for()  # again, when it is done
+    assert samples.count() == before + 3
+    assert all(len(text) > len("A new text …") for text in samples.all_inner_texts())
+    assert page.request.get("/api/jobs").json()["jobs"] == []
+    start(page, "make")
+    page.get_by_role("button", name="Result").click()
+    page.get_by_role("button", name="Write more samples").click()
+    until(page, f"document.querySelectorAll('.samples blockquote').length === {before + 6}")
+
+
+def test_stopped_samples_leave_what_was_written_and_block_nothing(job_page: "Page") -> None:
+    page = job_page
+    answers = ['event: text\ndata: "Rain fell."\n\nevent: end\ndata: {"finished": "stop"}\n\n']
+
+    def answer(route: "Route") -> None:
+        if answers:  # and then it waits
+            route.fulfill(headers={"Content-Type": "text/event-stream"}, body=answers.pop())
+
+    page.route("**/api/write*", answer)
+    shown(page, "/")
+    before = page.locator(".samples blockquote").count()
+    page.get_by_role("button", name="Write more samples").click()
+    until(page, f"document.querySelectorAll('.samples blockquote').length === {before + 2}")
+    page.get_by_role("button", name="Make my model").click()
+    page.get_by_role("button", name="Make another model").click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    until(page, "document.querySelector('h1').innerText === 'Making another model'")
+    page.get_by_role("button", name="Result").click()
+    page.locator(".step").nth(3).get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Write more samples").wait_for()
+    assert page.locator(".samples blockquote").count() == before + 1
+    assert page.locator(".samples blockquote").last.inner_text().split("\n")[-1] == "Rain fell."
+    assert page.locator(".paused").count() == 0
+
+
+def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismissed(
+    job_page: "Page", job_site: Site
+) -> None:
+    page, card = job_page, job_site.place.root / files.DATA
+    shown(page, "/")
+    stop(page, start(page, "score"))
+    until(page, "document.querySelector('.verdict')")
+    assert page.locator(".paused").count() == 0
+    card.unlink()
+    page.get_by_text("Nothing is lost.").wait_for()
+    page.get_by_role("button", name="Dismiss").click()
+    until(page, "!document.querySelector('.paused')")
+    assert page.request.get("/api/jobs").json()["jobs"] == []

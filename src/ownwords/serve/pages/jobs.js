@@ -38,6 +38,9 @@ export const start = (request) => asked("/api/jobs", request);
 export const stop = (job) => asked(`/api/jobs/${encodeURIComponent(job.id)}/stop`);
 export const resume = (job) => asked(`/api/jobs/${encodeURIComponent(job.id)}/resume`);
 
+/** Forget all jobs of a kind that have ended, or an older one would be the newest. */
+export const forget = (kind) => Promise.all([...jobs.values()].filter((job) => job.kind === kind && !isRunning(job)).map((job) => remove(`/api/jobs/${encodeURIComponent(job.id)}`))).catch(toast);
+
 async function asked(path, body = {}) {
   try {
     const job = await post(path, body);
@@ -75,6 +78,7 @@ export function begin() {
   listen("/api/events", ({ event, data }) => {
     if (isLost) {
       isLost = false;
+      dismiss(".bad");
       tell("onLost", null);
       tell("onChange", ["workspace", "sources", "blog", "model", "models", "bases", "exports", "texts"]);
     }
@@ -84,7 +88,6 @@ export function begin() {
       tell("onJob", null);
     } else if (event === "job") take(data);
     else if (event === "removed") {
-      dismiss(".bad");
       jobs.delete(data.id);
       tell("onJob", null);
     } else if (event === "changed") tell("onChange", data.what);
