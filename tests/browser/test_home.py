@@ -266,6 +266,26 @@ def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(
     until(empty_page, "document.querySelector('.step .problem').innerText.includes('no/such')")
 
 
+def test_a_reading_that_failed_can_be_dismissed_and_begun_again(
+    empty_page: "Page", empty_site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "blog").mkdir()
+    (tmp_path / "blog" / "rain.md").write_text("It rained, as before.", "utf-8")
+    shown(empty_page, "/")
+    answer = empty_page.request.post(
+        "/api/sources",
+        data={"path": str(tmp_path / "blog")},
+        headers={"X-Ownwords": "1", "Origin": empty_site.address},
+    )
+    assert answer.ok, answer.text()
+    (tmp_path / "blog" / "rain.md").unlink()
+    empty_page.get_by_role("button", name="Read my blog").click()
+    empty_page.locator(".progress .problem").wait_for()
+    empty_page.get_by_role("button", name="Dismiss").click()
+    empty_page.get_by_role("button", name="Read my blog").wait_for()
+    assert empty_page.locator(".progress .problem").count() == 0
+
+
 def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:
     shown(empty_page, "/")
     items = "".join(
