@@ -230,6 +230,9 @@ def test_while_a_model_is_made_the_page_says_why_none_can_be_renamed(job_page: "
     stop(page, job)
     until(page, "!document.querySelector('.actions button').disabled")
     assert page.locator(".actions").inner_text().splitlines()[-1] == "Rename"
+    stop(page, start(page, "look"))
+    page.request.post(f"/api/jobs/{job}/resume", data={}, headers=_headers(page))  # older than that
+    until(page, "document.querySelector('.actions button').disabled")
 
 
 def test_the_page_of_a_model_follows_when_another_becomes_the_current_one(
@@ -299,6 +302,8 @@ def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismis
     assert page.locator(".paused").count() == 0
     card.unlink()
     page.get_by_text("Nothing is lost.").wait_for()
+    page.goto(card_address(page))
+    page.locator(".page.models").get_by_text("Nothing is lost.").wait_for()
     page.get_by_role("button", name="Dismiss").click()
     until(page, "!document.querySelector('.paused')")
     assert page.request.get("/api/jobs").json()["jobs"] == []

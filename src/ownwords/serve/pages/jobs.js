@@ -25,10 +25,10 @@ export function running() {
   return live.find((job) => job.kind === "make") ?? live[0] ?? null;
 }
 
-/** The kinds of jobs that change the archive or the model, so that nothing else may meanwhile. */
-export const EXCLUSIVE = ["look", "make", "score", "tune"];
-
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
+
+/** The job under way that no model can be changed beside, or null. */
+export const exclusive = () => [...jobs.values()].find((job) => isRunning(job) && ["look", "make", "score", "tune"].includes(job.kind)) ?? null;
 
 /** Whether a scoring runs, or was broken off and this model still has no scorecard. */
 export const isOpenScoring = (job, model) => isRunning(job) || Boolean(job && job.status !== "done" && model && !model.sentence && job.began > model.made_at);
@@ -56,7 +56,7 @@ function take(job) {
   const before = jobs.get(job.id);
   jobs.set(job.id, job);
   if (before && isRunning(before) && !isRunning(job)) {
-    dismiss(".bad"); // that it is still running, say
+    dismiss(".bad"); // it may say that this job is still running
     announce(`${job.title}: ${ENDS[job.status] ?? job.status}`);
   }
   tell("onJob", job);

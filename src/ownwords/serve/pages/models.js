@@ -3,7 +3,7 @@
 import { address, go, refresh, setTitle } from "/app.js";
 import { facts, install, noteOf } from "/bases.js";
 import { add, button, count, el, empty, field, fill, folded, input, link, masthead, p, quiet, row, section, size, table, tag, title, totals, when } from "/components.js";
-import { EXCLUSIVE, follow, isOpenScoring, isRunning, newest, start } from "/jobs.js";
+import { exclusive, follow, isOpenScoring, isRunning, newest, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
 import { get, load, patch, post, remove } from "/server.js";
@@ -77,10 +77,10 @@ async function one(element, name) {
   });
 
   function locked() {
-    const job = newest(...EXCLUSIVE), isBusy = isRunning(job);
-    use.disabled = naming.disabled = dropping.disabled = isBusy;
-    why.hidden = !isBusy;
-    if (isBusy) why.textContent = `You can ${model.is_current ? "rename" : "rename, delete or switch to"} this model when “${job.title}” has ended.`;
+    const job = exclusive();
+    use.disabled = naming.disabled = dropping.disabled = Boolean(job);
+    why.hidden = !job;
+    if (job) why.textContent = `You can ${model.is_current ? "rename" : "rename, delete or switch to"} this model when “${job.title}” has ended.`;
   }
 
   async function scored() {
@@ -123,7 +123,7 @@ async function one(element, name) {
   const unfollow = follow({
     onJob(job) {
       locked();
-      if (job?.kind === "score") scored().catch(toast);
+      if (!job || job.kind === "score") scored().catch(toast);
     },
     onChange: (what) => what.includes("model") && changed().catch(toast),
   });

@@ -58,7 +58,7 @@ function ended(job) {
   return null;
 }
 
-// A make that was paused is gone on with, or replaced by another.
+// A paused make keeps its offer to go on: hours of training may be in it.
 const dismissal = (job) => (job.kind === "make" ? null : button("Dismiss", () => forget(job.kind)));
 
 async function halt(job) {
