@@ -254,3 +254,58 @@ def test_other_parts_open_when_the_server_has_gone_meanwhile(
 def test_a_short_page_is_not_taller_than_the_window(empty_page: "Page") -> None:
     shown(empty_page, "/#/write")
     assert empty_page.evaluate("document.documentElement.scrollHeight - innerHeight") == 0
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+REFUSAL = '{"error": {"message": "the blog is locked", "hint": "run `ownwords look` again"}}'
+COVERED = """[...document.querySelectorAll("main :is(button, a, select, textarea, input), nav a")]
+  .filter((node) => {
+    const {left, top, width, height} = node.getBoundingClientRect();
+    const there = document.elementFromPoint(left + width / 2, top + height / 2);
+    return there?.closest("#toasts");
+  }).map((node) => node.textContent)"""
+
+
+def bring_about_an_error(page: "Page") -> None:
+    page.route("**/api/workspaces*", lambda route: route.fulfill(status=409, body=REFUSAL))
+    page.locator("#blogs").click()
+    page.locator("#toasts").get_by_text("The blog is locked.").wait_for()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_message_can_be_read_and_leaves_the_page_usable(
+    browser: "Browser", site: Site, expected: list[str], dark: bool
+) -> None:
+    expected.append("Failed to load resource")
+    for page in open_page(browser, site, expected, dark=dark):
+        for width, height in ((360, 640), (1280, 900)):
+            page.set_viewport_size({"width": width, "height": height})
+            for address in ("/#/ask", "/#/models"):
+                shown(page, address)
+                bring_about_an_error(page)
+                page.locator("#toasts").get_by_role("link").hover()
+                assert too_faint(page) == [], width
+                page.get_by_role("button", name="Close this message").hover()
+                assert too_small(page) == [], width
+                assert sticking_out(page) == [], width
+                if width == 360:  # wider windows have room beside their controls
+                    assert page.evaluate(COVERED) == [], address
+
+
+def test_a_message_goes_when_closed_replaced_or_left_behind(
+    page: "Page", expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    shown(page, "/#/models")
+    bring_about_an_error(page)
+    page.get_by_role("button", name="Close this message").click()
+    assert page.locator(".toast").count() == 0
+    bring_about_an_error(page)
+    with page.expect_response("**/api/workspaces*"):
+        page.locator("#blogs").click()
+    page.wait_for_timeout(200)
+    assert page.locator(".toast").count() == 1
+    page.locator("#parts").get_by_text("Posts").click()
+    page.wait_for_selector(".page.posts h1")
+    assert page.locator(".toast").count() == 0

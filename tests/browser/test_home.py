@@ -47,9 +47,11 @@ def home_workspace(site: Site) -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def page(browser: "Browser", site: Site, home_workspace: Workspace) -> "Iterator[Page]":
+def page(
+    browser: "Browser", site: Site, home_workspace: Workspace, expected: list[str]
+) -> "Iterator[Page]":
     assert home_workspace
-    yield from open_page(browser, site)
+    yield from open_page(browser, site, expected)
 
 
 def until_heading(page: "Page", heading: str) -> None:
@@ -152,6 +154,23 @@ def test_the_time_left_is_told_to_the_end_of_the_last_part(
     log.close()
 
 
+def test_a_refusal_is_shown_until_the_job_that_it_names_has_ended(
+    page: "Page", home_workspace: Workspace, expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    shown(page, "/")
+    page.get_by_role("button", name="Start", exact=True).click()
+    until_heading(page, "Making your model")
+    page.get_by_role("button", name="What is in it").click()
+    page.get_by_text("What is read", exact=True).click()
+    page.get_by_role("button", name="Read it again").click()
+    page.locator(".toast").get_by_text("Making a model is still running.").wait_for()
+    [job] = (home_workspace.runs / "jobs").glob("make-*/job.json")
+    os.killpg(json.loads(job.read_text())["pid"], signal.SIGKILL)
+    until_heading(page, "The model could not be made")
+    assert page.locator(".toast").count() == 0
+
+
 def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:
     (home_workspace.root / "manner").write_text("fails")
     shown(page, "/")
@@ -245,6 +264,26 @@ def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(
     empty_page.get_by_label("Folder or file on this machine").fill("/no/such/folder")
     empty_page.get_by_role("button", name="Add", exact=True).click()
     until(empty_page, "document.querySelector('.step .problem').innerText.includes('no/such')")
+
+
+def test_a_reading_that_failed_can_be_dismissed_and_begun_again(
+    empty_page: "Page", empty_site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "blog").mkdir()
+    (tmp_path / "blog" / "rain.md").write_text("It rained, as before.", "utf-8")
+    shown(empty_page, "/")
+    answer = empty_page.request.post(
+        "/api/sources",
+        data={"path": str(tmp_path / "blog")},
+        headers={"X-Ownwords": "1", "Origin": empty_site.address},
+    )
+    assert answer.ok, answer.text()
+    (tmp_path / "blog" / "rain.md").unlink()
+    empty_page.get_by_role("button", name="Read my blog").click()
+    empty_page.locator(".progress .problem").wait_for()
+    empty_page.get_by_role("button", name="Dismiss").click()
+    empty_page.get_by_role("button", name="Read my blog").wait_for()
+    assert empty_page.locator(".progress .problem").count() == 0
 
 
 def test_a_dropped_file_is_read_at_once(empty_page: "Page") -> None:

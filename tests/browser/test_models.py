@@ -9,16 +9,18 @@ from urllib.parse import quote
 import pytest
 
 import openai_server
+from browser import playing
 from browser.axe import violations
-from browser.looking import broken_words, shown, sticking_out, too_faint
+from browser.looking import broken_words, shown, sticking_out, too_faint, until
 from browser.site import WIDTHS, Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation import scorecard_files as files
+from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from unit import sample_card
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -37,6 +39,42 @@ def model_site(tmp_path: Path) -> Iterator[Site]:
         workspace_made.root / "model", ByteTokenizer(), learned=openai_server.LEARNED
     )
     yield from served(workspace_made)
+
+
+@pytest.fixture
+def job_site(tmp_path: Path) -> Iterator[Site]:
+    """A tiny model with a scorecard, in a workspace whose jobs are played: they wait for a stop."""
+    place = workspace(tmp_path)
+    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
+    files.write(sample_card.good(), place.root)
+    (place.root / "manner").write_text("waits")
+    with playing.served(place) as link:
+        yield Site(link, place)
+
+
+@pytest.fixture
+def job_page(browser: "Browser", job_site: Site, expected: list[str]) -> "Iterator[Page]":
+    for page in open_page(browser, job_site, expected):
+        yield page
+        for job in page.request.get("/api/jobs").json()["jobs"]:
+            if job["can"]["stop"]:
+                stop(page, job["id"])
+
+
+def start(page: "Page", kind: str) -> str:
+    """Start a job; its id."""
+    job = page.request.post("/api/jobs", data={"kind": kind}, headers=_headers(page)).json()
+    until(page, "!document.getElementById('busy').hidden")
+    return str(job["id"])
+
+
+def stop(page: "Page", job: str) -> None:
+    page.request.post(f"/api/jobs/{job}/stop", data={}, headers=_headers(page))
+    until(page, "document.getElementById('busy').hidden")
+
+
+def _headers(page: "Page") -> dict[str, str]:
+    return {"X-Ownwords": "1", "Origin": page.evaluate("location.origin")}
 
 
 @pytest.fixture
@@ -179,3 +217,93 @@ def test_a_model_is_renamed(model_page: "Page") -> None:
     page.wait_for_url("**first**")
     shown(page, "/#/models")
     assert page.locator(".models-table tbody th a").first.inner_text() == "The first"
+
+
+def test_while_a_model_is_made_the_page_says_why_none_can_be_renamed(job_page: "Page") -> None:
+    page = job_page
+    shown(page, card_address(page))
+    rename = page.get_by_role("button", name="Rename")
+    assert rename.is_enabled()
+    job = start(page, "make")
+    until(page, "document.querySelector('.actions button').disabled")
+    assert "when “Making a model” has ended" in page.locator(".actions").inner_text()
+    stop(page, job)
+    until(page, "!document.querySelector('.actions button').disabled")
+    assert page.locator(".actions").inner_text().splitlines()[-1] == "Rename"
+    stop(page, start(page, "look"))
+    page.request.post(f"/api/jobs/{job}/resume", data={}, headers=_headers(page))  # older than that
+    until(page, "document.querySelector('.actions button').disabled")
+
+
+def test_the_page_of_a_model_follows_when_another_becomes_the_current_one(
+    model_page: "Page", model_site: Site
+) -> None:
+    page, root = model_page, model_site.place.root
+    library = ModelLibrary(root)
+    library.keep("First")
+    shutil.rmtree(root / "model")
+    openai_server.save(root / "model", ByteTokenizer())
+    library.keep("Second")
+    shown(page, "/#/models/Second")
+    page.locator(".actions").get_by_text("current", exact=True).wait_for()
+    library.use("First")
+    page.get_by_role("button", name="Make it the current one").wait_for()
+
+
+def test_more_samples_are_written_without_a_job_and_beside_one(job_page: "Page") -> None:
+    page = job_page
+    shown(page, "/")
+    samples = page.locator(".samples blockquote")
+    before = samples.count()
+    page.get_by_role("button", name="Write more samples").click()
+    until(page, f"document.querySelectorAll('.samples blockquote').length > {before}")
+    page.get_by_role("button", name="Write more samples").wait_for()  # again, when it is done
+    assert samples.count() == before + 3
+    assert all(len(text) > len("A new text …") for text in samples.all_inner_texts())
+    assert page.request.get("/api/jobs").json()["jobs"] == []
+    start(page, "make")
+    page.get_by_role("button", name="Result").click()
+    page.get_by_role("button", name="Write more samples").click()
+    until(page, f"document.querySelectorAll('.samples blockquote').length === {before + 6}")
+
+
+def test_stopped_samples_leave_what_was_written_and_block_nothing(job_page: "Page") -> None:
+    page = job_page
+    answers = ['event: text\ndata: "Rain fell."\n\nevent: end\ndata: {"finished": "stop"}\n\n']
+
+    def answer(route: "Route") -> None:
+        if answers:  # and then it waits
+            route.fulfill(headers={"Content-Type": "text/event-stream"}, body=answers.pop())
+
+    page.route("**/api/write*", answer)
+    shown(page, "/")
+    before = page.locator(".samples blockquote").count()
+    page.get_by_role("button", name="Write more samples").click()
+    until(page, f"document.querySelectorAll('.samples blockquote').length === {before + 2}")
+    page.get_by_role("button", name="Make my model").click()
+    page.get_by_role("button", name="Make another model").click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    until(page, "document.querySelector('h1').innerText === 'Making another model'")
+    page.get_by_role("button", name="Result").click()
+    page.locator(".step").nth(3).get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Write more samples").wait_for()
+    assert page.locator(".samples blockquote").count() == before + 1
+    assert page.locator(".samples blockquote").last.inner_text().split("\n")[-1] == "Rain fell."
+    assert page.locator(".paused").count() == 0
+
+
+def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismissed(
+    job_page: "Page", job_site: Site
+) -> None:
+    page, card = job_page, job_site.place.root / files.DATA
+    shown(page, "/")
+    stop(page, start(page, "score"))
+    until(page, "document.querySelector('.verdict')")
+    assert page.locator(".paused").count() == 0
+    card.unlink()
+    page.get_by_text("Nothing is lost.").wait_for()
+    page.goto(card_address(page))
+    page.locator(".page.models").get_by_text("Nothing is lost.").wait_for()
+    page.get_by_role("button", name="Dismiss").click()
+    until(page, "!document.querySelector('.paused')")
+    assert page.request.get("/api/jobs").json()["jobs"] == []

@@ -178,3 +178,18 @@ def test_without_an_own_model_the_base_writes_and_says_so(
         page.get_by_label("Your text").fill("The harbour")
         write(page)
         assert len(text(page)) > len("The harbour")
+
+
+def test_the_message_that_a_text_was_not_saved_goes_when_it_is(
+    page: "Page", expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    error = '{"error": {"message": "the disk is full", "hint": "make room"}}'
+    page.route("**/api/texts*", lambda route: route.fulfill(status=507, body=error))
+    shown(page, "/#/write")
+    page.get_by_label("Your text").fill("The harbour")
+    page.locator(".toast").get_by_text("The disk is full.").wait_for()
+    page.unroute("**/api/texts*")
+    page.get_by_label("Your text").press_sequentially(" at dawn")
+    page.wait_for_url("**/#/write/*")
+    assert page.locator(".toast").count() == 0

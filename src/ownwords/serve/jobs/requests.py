@@ -100,9 +100,7 @@ class MakeRequest:
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Score the current model again; `more` writes three times as many samples."""
-
-    more: bool = False
+    """Score the current model again."""
 
     kind: ClassVar[JobKind] = "score"
     module: ClassVar[str] = ""
@@ -114,8 +112,7 @@ class ScoreRequest:
         return "Scoring the model"
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        more = ["--more"] if self.more else []
-        return ["score", "--workspace", str(inputs.root), *more, *inputs.device, "--json"]
+        return ["score", "--workspace", str(inputs.root), *inputs.device, "--json"]
 
 
 EXPORTS = "exports"  # the folder of a workspace

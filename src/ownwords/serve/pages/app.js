@@ -2,7 +2,7 @@
 
 import { checkbox, el, fill, icon, kbd, loading, problem } from "/components.js";
 import { begin, follow, running, shareOf } from "/jobs.js";
-import { announce, ask, remember, remembered, toast } from "/messages.js";
+import { announce, ask, dismiss, remember, remembered, toast } from "/messages.js";
 import { ApiError, get, load } from "/server.js";
 
 const PARTS = [["home", "Home"], ["posts", "Posts"], ["write", "Write"], ["ask", "Ask"], ["models", "Models"], ["settings", "Settings"]];
@@ -72,6 +72,7 @@ async function route() {
     else each.removeAttribute("aria-current");
   }
   leaveNow();
+  dismiss();
   const waiting = setTimeout(() => now === turn && fill(main, loading("Loading")), 150);
   const element = el("div", { class: `page ${where.part}` });
   try {
@@ -83,7 +84,7 @@ async function route() {
     leave = typeof left === "function" ? left : () => {};
   } catch (error) {
     if (now !== turn) return;
-    fill(element, problem(error, () => { shown = null; route(); }));
+    fill(element, problem(error, refresh));
   } finally {
     clearTimeout(waiting);
   }
@@ -91,6 +92,12 @@ async function route() {
   if (first) return;
   window.scrollTo(0, (isBack && heights.get(shown)) || 0);
   (element.querySelector("[autofocus]") ?? element.querySelector("h1") ?? main).focus({ preventScroll: true });
+}
+
+/** Show the page anew. */
+export function refresh() {
+  shown = null;
+  route();
 }
 
 function leaveNow() {
@@ -181,7 +188,7 @@ document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.
 window.addEventListener("hashchange", route);
 document.getElementById("blogs").addEventListener("click", async () => {
   try {
-    (await load("/blogs.js")).choose();
+    await (await load("/blogs.js")).choose();
   } catch (error) {
     toast(error);
   }

@@ -124,7 +124,7 @@ export function lookStep(state) {
   function draw() {
     const job = newest("look");
     reading.update(blog()?.is_read && job?.status === "done" ? null : job);
-    const text = JSON.stringify([blog(), isReading()]);
+    const text = JSON.stringify([blog(), isReading(), Boolean(job)]);
     if (text === shown) return;
     shown = text;
     const result = blog();

@@ -1,7 +1,7 @@
 // The jobs of the server and what has changed there: one stream of events for the whole page.
 
-import { post, listen } from "/server.js";
-import { announce, toast } from "/messages.js";
+import { post, listen, remove } from "/server.js";
+import { announce, dismiss, toast } from "/messages.js";
 import { sentence } from "/components.js";
 
 const jobs = new Map();
@@ -27,10 +27,19 @@ export function running() {
 
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
 
+/** The job under way that no model can be changed beside, or null. */
+export const exclusive = () => [...jobs.values()].find((job) => isRunning(job) && ["look", "make", "score", "tune"].includes(job.kind)) ?? null;
+
+/** Whether a scoring runs, or was broken off and this model still has no scorecard. */
+export const isOpenScoring = (job, model) => isRunning(job) || Boolean(job && job.status !== "done" && model && !model.sentence && job.began > model.made_at);
+
 /** Start a job, stop one, go on with one; errors become a message, and null is given back. */
 export const start = (request) => asked("/api/jobs", request);
 export const stop = (job) => asked(`/api/jobs/${encodeURIComponent(job.id)}/stop`);
 export const resume = (job) => asked(`/api/jobs/${encodeURIComponent(job.id)}/resume`);
+
+/** Forget all jobs of a kind that have ended, or an older one would be the newest. */
+export const forget = (kind) => Promise.all([...jobs.values()].filter((job) => job.kind === kind && !isRunning(job)).map((job) => remove(`/api/jobs/${encodeURIComponent(job.id)}`))).catch(toast);
 
 async function asked(path, body = {}) {
   try {
@@ -46,7 +55,10 @@ async function asked(path, body = {}) {
 function take(job) {
   const before = jobs.get(job.id);
   jobs.set(job.id, job);
-  if (before && isRunning(before) && !isRunning(job)) announce(`${job.title}: ${ENDS[job.status] ?? job.status}`);
+  if (before && isRunning(before) && !isRunning(job)) {
+    dismiss(".bad"); // it may say that this job is still running
+    announce(`${job.title}: ${ENDS[job.status] ?? job.status}`);
+  }
   tell("onJob", job);
 }
 
@@ -66,6 +78,7 @@ export function begin() {
   listen("/api/events", ({ event, data }) => {
     if (isLost) {
       isLost = false;
+      dismiss(".bad");
       tell("onLost", null);
       tell("onChange", ["workspace", "sources", "blog", "model", "models", "bases", "exports", "texts"]);
     }

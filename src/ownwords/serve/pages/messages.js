@@ -1,6 +1,6 @@
 // What the page says beside its content: announcements, toasts, questions; and what the browser remembers.
 
-import { advice, button, el, icon, p, sentence, uniqueId } from "/components.js";
+import { advice, button, el, fill, icon, p, sentence, uniqueId } from "/components.js";
 
 /** Tell screen readers something, without showing it. */
 export function announce(text) {
@@ -9,16 +9,18 @@ export function announce(text) {
   requestAnimationFrame(() => { announcer.textContent = text; });
 }
 
-/** A message that disappears by itself; errors stay until they are closed. */
-export function toast(wording, { kind = "" } = {}) {
+/** A message, in place of the last one. It disappears by itself; an error stays until it is closed or `dismiss`ed. */
+export function toast(wording) {
   const isError = wording instanceof Error;
   const text = isError ? sentence(wording.message) : wording;
-  const node = el("div", { class: ["toast", isError ? "bad" : kind], role: isError ? "alert" : "status" }, el("div", {}, p(text), isError ? advice(wording) : null),
+  const node = el("div", { class: ["toast", isError && "bad"], role: isError ? "alert" : "status" }, el("div", {}, p(text), isError ? advice(wording) : null),
     el("button", { type: "button", class: "icon", "aria-label": "Close this message", on: { click: () => node.remove() } }, icon("close")));
-  document.getElementById("toasts").append(node);
+  fill(document.getElementById("toasts"), node);
   if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));
-  return node;
 }
+
+/** Remove the message where it no longer holds; `only` an error (".bad"), or any. */
+export const dismiss = (only = ".toast") => document.querySelector(`#toasts > ${only}`)?.remove();
 
 /** A dialog; resolves to `value()` if it is accepted, else to null. */
 export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false, value = () => true } = {}) {

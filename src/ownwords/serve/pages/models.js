@@ -1,9 +1,9 @@
 // Models: all of them in a table, each with its scorecard, and the bases to start from.
 
-import { address, go, setTitle } from "/app.js";
+import { address, go, refresh, setTitle } from "/app.js";
 import { facts, install, noteOf } from "/bases.js";
 import { add, button, count, el, empty, field, fill, folded, input, link, masthead, p, quiet, row, section, size, table, tag, title, totals, when } from "/components.js";
-import { follow, isRunning, newest, start } from "/jobs.js";
+import { exclusive, follow, isOpenScoring, isRunning, newest, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
 import { get, load, patch, post, remove } from "/server.js";
@@ -65,24 +65,40 @@ async function one(element, name) {
   if (!model) return void add(element, masthead({ heading: name }), empty("There is no such model", "It was renamed or deleted.", link(address("models"), "All models")));
   setTitle(name);
   add(element, head, scoring, card, model.is_current ? training : null);
-  fill(head, el("div", { class: "row actions" }, model.is_current ? tag("current", "on") : button("Make it the current one", () => act(post(`/api/models/${encodeURIComponent(name)}/use`)), { kind: "primary small" }),
-    el("a", { class: "button small", href: address("write", [], { model: name }) }, "Write with it"), button("Rename", rename, { kind: "small" }), model.is_current ? null : button("Delete", drop, { kind: "small" })));
+  const use = button("Make it the current one", () => act(post(`/api/models/${encodeURIComponent(name)}/use`)), { kind: "primary small" });
+  const naming = button("Rename", rename, { kind: "small" }), dropping = button("Delete", drop, { kind: "small" }), why = quiet();
+  add(head, el("div", { class: "row actions" }, model.is_current ? tag("current", "on") : use,
+    el("a", { class: "button small", href: address("write", [], { model: name }) }, "Write with it"), naming, model.is_current ? null : dropping, why));
+  locked();
   await scored();
   let leave = null;
   training.addEventListener("toggle", async () => {
     if (training.open) leave ??= (await load("/details.js")).details(training);
   });
 
+  function locked() {
+    const job = exclusive();
+    use.disabled = naming.disabled = dropping.disabled = Boolean(job);
+    why.hidden = !job;
+    if (job) why.textContent = `You can ${model.is_current ? "rename" : "rename, delete or switch to"} this model when “${job.title}” has ended.`;
+  }
+
   async function scored() {
     const job = newest("score");
-    scoring.update(model.is_current && job?.status !== "done" ? job : null);
+    scoring.update(model.is_current && isOpenScoring(job, model) ? job : null);
     if (!model.is_current) {
       return void fill(card, masthead({ kicker: el("span", {}, title(name), ", made ", when(model.made_at)), heading: model.sentence || title(name) }), model.figures.length ? totals(model.figures) : null,
         quiet("Its full scorecard is shown while it is the current model."), model.samples.length ? (await load("/score.js")).samplesOf(model.samples) : null);
     }
     const score = await load("/score.js");
-    score.draw(card, await get("/api/score"), isRunning(job) ? null : () => start({ kind: "score", more: false }));
+    score.draw(card, await get("/api/score"), isRunning(job) ? null : () => start({ kind: "score" }));
     return undefined;
+  }
+
+  async function changed() {
+    const now = (await get("/api/models")).models.find((item) => item.name === name);
+    if (!element.isConnected) return undefined;
+    return now?.is_current === model.is_current ? Object.assign(model, now) && scored() : refresh();
   }
 
   async function act(asked, next = address("models")) {
@@ -105,8 +121,11 @@ async function one(element, name) {
   }
 
   const unfollow = follow({
-    onJob: (job) => job?.kind === "score" && scored().catch(toast),
-    onChange: (what) => what.includes("model") && scored().catch(toast),
+    onJob(job) {
+      locked();
+      if (!job || job.kind === "score") scored().catch(toast);
+    },
+    onChange: (what) => what.includes("model") && changed().catch(toast),
   });
   return () => {
     unfollow();

@@ -1,7 +1,7 @@
 // One job as its reader sees it: a bar, what is being done, how long it still takes, and Stop or Go on.
 
 import { bar, button, duration, el, fill, problem, quiet, row } from "/components.js";
-import { failure, isRunning, resume, stageOf, start, stop } from "/jobs.js";
+import { failure, forget, isRunning, resume, stageOf, start, stop } from "/jobs.js";
 import { ask } from "/messages.js";
 
 /** `update(job)` shows the job's state; a job that is done, or none at all, shows nothing. */
@@ -50,13 +50,16 @@ function doing(job) {
 function ended(job) {
   if (job?.status === "stopped") {
     return [el("p", { class: "paused" }, job.share ? `Paused at ${Math.floor(100 * job.share)}%. Nothing is lost.` : "Stopped. Nothing is lost."),
-      row(job.can.resume ? button("Go on", () => resume(job), { kind: "primary", icon: "start" }) : button("Start again", () => start(job.request), { kind: "primary" }))];
+      row(job.can.resume ? button("Go on", () => resume(job), { kind: "primary", icon: "start" }) : button("Start again", () => start(job.request), { kind: "primary" }), dismissal(job))];
   }
   if (job?.status === "failed" || job?.status === "killed") {
-    return [problem(failure(job)), row(button("Try again", () => (job.can.resume ? resume(job) : start(job.request)), { kind: "primary" }))];
+    return [problem(failure(job)), row(button("Try again", () => (job.can.resume ? resume(job) : start(job.request)), { kind: "primary" }), dismissal(job))];
   }
   return null;
 }
+
+// A paused make keeps its offer to go on: hours of training may be in it.
+const dismissal = (job) => (job.kind === "make" ? null : button("Dismiss", () => forget(job.kind)));
 
 async function halt(job) {
   if (job.kind !== "make") return void stop(job);

@@ -1,5 +1,7 @@
 // Requests to the server, and its events.
 
+import { dismiss } from "/messages.js";
+
 /** An error of the server: a sentence, and what to do about it. */
 export class ApiError extends Error {
   constructor(message, hint = "", status = 0) {
@@ -27,6 +29,7 @@ export const remove = (path, body = {}) => change("DELETE", path, body);
 
 async function change(method, path, body, { signal } = {}) {
   const answer = await send(path, { method, body: JSON.stringify(body), signal });
+  dismiss(".bad"); // what failed before works now, or the reader has gone on
   return answer.status === 204 ? null : answer.json();
 }
 

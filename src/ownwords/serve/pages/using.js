@@ -1,13 +1,14 @@
 // Steps 4 and 5: what has come out, and what to do with it.
 
 import { address } from "/app.js";
-import { bullets, button, command, el, field, fill, folded, icon, lines, link, p, quiet, quote, row, select, size, totals, when } from "/components.js";
-import { isRunning, newest, start } from "/jobs.js";
-import { ask, toast } from "/messages.js";
+import { add, bullets, button, command, el, field, fill, folded, icon, lines, link, p, quiet, quote, row, select, size, totals, when } from "/components.js";
+import { isOpenScoring, isRunning, newest, start } from "/jobs.js";
+import { announce, ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
-import { get, remove } from "/server.js";
+import { ApiError, get, remove, stream } from "/server.js";
 
 const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;
+const MORE = 3, SAMPLE_TOKENS = 100; // as many samples as are shown, and about as long
 /** The first lines and words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
 function beginning(text) {
   const words = /\S+/g;
@@ -21,21 +22,55 @@ function cut(text) {
 }
 
 export function resultStep(state) {
-  const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" });
-  let shown = "";
+  const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" }), samples = el("div", { class: "samples three" });
+  const writer = button("Write more samples", () => (writing ? writing.abort() : write()));
+  let shown = "", of = "", writing = null;
 
   function draw(status) {
     const job = newest("score"), model = state.home.model;
-    scoring.update(job?.status === "done" ? null : job);
-    const text = JSON.stringify([model, isRunning(job)]);
+    scoring.update(isOpenScoring(job, model) ? job : null);
+    const isBusy = isRunning(job) || isRunning(newest("make")), text = JSON.stringify([model, isBusy]);
     if (text === shown || status === "later" || !model) return;
     shown = text;
-    const measure = (label, more) => (isRunning(job) || isRunning(newest("make")) ? null : button(label, () => start({ kind: "score", more })));
-    if (!model.sentence) return void fill(body, p("This model has not been scored yet."), row(measure("Score it", false)));
-    fill(body, el("p", { class: ["verdict", model.tone] }, model.sentence), model.figures.length ? totals(model.figures) : null,
-      model.samples.length ? el("div", { class: "samples three" }, model.samples.slice(0, 3).map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" }))) : null,
-      el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)),
-      row(el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard"), measure("Write more samples", true)));
+    if (of !== JSON.stringify(model)) {
+      of = JSON.stringify(model);
+      writing?.abort();
+      fill(samples, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" })));
+    }
+    fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), model.figures.length ? totals(model.figures) : null,
+      samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
+      row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })), writer));
+  }
+
+  /** Let the model write new texts beside the samples, until there are enough or the reader stops it. */
+  async function write() {
+    const { signal } = (writing = new AbortController());
+    writer.lastChild.textContent = "Stop";
+    announce("Writing samples");
+    try {
+      for (let i = 0; i < MORE && !signal.aborted; i += 1) await writeOne(signal);
+    } catch (error) {
+      if (!signal.aborted) toast(error);
+    }
+    announce(signal.aborted ? "Stopped" : "Samples written");
+    writing = null;
+    writer.lastChild.textContent = "Write more samples";
+  }
+
+  async function writeOne(signal) {
+    const words = el("div", {}, "…"), node = el("blockquote", { class: "tuned", dir: "auto" }, el("cite", {}, "A new text"), words);
+    let text = "";
+    add(samples, node);
+    try {
+      for await (const { event, data } of stream("/api/write", { tokens: SAMPLE_TOKENS, seed: Math.floor(Math.random() * 2 ** 31) }, { signal })) {
+        if (!samples.isConnected) writing.abort(); // another page is open
+        if (event === "error") throw new ApiError(data.message, data.hint);
+        if (event === "text") text += data;
+        fill(words, lines(event === "end" && data.finished === "stop" ? text : `${text} …`).map((line) => p(line)));
+      }
+    } finally {
+      if (!text) node.remove();
+    }
   }
 
   return {
