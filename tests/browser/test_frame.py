@@ -35,7 +35,7 @@ def test_each_part_has_an_address_a_shortcut_and_a_menu_entry(page: "Page") -> N
     for number, part in enumerate(PARTS, 1):
         page.keyboard.press("Escape")  # out of the field that some parts begin in
         page.keyboard.press(str(number))
-        page.wait_for_url(f"**/#/{part}")
+        page.wait_for_url(f"**#/{part}")
         page.wait_for_selector(f".page.{part} :is(h1, h2)")
         current = page.locator("#parts [aria-current=page]")
         assert current.count() == 1
@@ -90,7 +90,7 @@ def test_the_first_tab_skips_the_menu(page: "Page") -> None:
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.tagName") == "H1"
-    assert page.url.endswith("/#/posts")
+    assert page.url.endswith("#/posts")
 
 
 def test_the_menu_is_plain_links(page: "Page") -> None:
@@ -115,7 +115,7 @@ def test_the_keyboard_shortcuts_are_listed_and_the_list_closes(page: "Page") -> 
     page.keyboard.press("2")  # meant for the list, not for the page behind it
     page.keyboard.press("Escape")
     assert keys.count() == 0
-    assert page.url.endswith("/#/posts")
+    assert page.url.endswith("#/posts")
 
 
 def test_single_keys_can_be_switched_off(page: "Page") -> None:
@@ -125,12 +125,12 @@ def test_single_keys_can_be_switched_off(page: "Page") -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("3")
     page.keyboard.press("?")
-    assert page.url.endswith("/#/posts")
+    assert page.url.endswith("#/posts")
     assert page.get_by_role("dialog").count() == 0
     page.reload()  # the browser remembers it
     page.wait_for_selector("h1")
     page.keyboard.press("3")
-    assert page.url.endswith("/#/posts")
+    assert page.url.endswith("#/posts")
 
 
 def test_escape_leaves_a_field(page: "Page") -> None:
@@ -146,7 +146,7 @@ def test_while_typing_keys_are_letters(page: "Page") -> None:
     page.keyboard.press("f")
     page.keyboard.type("2t?")
     assert page.get_by_label("Title").input_value() == "2t?"
-    assert "/#/posts" in page.url
+    assert "#/posts" in page.url
     assert page.get_by_role("dialog").count() == 0
 
 
@@ -190,6 +190,36 @@ def test_an_unknown_address_shows_an_error(page: "Page") -> None:
     assert "no page nowhere" in page.get_by_role("alert").inner_text()
     page.goto("/#/posts/%zz%")  # a lone percent sign is no mistake of ours
     page.wait_for_selector("h1")
+
+
+def test_the_key_typed_into_the_form_opens_the_page(
+    page: "Page", site: Site, expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")  # the status of a wrong key
+    page.context.clear_cookies()
+    page.goto("/ask")
+    page.get_by_label("Key").fill("not-the-key-at-all")
+    page.keyboard.press("Enter")
+    page.get_by_text("That is not the key.").wait_for()
+    page.get_by_label("Key").fill(site.link.partition("?key=")[2])
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_selector(".page.ask h1")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_typed_as_an_address_is_shown(page: "Page", part: str) -> None:
+    page.goto(f"/{part}")
+    page.wait_for_selector(f".page.{part} :is(h1, h2)")
+
+
+def test_an_address_that_only_programs_use_is_answered_with_a_page(
+    page: "Page", expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    page.goto("/api/nothing")
+    assert page.locator("h1").inner_text() == "There is nothing at /api/nothing"
+    page.get_by_role("button", name="Open ownwords").click()
+    page.wait_for_selector(".page.home h1")
 
 
 def test_a_server_that_is_down_is_reported_and_can_be_retried(

@@ -124,7 +124,8 @@ def status_of(app: Starlette, path: str, method: str = "GET") -> int:
 
 def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        front = await client.get("/")
+        front = await client.get("/", follow_redirects=True)
+        assert front.url.params["blog"] == str(tmp_path / "diary.ownwords")
         assert front.status_code == 200
         assert front.headers["content-type"] == "text/html; charset=utf-8"
         for name in ("app.js", "components.js", "style.css", "icons.svg"):
@@ -190,6 +191,21 @@ def test_any_path_is_answered_without_a_server_error(
     whole_app: Starlette, path: str, kind: str
 ) -> None:
     assert 200 <= status_of(whole_app, f"/{path}", kind) < 500
+
+
+def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        person = {"Accept": "text/html,*/*;q=0.8"}
+        for path in ("/ask", "/posts/report", "/nowhere", "//evil.example/"):
+            answer = await client.get(f"http://127.0.0.1:8377{path}", headers=person)
+            assert answer.headers["location"] == f"/#{path}"
+            assert (await client.get(f"http://127.0.0.1:8377{path}")).status_code == 404
+        for path, status in (("/api/nothing", 404), ("/api/corpus", 404), ("/logout", 405)):
+            answer = await client.get(path, headers=person)
+            assert answer.status_code == status
+            assert answer.headers["content-type"].startswith("text/html"), path
+
+    run_with_client(create_app(state_of(tmp_path)), work)
 
 
 def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path) -> None:
@@ -329,14 +345,15 @@ def test_the_key_logs_the_browser_in(tmp_path: Path) -> None:
         fields = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
         assert (await client.post("/login", data=fields)).status_code == 401
 
-        right = await client.post("/login", data={"key": KEY})
-        assert (right.status_code, right.headers["location"]) == (303, "/")
+        assert (await client.get("/?blog=a b")).headers["location"] == "/login?blog=a%20b"
+        right = await client.post("/login?blog=a%20b", data={"key": KEY})
+        assert (right.status_code, right.headers["location"]) == (303, "/?blog=a%20b")
         cookie = right.headers["set-cookie"].lower()
         for word in ("httponly", "samesite=lax", "path=/"):
             assert word in cookie
         assert KEY not in cookie
 
-        assert (await client.get("/")).status_code == 200
+        assert (await client.get("/", follow_redirects=True)).status_code == 200
         assert (await client.get("/api/corpus")).status_code == 404
         marked = {"X-Ownwords": "1"}
         assert (await client.post("/logout", json={}, headers=marked)).status_code == 200

@@ -15,10 +15,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ownwords.serve.allowed_hosts import AllowedHosts, is_same_origin
 from ownwords.serve.auth import LOGIN, Authenticator
-from ownwords.serve.errors import ApiError, TooManyRequestsError, error_response, internal_error
+from ownwords.serve.errors import (
+    ApiError,
+    TooManyRequestsError,
+    error_response,
+    internal_error,
+    is_navigation,
+)
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.static_files import FRONT
+from ownwords.serve.static_files import FRONT, with_blog
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -36,7 +42,7 @@ HEADERS: Mapping[str, str] = {
     " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types drawn",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # "no-referrer" hides the origin of our own login form, too
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
@@ -106,13 +112,15 @@ class SecurityMiddleware:
         if response.has_started:  # the response has started: the client sees that it is incomplete
             _log.debug("%s broke off: %s", scope["path"], error)
             return
-        await error_response(scope["path"], error)(scope, receive, response.send)
+        answer = error_response(scope["path"], error, Headers(scope=scope))
+        await answer(scope, receive, response.send)
 
     # --- who, and from where ---------------------------------------------------------------------
 
     def _check(self, scope: Scope) -> Response | None:
         """Raise ApiError if the request is not allowed; return a redirect if it needs one."""
         headers, path = Headers(scope=scope), scope["path"]
+        query = QueryParams(scope["query_string"])
         reads = scope["method"] in _READS
         is_visit = reads and path in self._pages
         if self._metrics.requests_in_flight > self._settings.requests:
@@ -124,13 +132,16 @@ class SecurityMiddleware:
                 hint="to allow that name, start the server with --name",
             )
         _check_origin(headers, is_visit=is_visit)
-        if is_visit and (key := QueryParams(scope["query_string"]).get("key")) is not None:
-            return self._log_in_by_link(scope, key)
+        if is_visit and "key" in query:
+            return self._log_in_by_link(scope, query)
         if path not in self._public and not self._authenticator.admits(
             headers.get("authorization", ""), headers.get("cookie", ""), _client_of(scope)
         ):
-            if is_visit:
-                return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+            if is_visit or (reads and is_navigation(headers)):
+                login = with_blog(LOGIN, query)
+                return RedirectResponse(
+                    login if is_visit else f"{login}#{path}", HTTPStatus.SEE_OTHER
+                )
             raise ApiError(
                 HTTPStatus.UNAUTHORIZED,
                 "this server needs its key",
@@ -141,10 +152,11 @@ class SecurityMiddleware:
             _check_media_type(headers, media_type, needs_header=not path.startswith("/v1/"))
         return None
 
-    def _log_in_by_link(self, scope: Scope, key: str) -> Response:
+    def _log_in_by_link(self, scope: Scope, query: QueryParams) -> Response:
         """Redirect to the address without the key, and set a cookie if the key is right."""
-        redirect = RedirectResponse(FRONT, HTTPStatus.SEE_OTHER)
-        if self._authenticator.is_needed and self._authenticator.is_key(key, _client_of(scope)):
+        redirect = RedirectResponse(with_blog(FRONT, query), HTTPStatus.SEE_OTHER)
+        is_key = self._authenticator.is_key
+        if self._authenticator.is_needed and is_key(query["key"], _client_of(scope)):
             return self._authenticator.log_in(redirect, is_https=scope["scheme"] == "https")
         return redirect
 
@@ -266,11 +278,14 @@ def _client_of(scope: Scope) -> str:
 
 def _check_origin(headers: Headers, *, is_visit: bool) -> None:
     """Raise ApiError if another site's page sent the request."""
-    origin = headers.get("origin")
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None:
+        # A browser that was told to send no referrer hides the origin of our own forms, too.
+        if origin == "null" and site == "same-origin":
+            return
         if is_same_origin(origin, headers.get("host", "")):
             return
-    elif headers.get("sec-fetch-site", "none") in ("same-origin", "none") or (
+    elif site in ("same-origin", "none") or (
         is_visit and headers.get("sec-fetch-mode") == "navigate"
     ):
         return

@@ -5,7 +5,7 @@ import { add, bullets, button, command, el, field, fill, folded, icon, lines, li
 import { isOpenScoring, isRunning, newest, start } from "/jobs.js";
 import { announce, ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
-import { ApiError, get, remove, stream } from "/server.js";
+import { ApiError, get, ofBlog, remove, stream } from "/server.js";
 
 const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;
 const MORE = 3, SAMPLE_TOKENS = 100; // as many samples as are shown, and about as long
@@ -133,7 +133,7 @@ function exportsOf({ options, exports: made }) {
     remove(`/api/exports/${encodeURIComponent(item.name)}`).catch(toast);
   };
   return [made.length ? el("ul", { class: "rows" }, made.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([size(item.bytes), when(item.made_at), item.path].join(" · ")),
-    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: `/api/exports/${encodeURIComponent(item.name)}`, download: item.name }, "Download") : null, button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.name}` }))))) : null,
+    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: ofBlog(`/api/exports/${encodeURIComponent(item.name)}`), download: item.name }, "Download") : null, button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.name}` }))))) : null,
   which ? el("div", { class: "inline" }, field("Format", which, "GGUF runs in llama.cpp, LM Studio and Jan; the folder is for Hugging Face’s libraries."), button("Export", begin, { icon: "drop" })) : null];
 }
 

@@ -1,0 +1,109 @@
+"""Two blogs in two tabs of one browser, each with its own texts and jobs."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import openai_server
+from browser import playing
+from browser.looking import shown, until
+from browser.site import Site, open_page
+from ownwords.archive.look import look
+from ownwords.core.workspace import Workspace
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """The blog `diary` and `garden` beside it; both have a model, and their jobs are played."""
+    for name in ("garden", "diary"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rain.md").write_text("# Rain\n\nIt rained all day.\n")
+        workspace = Workspace(tmp_path / f"{name}.ownwords")
+        look([tmp_path / name], workspace=workspace.root)
+        openai_server.save(workspace.root / "model", ByteTokenizer())
+        (workspace.root / "manner").write_text("waits")
+    with playing.served(workspace) as address:
+        yield Site(address, workspace)
+    for record in tmp_path.glob("*.ownwords/runs/jobs/*/job.json"):
+        with suppress(OSError):
+            os.killpg(json.loads(record.read_bytes())["pid"], signal.SIGKILL)
+
+
+def garden_of(diary: "Page") -> "Page":
+    """A second tab, in which the other blog has been opened."""
+    garden = diary.context.new_page()
+    shown(garden, "/")
+    garden.locator("#blogs").click()
+    garden.get_by_role("button", name="Open garden").click()
+    garden.wait_for_url("**garden.ownwords#/home")
+    garden.locator("#workspace", has_text="garden").wait_for()
+    return garden
+
+
+def saved(site: Site, name: str) -> list[str]:
+    folder = site.place.root.with_name(f"{name}.ownwords") / "texts"
+    return [json.loads(path.read_bytes())["text"] for path in folder.glob("*.json")]
+
+
+def test_two_tabs_write_in_two_blogs(browser: "Browser", site: Site) -> None:
+    for diary in open_page(browser, site):
+        shown(diary, "/#/write")
+        garden = garden_of(diary)
+        garden.locator("#parts").get_by_text("Write").click()
+        for page, text in ((garden, "In the garden"), (diary, "Dear diary")):
+            page.get_by_label("Your text").fill(text)
+            page.wait_for_url("**#/write/*")
+        assert saved(site, "garden") == ["In the garden"]
+        assert saved(site, "diary") == ["Dear diary"]
+        garden.reload()
+        garden.wait_for_selector(".page.write h1")
+        assert garden.get_by_label("Your text").input_value() == "In the garden"
+        garden.locator("#parts").get_by_text("Posts").click()
+        garden.wait_for_selector(".page.posts h1")
+        garden.go_back()
+        garden.wait_for_selector(".page.write h1")
+        for page, name in ((garden, "garden"), (diary, "diary")):
+            assert page.locator("#workspace").inner_text() == name
+            assert page.title().endswith(f"{name} · ownwords")
+            assert f"{name}.ownwords#/write/" in page.url
+
+
+def test_a_training_of_another_blog_is_shown_everywhere_and_waited_for(
+    browser: "Browser", site: Site
+) -> None:
+    root = site.place.root
+    shutil.rmtree(root / "model")
+    for diary in open_page(browser, site):
+        shown(diary, "/#/ask")
+        diary.request.post(
+            f"/api/jobs?blog={root.with_name('garden.ownwords')}",
+            data={"kind": "make"},
+            headers={"X-Ownwords": "1"},
+        )
+        elsewhere = diary.get_by_role("region", name="Other blogs")
+        elsewhere.get_by_text("garden: Making a model").wait_for()
+        diary.locator("#parts").get_by_text("Home").click()
+        diary.get_by_role("button", name="Start", exact=True).click()
+        diary.get_by_text("Waiting: garden is being trained").first.wait_for()
+        garden = diary.context.new_page()
+        shown(garden, "/")
+        garden.get_by_role("link", name="garden").click()
+        garden.get_by_role("button", name="Stop", exact=True).click()
+        garden.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+        elsewhere.wait_for(state="hidden")
+        garden.get_by_role("region", name="Other blogs").get_by_text("diary").wait_for()
+        until(diary, "!document.querySelector('.progress').innerText.includes('Waiting')")
+        assert (root / "begun").exists()
