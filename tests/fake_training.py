@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -55,7 +54,6 @@ class FakeTraining:
         self.texts: list[TrainingText] = []
         self.held_out: list[TrainingText] = []
         self.refuses = ""  # a setting above its plan's value that cannot be trained
-        self.planned_anew = 0  # steps of a second plan, where the first is left to itself
         self.now = 1000.0
         monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
         monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
@@ -86,9 +84,6 @@ class FakeTraining:
 
     def train(self, plan: Plan, run: Run, work: TrainRequest) -> TrainedModel:
         self.works.append(work)
-        if self.planned_anew and "train.steps" not in work.fixed:
-            second = make_fake_plan({**work.fixed, "train.steps": self.planned_anew})
-            plan = replace(second, is_second=True)
         (run.checkpoints.folder / "step-1").mkdir(parents=True, exist_ok=True)
         rate = plan.recipe.optim.muon_lr
         self.now += self.seconds

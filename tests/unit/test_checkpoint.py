@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_version_is_refused(checkpoints: Checkpoints) ->
     path = checkpoints.path(1) / "checkpoint.json"
     content = json.loads(path.read_text())["content"] | {"format": 99}
     path.write_text(json.dumps({"content": content, "checksum": checkpoint._digest(content)}))
-    with pytest.raises(CheckpointError, match="has the format 99, and this version reads 1"):
+    with pytest.raises(CheckpointError, match="has the format 99, and this version reads"):
         checkpoints.load(1)
 
 

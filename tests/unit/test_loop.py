@@ -2,10 +2,12 @@
 
 import errno
 import math
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models.decoder import CausalLM
+from ownwords.training import loop as loop_module
 from ownwords.training import meter
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Checkpoints
@@ -35,7 +38,7 @@ from ownwords.training.loop import (
     step_seed,
     train,
 )
-from ownwords.training.settings import DataConfig, OptimConfig, Precision
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
 from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_adapter
 
 RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
@@ -75,8 +78,6 @@ def stop_after(job: TrainJob, after: int) -> TrainJob:
 
     def stop(call: int, loss: Tensor) -> Tensor:
         if call == after:
-            import signal
-
             signal.raise_signal(signal.SIGINT)
         return loss
 
@@ -120,6 +121,76 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
     ends = [run_job.run.checkpoints.load(12) for run_job in (uninterrupted, parts)]
     for group in ends[0].groups:
         assert checksum(ends[0].groups[group]) == checksum(ends[1].groups[group]), group
+
+
+class Clock:
+    """A clock for the loop; each step takes as long as it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.step_s = 0.0, 1.0
+        self.stops_at = 0  # a step in which a signal arrives
+        monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def step(self, call: int, loss: Tensor) -> Tensor:
+        self.now += self.step_s
+        if call == self.stops_at:
+            signal.raise_signal(signal.SIGINT)
+        return loss
+
+    def job(self, folder: Path, loop: LoopConfig, seconds: float, **options: Any) -> TrainJob:  # noqa: ANN401
+        return job(folder, loop, seconds=seconds, objective=ChangedLoss(self.step), **options)
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.25, 80), (1.0, 20), (0.05, 200)])
+def test_a_run_of_some_time_has_the_steps_that_fit_and_decays_to_its_end(
+    step_s: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, recorder = Clock(monkeypatch), EventLog()
+    monkeypatch.setattr(meter, "_EVERY_S", 0.0)
+    clock.step_s = step_s
+    loop = replace(LOOP, steps=40, max_steps=200, evaluations=4)
+    outcome = train(clock.job(tmp_path, loop, 20.0, progress=recorder.progress()))
+    assert outcome.stopped == "done" and outcome.steps == steps
+    assert [e.step for e in outcome.evaluations] == [steps * n // 4 for n in range(1, 5)]
+    rates = recorder.values("rate")
+    assert len(rates) == steps and rates[-1] < 0.1 * max(rates)
+    reported = [e for e in recorder if e.stage == "train" and e.kind == "metric"]
+    assert reported[-1].total == steps
+    if steps < 200:  # the time ends it
+        left = [event.remaining_s for event in reported if event.remaining_s is not None]
+        assert left == sorted(left, reverse=True) and left[0] == pytest.approx(20 - step_s)
+
+
+def test_a_run_of_some_time_resumes_with_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    loop = replace(RICH, micro_batch_size=0, steps=40, max_steps=200, evaluations=4)
+    uninterrupted = clock.job(tmp_path, loop, 20.0, key="whole")
+    outcome = train(uninterrupted)
+    for clock.stops_at in (3, 9):
+        with pytest.raises(TrainingInterrupted):
+            train(clock.job(tmp_path, loop, 20.0))
+        clock.now += 3600
+    clock.stops_at = 0
+    resumed = clock.job(tmp_path, loop, 20.0)
+    assert train(resumed).evaluations == outcome.evaluations
+    assert weights_of(resumed) == weights_of(uninterrupted)
+
+
+def test_time_that_a_rollback_loses_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    loop = replace(LOOP, steps=40, max_steps=200, evaluations=4)
+    timed = clock.job(tmp_path, loop, 20.0)
+
+    def spoil(call: int, loss: Tensor) -> Tensor:
+        return clock.step(call, loss) * (math.nan if call == 9 else 1)
+
+    timed.objective = ChangedLoss(spoil)
+    outcome = train(timed)
+    assert outcome.setbacks == 1 and clock.now == 20 and outcome.steps == 20 - (9 - 5)
 
 
 def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:

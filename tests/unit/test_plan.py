@@ -143,6 +143,20 @@ def test_a_setting_changes_what_depends_on_it() -> None:
     assert planned_vocab_size(300_000, {"model.vocab_size": 512}) == 512
 
 
+def test_the_most_steps_follow_from_the_text_and_not_from_the_speed() -> None:
+    slow, fast = (make_plan(facts(300_000, speeds=cpu(f)), 120, {}).recipe.train for f in (1e11, 2e11))
+    assert slow.steps < slow.max_steps
+    read = [train.max_steps * train.batch_size * train.sequence_length for train in (slow, fast)]
+    assert read[0] == pytest.approx(read[1], rel=0.01)
+    idle = make_plan(facts(300_000, speeds=cpu(1e15)), 600, {})
+    assert idle.recipe.train.steps == idle.recipe.train.max_steps
+    assert idle.expected.epochs == pytest.approx(PLAN_CONSTANTS.epochs_limit, rel=0.05)
+    chosen = make_plan(facts(300_000), 120, {"train.max_steps": 30}).recipe.train
+    assert (chosen.steps, chosen.max_steps) == (30, 30)
+    exact = make_plan(facts(300_000), 120, {"train.steps": 77}).recipe.train
+    assert (exact.steps, exact.max_steps) == (77, 77)
+
+
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(ConfigError, match=r"did you mean train\.batch_size"):
         make_plan(facts(300_000), 600, {"train.row": 3})

@@ -25,6 +25,7 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import (
     corpus,
     replay_text,
+    session,
     shard_cache,
     throughput,
     validation,
@@ -32,7 +33,7 @@ from ownwords.training import (
 )
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
-from ownwords.training.job import LossModule, next_token
+from ownwords.training.job import LossModule, TrainJob, next_token
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.prepare import TextSample
@@ -150,6 +151,33 @@ def test_the_same_command_resumes_the_same_run(
     assert weights(second) == weights(undisturbed)
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
     assert weights(pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))) == weights(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends_in_time", "is_timed"),
+    [(None, False, True), (24, False, False), (24, True, True)],
+)
+def test_steps_that_are_set_are_done_unless_they_must_fit_the_time(
+    steps: int | None,
+    ends_in_time: bool,
+    is_timed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs: list[TrainJob] = []
+
+    def stop(job: TrainJob) -> None:
+        jobs.append(job)
+        raise PowerCut
+
+    monkeypatch.setattr(session, "run_training_loop", stop)
+    fixed = {key: value for key, value in TINY.items() if key != "train.steps"}
+    fixed |= {"train.steps": steps} if steps else {}
+    with pytest.raises(PowerCut):
+        pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed, ends_in_time=ends_in_time))
+    loop, seconds = jobs[0].loop, jobs[0].seconds
+    assert (seconds is not None) == is_timed
+    assert loop.max_steps == steps if steps else loop.max_steps >= loop.steps
 
 
 def test_encoded_texts_that_no_run_is_of_go(

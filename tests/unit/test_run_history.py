@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -43,13 +44,16 @@ def test_a_history_has_steps_evaluations_and_the_best() -> None:
     assert "Step 10: 2.050 bits per byte on held-out posts." in texts
 
 
-def test_the_remaining_time_follows_the_pace() -> None:
-    events = [Event(0.0, "train", "start", total=100)]
-    events += [metric(n, total=100, time=float(n), bits_per_byte=1.0) for n in range(1, 51)]
-    history = history_of(*events)
-    # A step a second, and fifty to go; four seconds have gone by since.
-    assert history.remaining_s(50.0) == pytest.approx(50.0, rel=0.05)
-    assert history.remaining_s(54.0) == pytest.approx(46.0, rel=0.05)
+def test_the_remaining_time_is_what_the_run_last_reported() -> None:
+    history = history_of(
+        Event(0.0, "train", "start", total=100),
+        replace(metric(50, total=100, time=50.0, bits_per_byte=1.0), remaining_s=30.0),
+        Event(51.0, "train", "note", message="A note."),
+    )
+    assert history.remaining_s(50.0) == 30.0
+    assert history.remaining_s(61.0) == 20.0
+    history.add(Event(62.0, "train", "start", total=50))  # resumed, and no step was timed yet
+    assert history.remaining_s(62.0) is None
 
 
 def test_a_resumed_run_counts_its_steps_from_the_beginning() -> None:

@@ -204,21 +204,6 @@ def test_a_base_is_tuned_along_its_own_axes(
     assert [axis.name for axis in result.space.axes] == ["rate", "dropout", "readings"]
 
 
-def test_the_search_starts_from_the_revised_plan(
-    tmp_path: Path, texts: Corpus, play: FakeTraining
-) -> None:
-    """Replanned in its first seconds, trial 1 has another number of steps."""
-    base = tmp_path / "base"
-    base.mkdir(parents=True)
-    (base / "config.json").write_text("{}")
-    play.planned_anew = 4000  # in place of 100
-    result = run_tuning(tmp_path / "w", texts, play, base=base)
-    assert result.search.trials[0].figures["steps"] == 4000
-    steps = [work.fixed["train.steps"] for work in play.works if "train.steps" in work.fixed]
-    assert steps
-    assert all(1000 <= int(str(step_count)) <= 4000 for step_count in steps)
-
-
 def test_an_impossible_training_is_a_failed_trial(
     tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:

@@ -65,6 +65,7 @@ def parse_event(line: str | bytes) -> Event | None:
         unit=str(record.get("unit", "")),
         message=str(record.get("message", "")),
         values={name: value for name, entry in entries if (value := _finite(entry)) is not None},
+        remaining_s=_finite(record.get("remaining_s")),
     )
 
 
@@ -84,7 +85,7 @@ class Progress:
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator["Stage"]:
         """Open a part of the work, from "start" to "done"; concurrent stages must differ in name.
 
-        A total that becomes known later can be set as `stage.total`.
+        A total that becomes known later can be set as `stage.total`, and so can `remaining_s`.
         """
         stage = Stage(self, name, total, unit)
         stage.tell("start")
@@ -122,6 +123,7 @@ class Stage:
     def __init__(self, progress: Progress, name: str, total: int | None, unit: str) -> None:
         self.name, self.total, self.unit = name, total, unit
         self.done = 0
+        self.remaining_s: float | None = None  # if it is known better than from the rate
         self._progress = progress
         self._began = time.monotonic()
         self._rate = RateEstimator(self._began)
@@ -150,6 +152,9 @@ class Stage:
             return
         now = time.monotonic()
         self._rate.update(self.done, now)
+        left_s = self.remaining_s
+        if left_s is None:
+            left_s = self._rate.remaining_s(self.total)
         self._progress.tell(
             Event(
                 time=time.time(),
@@ -161,13 +166,13 @@ class Stage:
                 message=message,
                 values=values or {},
                 seconds=now - self._began,
-                remaining_s=self._rate.remaining_s(self.total),
+                remaining_s=left_s if left_s is None else max(0.0, left_s),
             )
         )
 
 
 class RateEstimator:
-    """The rate at which a count grows, exponentially weighted; the source of all time estimates."""
+    """The rate at which a count grows, exponentially weighted."""
 
     def __init__(self, now: float) -> None:
         self._now = now
@@ -220,6 +225,7 @@ class JsonLines:
             "message": event.message,
             # JSON has neither NaN nor infinity.
             "values": {k: v if math.isfinite(v) else None for k, v in event.values.items()},
+            "remaining_s": None if event.remaining_s is None else round(event.remaining_s, 1),
         }
         line = json.dumps(
             {key: value for key, value in record.items() if value not in ("", {}, None)}

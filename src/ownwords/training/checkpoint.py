@@ -22,7 +22,7 @@ from ownwords.models.safetensors_header import TensorInfo, read_header
 from ownwords.models.untrusted_files import open_file, read_json
 
 _MANIFEST = "checkpoint.json"
-_FORMAT = 1
+_FORMAT = 2
 _NAME = re.compile(r"step-(\d{8,})")
 # Counters are stored as JSON: a few integers each.
 _COUNTERS = {str(each): each for each in (torch.int64, torch.int32, torch.bool)}

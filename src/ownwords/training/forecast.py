@@ -38,7 +38,6 @@ class ActualResult:
     tokens: int
     memory_bytes: int
     stopped_early: bool = False
-    shortened: bool = False  # because the machine became slower
 
 
 def compare_forecast(expected: Forecast, actual: ActualResult) -> tuple[str, ...]:
@@ -55,14 +54,13 @@ def compare_forecast(expected: Forecast, actual: ActualResult) -> tuple[str, ...
             judged = f"worse than expected, by {bits - high:.2f}"
         sentences.append(f"Bits per byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
     early = ", because it stopped early" if actual.stopped_early else ""
-    fewer = early or (", because the machine became slower" if actual.shortened else "")
     sentences.append(
         f"Time: {duration(actual.seconds)}, expected {duration(expected.seconds)}"
         f" ({_off(actual.seconds, expected.seconds)}{early})."
     )
     sentences.append(
         f"Tokens: {number(actual.tokens)}, expected {number(expected.tokens)}"
-        f" ({_off(actual.tokens, expected.tokens)}{fewer})."
+        f" ({_off(actual.tokens, expected.tokens)}{early})."
     )
     if actual.memory_bytes:
         peak, forecast = actual.memory_bytes, expected.memory_bytes

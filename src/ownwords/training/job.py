@@ -18,7 +18,6 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
-from ownwords.training.replan import ReplanMonitor
 from ownwords.training.run import Run
 from ownwords.training.run_record import Evaluation
 from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
@@ -91,16 +90,15 @@ class TrainJob:
     samples: Callable[[CausalLM], Sequence[str]] | None = None
     memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
     peak_flops: float | None = None  # of the device, per second, as measured
-    # Time for training, interruptions excluded; a run that would take longer is shortened.
-    # None: no limit.
+    # Time for training, interruptions excluded; the run then ends when it is up, or after
+    # `loop.max_steps`. None: after `loop.steps`.
     seconds: float | None = None
-    replan: ReplanMonitor | None = None  # for a new run
     row_limits: Path | None = None  # the cache file of MicroBatchLimits
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """The outcome of a training; `stopped` is "done" after all steps, else why it ended before.
+    """The outcome of a training; `stopped` is "done" at the end of the schedule, else why before.
 
     "early" is early stopping, "memorised" means that too much text was memorised. The model has the
     weights of `best_step`, averaged if `averaged`; without held-out text these are the last ones.
@@ -116,7 +114,6 @@ class TrainOutcome:
     seconds: float  # evaluations included, interruptions excluded
     setbacks: int
     micro_batch_size: int  # at the end
-    shortened: bool = False  # to fewer steps than planned, to end in time
 
 
 def identity(job: TrainJob) -> dict[str, object]:

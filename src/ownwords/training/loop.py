@@ -2,10 +2,12 @@
 
 They differ in data and objective, which the `TrainJob` provides. All randomness of a step follows
 from the seed, the step number and the rank alone, so a resumed run gives the same bits as an
-uninterrupted one.
+uninterrupted one. In a run of some minutes the learning rate and the end follow the clock too: such
+a run resumes with the share of its time that is left.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
@@ -17,14 +19,12 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.training import deadline, lr_schedule, validation
+from ownwords.training import lr_schedule, validation
 from ownwords.training.batches import Batch, Prefetcher
-from ownwords.training.deadline import Deadline, ShortenedRun
 from ownwords.training.device import eval_mode, try_compile
 from ownwords.training.interrupt import InterruptHandler, TrainingInterrupted
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome
 from ownwords.training.meter import Meter
-from ownwords.training.replan import ReplanRequested
 from ownwords.training.run import MicroBatchLimits
 from ownwords.training.run_record import Evaluation, RunRecord
 from ownwords.training.settings import LoopConfig
@@ -43,8 +43,6 @@ __all__ = [
 MAX_ROLLBACKS = 5
 # On a GPU the loss of a step is read LAG steps later, so that the host need not wait for it.
 LAG = 4
-# Several processes agree on stopping, saving and replanning only every _SYNC_EVERY steps.
-_SYNC_EVERY = 8
 
 
 class TrainingError(OwnwordsError):
@@ -55,9 +53,9 @@ def train(job: TrainJob) -> TrainOutcome:
     """Train from the newest checkpoint, if there is one; `job.model` then has the best weights.
 
     SIGINT and SIGTERM end the run after the current step with `TrainingInterrupted`; it is saved.
-    Raises ReplanRequested if the first steps lead to a new plan; OwnwordsError if the run was
-    started with other inputs or settings, is locked by another process, or the disk is full;
-    TrainingError if training cannot continue. Earlier checkpoints always stay intact.
+    Raises OwnwordsError if the run was started with other inputs or settings, is locked by another
+    process, or the disk is full; TrainingError if training cannot continue. Earlier checkpoints
+    always stay intact.
     """
     with (
         job.run.opened(job.progress, writes=job.world.is_first) as progress,
@@ -68,6 +66,7 @@ def train(job: TrainJob) -> TrainOutcome:
 
 class _TrainingLoop:
     def __init__(self, job: TrainJob, progress: Progress, signals: InterruptHandler) -> None:
+        self.counted_at = time.monotonic()  # until when the time is counted in `record.elapsed`
         self.job, self.progress, self.signals = job, progress, signals
         self.loop, self.model, self.device, self.world = job.loop, job.model, job.device, job.world
         free_memory = self.device.free_memory()
@@ -88,10 +87,7 @@ class _TrainingLoop:
         self.micro_batch_size = self.world.min(self.limits.lower(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = Meter(job)
-        # Only the first process watches the time; it decides for all.
-        is_timed = job.seconds is not None and self.world.is_first
-        self.deadline = Deadline(job.seconds or 0.0 if is_timed else math.inf)
-        self.replan = job.replan
+        self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
 
     @property
@@ -100,12 +96,10 @@ class _TrainingLoop:
 
     @property
     def steps(self) -> int:
-        return self.record.steps(self.loop.steps)
+        return self.record.total_steps(self.loop.steps)
 
     def run(self) -> TrainOutcome:
         self.state.begin()
-        if self.record.step:
-            self.replan = None
         is_new = not self.record.stopped
         left = self.steps - self.record.step
         with self.progress.stage("train", left, "steps") as self.stage:
@@ -121,42 +115,34 @@ class _TrainingLoop:
     def _batches(self) -> Prefetcher:
         """The batches of the remaining steps."""
         device = self.device.torch_device
-        return Prefetcher(self.job.batches, self.record.step, self.steps, device=device)
+        return Prefetcher(self.job.batches, self.record.step, self.max_steps, device=device)
 
     def _run_steps(self, batches: Prefetcher) -> str:
         """Run steps until the run ends, and return ""; or until a problem, and return its text."""
-        points = self._evaluation_points()
-        self._exclude_pause()
+        self.meter.restart()
         while True:
-            stop, save, steps, replan = self._decide(points)
-            if replan:
-                raise ReplanRequested
-            if steps:
-                self._shorten(steps)
-                points, save = self._evaluation_points(), True
-            evaluate = self.record.step in points and not self.record.is_evaluated()
-            pauses = stop or save or evaluate or self.record.step == self.steps
+            stop, save, elapsed = self._decide()
+            self.record.update_progress(self.max_steps, elapsed)
+            self._report_time()
+            evaluate = self._evaluates() and self.record.is_evaluation_due(self.loop.evaluations)
+            pauses = stop or save or evaluate or self.record.is_over
             if problem := self._read_losses(keep=0 if pauses else LAG):
                 return problem
             if pauses:
                 self.meter.report(self.stage)
             if stop or save or evaluate:
-                # Save a shortened run even if this step has a checkpoint, to store the decision.
-                self.state.save(again=steps > 0)
-                self._exclude_pause()
+                self.state.save()
+                self.meter.restart()
             if stop:
                 raise self._interrupted()
             if evaluate and (problem := self._evaluate()):
                 return problem
-            if not self.record.stopped and self.record.step == self.steps:
+            if not self.record.stopped and self.record.is_over:
                 self.record.stopped = "done"
             if self.record.stopped:
                 return ""
             _, batch = next(batches)
             self._step(batch)
-            self.deadline.step_done()
-            if self.replan:
-                self.replan.step_done()
 
     # --- a step ----------------------------------------------------------------------------------
 
@@ -252,7 +238,7 @@ class _TrainingLoop:
         record.evaluations.append(evaluation)
         record.stopped = record.stop_reason(self.loop.patience, self.loop.memorised_limit)
         self.stage.metric(step=record.step, **known)
-        self._exclude_pause(evaluated=True)
+        self.meter.restart()
         return ""
 
     def _evaluation(self) -> Evaluation:
@@ -270,7 +256,9 @@ class _TrainingLoop:
                     self._write_samples(self.job.samples(model) if self.job.samples else ())
             memorised = self.world.broadcast(memorised)
         record = self.record
-        return Evaluation(record.step, record.tokens, bits, averaged, memorised)
+        return Evaluation(
+            record.step, record.tokens, bits, averaged, memorised, progress=record.progress
+        )
 
     def _bits_per_byte(self) -> float:
         assert self.job.validation is not None
@@ -290,60 +278,46 @@ class _TrainingLoop:
             self.job.run.add_samples(self.record.step, texts)
             self.stage.note(f"sample: {printable(texts[0])}")
 
-    def _evaluation_points(self) -> set[int]:
+    def _evaluates(self) -> bool:
         job = self.job
-        if job.validation is None and job.memorised is None and job.samples is None:
-            return set()
-        return deadline.points(self.loop.steps, self.loop.evaluations, self.record.shortened)
+        return not (job.validation is None and job.memorised is None and job.samples is None)
 
-    # --- deadline --------------------------------------------------------------------------------
+    # --- progress --------------------------------------------------------------------------------
 
-    def _max_steps(self, points: set[int]) -> int:
-        """The number of steps that fit into the time if not all do, else 0."""
-        step, lr_scale = self.record.step, self._lr_scale()
-        pauses = sum(point > step for point in points)
-        return self.deadline.max_steps(step, self.steps, self.state.seconds, pauses, lr_scale)
+    def _elapsed(self) -> float:
+        """The share of the run's time that is used."""
+        if not self.job.seconds:
+            return 0.0
+        since, self.counted_at = self.counted_at, time.monotonic()
+        return self.record.elapsed + (self.counted_at - since) / self.job.seconds
 
-    def _exclude_pause(self, *, evaluated: bool = False) -> None:
-        """Exclude this pause from step timing."""
-        self.meter.restart()
-        self.deadline.pause_done(evaluated=evaluated)
-        if self.replan:
-            self.replan.pause_done()
-
-    def _shorten(self, steps: int) -> None:
-        """Compress the rest of the schedule into fewer steps."""
-        record, before = self.record, self.steps
-        record.shortened = ShortenedRun(record.step, record.position(self.loop.steps), steps)
-        if self.stage.total is not None:
-            self.stage.total -= before - steps
-        self.stage.note(
-            f"The machine has become slower. To end in time, the run takes {steps:,} steps instead"
-            f" of {before:,}."
-        )
+    def _report_time(self) -> None:
+        """Tell the stage how many steps are left, and the seconds if the time ends the run."""
+        record, stage = self.record, self.stage
+        stage.total = stage.done + self.steps - record.step
+        is_timed = record.elapsed > record.step / self.max_steps
+        stage.remaining_s = (1 - record.elapsed) * self.job.seconds if is_timed else None
 
     def _lr_scale(self) -> float:
         """The next step's learning rate as a fraction of the peak."""
-        position = self.record.position(self.loop.steps)
-        return lr_schedule.lr_scale(position, self.loop.steps, self.job.schedule)
+        record = self.record
+        return lr_schedule.lr_scale(
+            record.step, self.loop.steps, record.progress, self.job.schedule
+        )
 
     # --- stopping, saving, rolling back ----------------------------------------------------------
 
-    def _decide(self, points: set[int]) -> tuple[bool, bool, int, bool]:
-        """Whether to stop, whether to save, the steps to shorten to (or 0), whether to replan.
+    def _decide(self) -> tuple[bool, bool, float]:
+        """Whether to stop, whether to save, and the share of the time used.
 
-        All processes get the same answer.
+        All processes get the same answer: any may be told to stop, the first has the clock.
         """
-        if self.world.size > 1 and self.record.step % _SYNC_EVERY:
-            return False, False, 0, False
-        stop, due, steps = self.signals.wanted, self.state.is_due(), self._max_steps(points)
-        is_last = self.record.step == self.steps
-        replan = not stop and self.replan is not None and self.replan.requested(is_last)
+        stop, due, elapsed = self.signals.wanted, self.state.is_due(), self._elapsed()
         if self.world.size == 1:
-            return stop, due, steps, replan
-        mine = [stop, due and self.world.is_first, steps, replan]
-        total = self.world.sum(torch.tensor(mine, dtype=torch.int64))
-        return bool(total[0]), bool(total[1]), int(total[2]), bool(total[3])
+            return stop, due, elapsed
+        mine = [stop, due, elapsed] if self.world.is_first else [stop, False, 0.0]
+        stops, dues, elapsed = self.world.sum(torch.tensor(mine, dtype=torch.float64)).tolist()
+        return bool(stops), bool(dues), elapsed
 
     def _interrupted(self) -> TrainingInterrupted:
         return TrainingInterrupted(
@@ -360,13 +334,10 @@ class _TrainingLoop:
                 " optim.muon_lr), and with train.precision=float32 if it was another",
             )
         self.pending.clear()
-        step, steps = self.record.step, self.steps
+        step = self.record.step
         if not self.state.roll_back():
             raise TrainingError(f"{problem}, and no checkpoint is intact", hint="start another run")
         self.stage.done -= step - self.record.step
-        if self.stage.total is not None:
-            self.stage.total += self.steps - steps
-        self.meter.restart()
         self.stage.note(
             f"{problem[:1].upper()}{problem[1:]}: back to step {self.record.step}, with "
             f"{self.record.lr_factor:g} of the planned learning rate from there."
@@ -393,7 +364,6 @@ class _TrainingLoop:
             seconds=record.seconds,
             setbacks=record.setbacks,
             micro_batch_size=self.micro_batch_size,
-            shortened=record.shortened is not None,
         )
 
     def _peak_lr(self) -> float:

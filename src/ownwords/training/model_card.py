@@ -90,7 +90,6 @@ def provenance(
             "stopped": outcome.stopped,
             "best_step": outcome.best_step,
             "averaged": outcome.averaged,
-            "shortened": outcome.shortened,
             "tokens": outcome.tokens,
             "seconds": outcome.seconds,
             "validation_bits_per_byte": bits,

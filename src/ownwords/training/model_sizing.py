@@ -26,7 +26,8 @@ class SizedRun:
     shape: ModelConfig
     size: int
     rows: int
-    steps: int
+    steps: int  # in the time
+    max_steps: int  # after which the text is only memorised
     step_s: float
     tokens: int
     precision: str
@@ -99,16 +100,18 @@ class ModelSizer:
         limit = (constants.lora_epochs if self.rank else epochs) * self.tokens
         limit /= 1 - self.replay
         read = 64.0 * self.context
-        rows = precision = steps = None
+        rows = precision = steps = useful = None
         step_s, compiles = 0.0, False
         for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
             rows = int(cast(int, fixed.get("train.batch_size", self.rows_for(read))))
             precision, step_s, compiles, costs = self.speed(shape, rows)
             time_s = max(0.0, self.train_s - costs) * (1 - self.eval_mode)
-            steps = min(int(time_s / step_s), math.ceil(limit / (rows * self.context)))
-            steps = int(cast(int, fixed.get("train.steps", steps)))
+            useful = math.ceil(limit / (rows * self.context))
+            useful = int(cast(int, fixed.get("train.max_steps", useful)))
+            steps = int(cast(int, fixed.get("train.steps", min(int(time_s / step_s), useful))))
             read = float(max(1, steps) * rows * self.context)
         assert rows is not None and steps is not None and precision is not None
+        assert useful is not None
         if base:
             bits = base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)
             # What has not been read yet has not helped yet.
@@ -118,7 +121,8 @@ class ModelSizer:
             # The size in the scaling law is that of the blocks, without embedding and head.
             blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
             bits = constants.bits_per_byte(blocks, read * self.per_token, self.facts.text_bytes)
-        return SizedRun(shape, of, rows, steps, step_s, int(read), precision, compiles, bits)
+        most = steps if "train.steps" in fixed else useful
+        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, compiles, bits)
 
     def rows_for(self, read: float) -> int:
         """The batch size in rows of a run that reads `read` tokens."""

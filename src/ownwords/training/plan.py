@@ -66,7 +66,6 @@ class Plan:
     recipe: Recipe
     reasons: tuple[PlannedValue, ...]
     expected: Forecast
-    is_second: bool = False  # made after a run's first steps, because the speed was off
 
     def resolved(self) -> Resolved[Recipe]:
         """The recipe with the origin of each value, as in a run's config.toml."""
@@ -80,8 +79,6 @@ class Plan:
     def to_toml(self) -> str:
         """The plan as TOML, from which `read_plan` makes an equal plan."""
         lines = ["# Each number of this run with its reason, and the forecast.\n"]
-        if self.is_second:
-            lines.append("\nis_second = true\n")
         for number in self.reasons:
             lines.append("\n[[number]]\n" + _table(dataclasses.asdict(number)))
         lines.append("\n[expected]\n" + _table(dataclasses.asdict(self.expected)))
@@ -100,14 +97,13 @@ def read_plan(text: str) -> Plan:
         table = tomllib.loads(text)
         reasons = tuple(PlannedValue(**number) for number in table["number"])
         forecast = Forecast(**table["expected"])
-        is_second = bool(table.get("is_second", False))
         recipe = resolve(Recipe, flags={number.key: number.value for number in reasons}).settings
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
             f"the plan of this run is damaged or of another version ({error})",
             hint="delete the run's folder",
         ) from error
-    return Plan(recipe, reasons, forecast, is_second)
+    return Plan(recipe, reasons, forecast)
 
 
 def _table(values: Mapping[str, object]) -> str:

@@ -315,6 +315,15 @@ class Planner:
             MEASURED if self.is_measured(length) else ESTIMATE,
             "measured" if self.is_measured(length) else "plan",
         )
+        most = length.max_steps * tokens / self.tokens * (1 - self.sizing.replay)
+        self.choose(
+            "train.max_steps",
+            length.max_steps,
+            f"the most if the machine is faster: the text is then read {times(most)}",
+            constants.source(
+                "lora_epochs" if self.rank else "tune_epochs" if facts.base else "epochs_limit"
+            ),
+        )
         self.choose(
             "train.precision",
             length.precision,

@@ -20,8 +20,8 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training import planner, throughput
-from ownwords.training.plan import BaseModelInfo, Plan
+from ownwords.training import planner
+from ownwords.training.plan import BaseModelInfo
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.prepare import load_or_train_tokenizer
 from ownwords.training.request import PlannedTraining, TrainedModel, TrainRequest
@@ -46,8 +46,7 @@ def plan_pretraining(
     session = TrainingSession(request, texts, held_out)
     stats = session.stats
     vocab_size = planner.planned_vocab_size(stats.bytes, request.fixed)
-    # A plan from assumed speeds costs nothing, and at once refuses what cannot work.
-    rough = session.make_plan(throughput.assumed_speeds(session.device))
+    rough = session.rough_plan()
     with session.world.in_rank_order():
         tokenizer = load_or_train_tokenizer(
             session.texts, stats, vocab_size, session.tokens, session.progress
@@ -59,15 +58,12 @@ def plan_pretraining(
         size, context = recipe.model.parameters, recipe.model.context_length
         return config_for_budget(size, tokenizer.vocabulary_size, context)
 
-    def new_model(plan: Plan) -> tuple[CausalLM, None]:
-        model = build(shape(plan.recipe), device=session.device.torch_device)
-        model.init_weights(plan.recipe.train.seed)
-        return model, None
-
     plan = session.plan(rough, shape)
 
     def train() -> TrainedModel:
-        result = session.train(plan, new_model)
+        model = build(shape(plan.recipe), device=session.device.torch_device)
+        model.init_weights(plan.recipe.train.seed)
+        result = session.train(plan, model, None)
         return session.save(result, result.outcome.bits_per_byte, "pretrain")
 
     return PlannedTraining(plan, session.run, train)
@@ -106,7 +102,7 @@ def plan_finetuning(
 
     session.base_license = BaseLicense.of(base)
     session.base = _base_info(loaded, model, by_lora)
-    rough = session.make_plan(throughput.assumed_speeds(session.device))
+    rough = session.rough_plan()
     rank = rough.recipe.lora.rank
     in_bf16 = rank and session.base.bf16 and rough.recipe.train.precision == "autocast"
     in_training = dtype if in_bf16 else torch.float32
@@ -116,8 +112,8 @@ def plan_finetuning(
         before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
         if replay is None and request.fixed.get("data.replay") != 0:
             session.write_replay_text(base)
-            rough = session.make_plan(throughput.assumed_speeds(session.device))
-    if not session.run_plan.exists:
+            rough = session.rough_plan()
+    if not session.is_planned:
         held_out_bytes = rough.expected.held_out_bytes
         if rank:
             held_out_bytes = min(held_out_bytes, round(PLAN_CONSTANTS.glance_bytes))
@@ -125,23 +121,14 @@ def plan_finetuning(
         bits = session.bits_per_byte(model, rough.recipe, shards)
         session.base = replace(session.base, bits_per_byte=bits)
     plan = session.plan(rough, lambda _: config, model)
-    models = [model]
-    del loaded, model  # so that there is never more than one model in memory
-
-    def new_model(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
-        model = (
-            models.pop()
-            if models
-            else bundle.load(base, device=device, dequantize=True).model.to(in_training)
-        )
-        recipe = plan.recipe
-        if not (recipe.lora.rank and recipe.train.steps):
-            return model, None
-        settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
-        return model, lora.attach(model, settings, recipe.train.seed)
+    recipe = plan.recipe
 
     def train() -> TrainedModel:
-        result = session.train(plan, new_model)
+        adapter = None
+        if recipe.lora.rank and recipe.train.steps:
+            settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
+            adapter = lora.attach(model, settings, recipe.train.seed)
+        result = session.train(plan, model, adapter)
         share, bits, base_bits = session.best_share(result, before)
         if result.adapter:
             if session.world.is_first:

@@ -25,7 +25,7 @@ class TrainRequest:
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
     began: float | None = None  # time.perf_counter() at which the user began to wait
-    # Whether a run whose steps the user set may be shortened to end in time.
+    # Whether a run whose steps are set ends in time nevertheless.
     ends_in_time: bool = False
     is_comparison: bool = False  # of a model that another one is only compared with
 

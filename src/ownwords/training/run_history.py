@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ownwords.core.progress import Event, RateEstimator
+from ownwords.core.progress import Event
 
 COMPARISON = "comparison"  # beginning of the name of a run that is only compared with
 STAGE = "train"  # the stage that reports training metrics
@@ -57,9 +57,8 @@ class RunHistory:
     notes: list[tuple[float, str]] = field(default_factory=list)
     sample: str = ""
     smooth: float = math.nan  # bits per byte in training, smoothed
-    _pace: RateEstimator | None = None
+    _remaining_s: float | None = None  # at `time`
     _before: int = 0  # steps done by earlier processes
-    _left: int | None = None
     _metrics: int = 0
     _every: int = 1
 
@@ -83,11 +82,10 @@ class RunHistory:
         )
 
     def remaining_s(self, now: float) -> float | None:
-        """Seconds until the last step at the current pace; None while unknown."""
-        if self._pace is None or self.is_ended:
+        """Seconds until the last step; None while unknown."""
+        if self._remaining_s is None or self.is_ended:
             return None
-        left = self._pace.remaining_s(self._left)
-        return None if left is None else max(0.0, left - max(0.0, now - self.time))
+        return max(0.0, self._remaining_s - max(0.0, now - self.time))
 
     def add(self, event: Event) -> None:
         """Add the next event of the run's log."""
@@ -96,6 +94,8 @@ class RunHistory:
                 self._add_note(event)
             return
         self.time = event.time
+        if event.kind in ("start", "metric"):
+            self._remaining_s = event.remaining_s
         if event.kind == "start":
             self._start(event)
         elif event.kind == "metric":
@@ -109,7 +109,7 @@ class RunHistory:
 
     def _start(self, event: Event) -> None:
         self.began, self.is_ended, self.is_stopped = event.time, False, False
-        self._pace, self._before, self._left = RateEstimator(event.time), 0, event.total
+        self._before = 0
         if self.total is None or not self.step:
             self.total = event.total
         if event.total is not None:
@@ -123,10 +123,7 @@ class RunHistory:
         # `done` counts the steps of this process, `step` those of the whole run.
         self._before = max(self._before, self.step - event.done)
         if event.total is not None:
-            self._left = event.total
             self.total = self._before + event.total
-        if self._pace is not None:
-            self._pace.update(event.done, event.time)
         if "bits_per_byte" in values:
             self._add_point(values)
         if values.keys() & _EVALUATED:

@@ -1,12 +1,20 @@
-"""The progress of a run, which each checkpoint stores as JSON beside its tensors."""
+"""The progress of a run, which each checkpoint stores as JSON beside its tensors.
+
+A run ends after its steps or when its time is up, whichever comes first, and its learning rate
+follows the same measure. So a machine that becomes slower or faster needs no other plan.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ownwords.training import deadline
-from ownwords.training.deadline import ShortenedRun
 from ownwords.training.divergence import DivergenceDetector
+
+# The time moves the schedule by at most this much a step: after the machine was asleep, too, the
+# learning rate decays over several steps.
+_MOST_PROGRESS = 0.1
+_ROUNDING = 1e-9  # ten times a tenth may be a little less than one
+_PRIOR = 0.05  # weight of the planned steps in an estimate, as a share of the run
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,7 @@ class Evaluation:
     bits_per_byte: float | None  # None: nothing is held out
     averaged_bits_per_byte: float | None = None  # of the averaged weights, if there are any
     memorised: float | None = None  # fraction of the training text that the model can recite
+    progress: float = 0.0  # of the run, at this step
 
     @property
     def best(self) -> float | None:
@@ -37,24 +46,37 @@ class RunRecord:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    elapsed: float = 0.0  # share of the run's time that is used; 0 where only the steps count
+    progress: float = 0.0  # share of the schedule that lies behind; it never decreases
     lr_factor: float = 1.0
     setbacks: int = 0
     stopped: str = ""  # the reason, once the run has ended
     evaluations: list[Evaluation] = field(default_factory=list)
     divergence: DivergenceDetector = field(default_factory=DivergenceDetector)
-    shortened: ShortenedRun | None = None  # if the time was too short for the planned steps
 
-    def steps(self, planned: int) -> int:
-        """The total number of steps of the run."""
-        return self.shortened.steps if self.shortened else planned
+    def update_progress(self, max_steps: int, elapsed: float) -> None:
+        """Set the progress from the steps done and the share of the time used.
 
-    def position(self, planned: int) -> float:
-        """The position of the next step in the planned schedule."""
-        return deadline.position(self.step, planned, self.shortened)
+        Call it once before each step, and after the last.
+        """
+        self.elapsed = elapsed
+        by_time = min(elapsed, self.progress + _MOST_PROGRESS)
+        progress = max(self.progress, self.step / max_steps, by_time)
+        self.progress = progress if progress < 1 - _ROUNDING else 1.0
 
-    def is_evaluated(self) -> bool:
-        """Whether the current weights have been evaluated."""
-        return bool(self.evaluations) and self.evaluations[-1].step == self.step
+    @property
+    def is_over(self) -> bool:
+        return self.progress >= 1
+
+    def total_steps(self, planned: int) -> int:
+        """How many steps the run will have: at first as planned, then more and more at its pace."""
+        pace = (self.step + _PRIOR * planned) / (self.progress + _PRIOR)
+        return self.step + round((1 - self.progress) * pace)
+
+    def is_evaluation_due(self, count: int) -> bool:
+        """Whether to evaluate now, for `count` evaluations evenly spaced, the last at the end."""
+        before = self.evaluations[-1].progress if self.evaluations else 0.0
+        return int(self.progress * count + _ROUNDING) > int(before * count + _ROUNDING)
 
     def best(self, memorised_limit: float) -> Evaluation | None:
         """The evaluation with the fewest bits per byte, the earlier of two equal ones.
@@ -80,22 +102,19 @@ class RunRecord:
             **{name: getattr(self, name) for name in _PLAIN},
             "evaluations": [asdict(each) for each in self.evaluations],
             "divergence": self.divergence.state(),
-            "shortened": asdict(self.shortened) if self.shortened else None,
         }
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> "RunRecord":
         """Make a record from the state in a checkpoint."""
-        shortened = state["shortened"]
         return cls(
             **{name: state[name] for name in _PLAIN},
             evaluations=[Evaluation(**each) for each in state["evaluations"]],
             divergence=DivergenceDetector.restored(state["divergence"]),
-            shortened=ShortenedRun(**shortened) if shortened else None,
         )
 
 
-_PLAIN = ("step", "tokens", "seconds", "lr_factor", "setbacks", "stopped")
+_PLAIN = ("step", "tokens", "seconds", "elapsed", "progress", "lr_factor", "setbacks", "stopped")
 
 
 def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:

@@ -40,19 +40,18 @@ from ownwords.training.distributed import World, init_distributed
 from ownwords.training.forecast import ActualResult, compare_forecast
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import train as run_training_loop
-from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, typed_settings
+from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, read_plan, typed_settings
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.prepare import CorpusStats, TextSample, count_corpus
-from ownwords.training.replan import ReplanRequested
 from ownwords.training.request import TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.run_history import COMPARISON
-from ownwords.training.run_plan import RunPlan
 from ownwords.training.sample_writer import SampleWriter
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.shards import Shards, TrainingText, build_shards
 
-_REPLAY_TEXT = "replay.txt.xz"  # of a run
+PLAN = "plan.toml"  # of a run
+_REPLAY_TEXT = "replay.txt.xz"
 _PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
 _SAMPLE_BYTES = 160
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
@@ -71,8 +70,6 @@ NOT_TRAINED = TrainOutcome(
     setbacks=0,
     micro_batch_size=0,
 )
-
-NewModel = Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,9 @@ class TrainingSession:
         self.shards: Shards | None = None
         self.replay: Shards | None = None
         self.held_out: Shards | None = None
-        # Read before anything is loaded, so that a second plan gets the same value.
+        # Read before anything is loaded, so that each plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
-        self.run_plan: RunPlan
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Encode the texts into shards on the disk."""
@@ -154,7 +150,6 @@ class TrainingSession:
         with self.world.in_rank_order():
             name = COMPARISON if self.request.is_comparison else kind
             self.run = Run.new(self.request.workspace / "runs", f"{name}-{key[:12]}")
-        self.run_plan = RunPlan(self.run, self.request, self.device, self.world, self.make_plan)
 
     def write_replay_text(self, base: Path) -> None:
         """Use text that the base writes itself as replay text.
@@ -178,7 +173,22 @@ class TrainingSession:
 
     # --- the plan --------------------------------------------------------------------------------
 
-    def make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
+    def rough_plan(self) -> Plan:
+        """A plan from assumed speeds: it costs nothing, and at once refuses what cannot work."""
+        return self._shared(
+            lambda: self._make_plan(throughput.assumed_speeds(self.device)).to_toml()
+        )
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the run has a plan from an earlier process."""
+        return self.world.broadcast((self.run.folder / PLAN).exists())
+
+    def _shared(self, plan: Callable[[], str]) -> Plan:
+        """The first process's plan; the speed and the memory that others see may differ."""
+        return read_plan(self.world.broadcast(plan() if self.world.is_first else ""))
+
+    def _make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
         """Make a plan for these speeds from all that is known so far."""
         shards = self.shards
         inputs = PlanInputs(
@@ -204,7 +214,19 @@ class TrainingSession:
 
         `base` is the model that gets a LoRA, if it is in memory.
         """
-        return self.run_plan.get(lambda: self._measure_speeds(rough.recipe, shape, base))
+        path = self.run.folder / PLAN
+
+        def stored_or_new() -> str:
+            if path.exists():
+                return path.read_text(encoding="utf-8")
+            plan = self._make_plan(self._measure_speeds(rough.recipe, shape, base))
+            # With too little time nothing is trained; on a machine less busy there may be enough.
+            if plan.recipe.train.steps:
+                write_atomically(path, plan.to_toml())
+            self.run.write_config(plan.resolved().to_toml())
+            return plan.to_toml()
+
+        return self._shared(stored_or_new)
 
     def _measure_speeds(
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
@@ -241,24 +263,13 @@ class TrainingSession:
 
     # --- training --------------------------------------------------------------------------------
 
-    def train(self, plan: Plan, new_model: NewModel) -> TrainResult:
-        """Train as planned, or resume; the model then has the best weights.
-
-        `new_model` returns an untrained model. It is called again if the first steps show that the
-        plan assumed a wrong speed, and a second plan replaces it.
-        """
-        while True:
-            model, adapter = new_model(plan)
-            if not plan.recipe.train.steps:
-                self.held_out = self.hold_out(plan.expected.held_out_bytes)
-                self.progress.note(f"Nothing is trained: {_reason(plan, 'train.steps')}.")
-                return TrainResult(model, adapter, plan, NOT_TRAINED)
-            try:
-                return TrainResult(model, adapter, plan, self._train(model, plan, adapter))
-            except ReplanRequested:
-                del model, adapter  # free the memory before the next model is made
-            self.device.release_memory()
-            plan = self.run_plan.current()
+    def train(self, plan: Plan, model: CausalLM, adapter: lora.LoraAdapter | None) -> TrainResult:
+        """Train an untrained model as planned, or resume; it then has the best weights."""
+        if not plan.recipe.train.steps:
+            self.held_out = self.hold_out(plan.expected.held_out_bytes)
+            self.progress.note(f"Nothing is trained: {_reason(plan, 'train.steps')}.")
+            return TrainResult(model, adapter, plan, NOT_TRAINED)
+        return TrainResult(model, adapter, plan, self._train(model, plan, adapter))
 
     def _train(self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None) -> TrainOutcome:
         recipe, shards = plan.recipe, self.shards
@@ -301,7 +312,6 @@ class TrainingSession:
             world=self.world,
             progress=self.progress,
             adapter=adapter,
-            replan=self.run_plan.monitor(model.config, plan),
             samples=SampleWriter(
                 self.tokenizer,
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
@@ -389,7 +399,6 @@ class TrainingSession:
             tokens=outcome.tokens,
             memory_bytes=self.device.peak_memory(),
             stopped_early=outcome.stopped != "done",
-            shortened=outcome.shortened,
         )
         judged = compare_forecast(plan.expected, actual)
         how = f"fine-tuned from {base}" if base else "trained"

@@ -68,7 +68,7 @@ class ScheduleConfig:
 
     # Fraction of the steps that warm up.
     warmup_fraction: Fraction = 0.01
-    # Fraction of the steps over which the learning rate decays.
+    # Fraction of the run, of its time or its steps, over which the learning rate decays.
     decay_fraction: Fraction = 0.6
     # The learning rate at the end, as a fraction of its peak.
     final_lr_fraction: Fraction = 0.0
@@ -86,8 +86,11 @@ class LoopConfig:
     """How long to train, in batches of which size, and how often to evaluate."""
 
     seed: Count = 1
-    # 0: no training; the base stays as it is.
+    # In a run of some minutes an estimate: the minutes decide. 0: no training; the base stays as it
+    # is.
     steps: Count = 1000
+    # The most steps of a run of some minutes; 0: `train.steps`.
+    max_steps: Count = 0
     # Rows of a batch, over all processes.
     batch_size: Positive = 16
     # Tokens of a row.

@@ -1,26 +1,19 @@
 """Measures training speed with real steps of small models, and predicts it for other sizes.
 
 A step takes `layers * layer_s + flops / flops_per_s`: a fixed cost per layer, and the arithmetic.
-Timing two shapes determines both. Timings are cached in the user's cache folder by machine, PyTorch
-version and shape, so that the next run need not measure again.
+Timing two shapes determines both. This is a first guess of how many steps fit into the minutes; the
+run itself follows the clock.
 """
 
-import json
 import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import torch
 
-from ownwords.core import hardware
-from ownwords.core.errors import OwnwordsError
-from ownwords.core.fingerprint import digest
-from ownwords.core.version import __version__
-from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
@@ -32,10 +25,7 @@ from ownwords.training.optim import Optimizer
 from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants, optimizer_flops
 from ownwords.training.settings import OptimConfig, Precision
 
-MEASURED, CACHED, ASSUMED = "measured here", "measured here before", "assumed"
-SEEN = f"{MEASURED}, in training"
-_FILE = "speed.json"
-_MACHINES, _SAMPLES = 8, 200  # kept in the cache, at most
+MEASURED, ASSUMED = "measured here", "assumed"
 _TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
 # A less exact precision is chosen only if it is faster by this factor.
 _MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
@@ -107,15 +97,6 @@ def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) ->
     return DeviceSpeeds(device.kind, device.name, {precisions(device)[0]: step_time}, fused)
 
 
-def scale_speeds(speeds: DeviceSpeeds, times: float) -> DeviceSpeeds:
-    """The speeds of a machine on which steps take `times` as long, as measured in training."""
-    step_times = {
-        precision: StepTimeModel(step_time.layer_s * times, step_time.flops_per_s / times, SEEN)
-        for precision, step_time in speeds.step_times.items()
-    }
-    return replace(speeds, step_times=step_times)
-
-
 def measure_speeds(
     device: Device,
     shapes: Sequence[ModelConfig],
@@ -130,13 +111,11 @@ def measure_speeds(
     """Time a few steps of each shape in each precision, in at most `seconds` seconds.
 
     Shapes are timed in order, so give the most important one first; one that takes too long is
-    timed with fewer rows. Cached timings are not repeated, except one: the cached ones are scaled
-    by its change since then, because a machine that is busy now will be busy in training too.
+    timed with fewer rows.
     For a LoRA, give its model: only the likeliest precision is timed, as its steps are long.
     Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
-    store = SpeedCache(device)
     optim = optim or OptimConfig()
     rank = adapted.rank if adapted else 0
     tried = precisions(device)
@@ -145,34 +124,17 @@ def measure_speeds(
     guess = assumed_speeds(device, constants)
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
-    timed: set[Precision] = set()
-    busier = 0.0  # how many times as long a step takes now as when it was cached
     for shape in shapes:
         for precision in tried:
             step_time = step_times.get(precision) or next(iter(guess.step_times.values()))
             left = ends - time.perf_counter()
             fitting = _rows_in(left / 6, shape, rows, context, step_time, rank)
-            sample = None
-            for count in dict.fromkeys((rows, fitting)):
-                key = sample_key(shape, count, context, precision, optim, rank)
-                sample = sample or (store.get(key) if count else None)
-            if fitting and (sample is None or not busier):
-                key = sample_key(shape, fitting, context, precision, optim, rank)
-                known = store.get(key)
-                now = _timed(device, shape, fitting, context, precision, optim, left / 3, adapted)
-                if now:
-                    busier = busier or (now.seconds / known.seconds if known else 1.0)
-                    if known is None or now.seconds < known.seconds:  # the machine was idle
-                        store.put(key, now)
-                    timed.add(precision)
-                    sample = now
-            elif sample:
-                sample = replace(sample, seconds=sample.seconds * (busier or 1.0))
+            if not fitting:
+                continue
+            sample = _timed(device, shape, fitting, context, precision, optim, left / 3, adapted)
             if sample:
                 samples.setdefault(precision, []).append(sample)
-                origin = MEASURED if precision in timed else CACHED
-                step_times[precision] = fit_step_time(samples[precision], step_time, origin)
-    store.save()
+                step_times[precision] = fit_step_time(samples[precision], step_time)
     return replace(guess, step_times=step_times) if step_times else guess
 
 
@@ -193,9 +155,7 @@ def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> fl
     return rows * context * _per_token(shape, context, rank) + optimizer
 
 
-def fit_step_time(
-    samples: Sequence[StepTiming], before: StepTimeModel, origin: str = MEASURED
-) -> StepTimeModel:
+def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
     """Fit a step time model to these samples by least squares of the relative error.
 
     Neither part is ever negative. One shape alone cannot separate the two parts: then both parts of
@@ -205,7 +165,7 @@ def fit_step_time(
         one = samples[-1]
         wanted = one.layers * before.layer_s + one.flops / before.flops_per_s
         factor = one.seconds / wanted
-        return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, origin)
+        return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, MEASURED)
     # Least squares of (a * layers + b * flops) / seconds = 1.
     ll = math.fsum((s.layers / s.seconds) ** 2 for s in samples)
     lf = math.fsum(s.layers * s.flops / s.seconds**2 for s in samples)
@@ -217,20 +177,7 @@ def fit_step_time(
     flop_s = (f1 * ll - l1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
     if flop_s <= 0 or layer_s < 0:  # the timing of some shapes was disturbed
         layer_s, flop_s = 0.0, f1 / ff
-    return StepTimeModel(layer_s, 1 / flop_s, origin)
-
-
-def sample_key(
-    shape: ModelConfig,
-    rows: int,
-    context: int,
-    precision: Precision,
-    optim: OptimConfig,
-    rank: int = 0,
-) -> str:
-    """The key of a timed step in the cache."""
-    settings = f"{rows} {context} {precision} {optim.kind}" + (f" {rank}" if rank else "")
-    return digest(shape.MODEL_TYPE, repr(shape), settings)
+    return StepTimeModel(layer_s, 1 / flop_s, MEASURED)
 
 
 # --- timing ------------------------------------------------------------------------------------
@@ -341,65 +288,3 @@ def _per_token(shape: ModelConfig, context: int, rank: int) -> float:
     if key not in _known_costs:
         _known_costs[key] = flops.per_token(shape, context, rank)
     return _known_costs[key]
-
-
-# --- cache -------------------------------------------------------------------------------------
-
-
-class SpeedCache:
-    """Timings of this machine in the user's cache folder; an unusable cache file is ignored."""
-
-    def __init__(self, device: Device, folder: Path | None = None) -> None:
-        self._path = (folder or cache_folder()) / _FILE
-        cpu = hardware.read_cpu()
-        self._machine = digest(
-            __version__,
-            torch.__version__,
-            f"{cpu.model} {cpu.architecture} {cpu.usable_cores} {torch.get_num_threads()}",
-            f"{device.kind} {device.name}",
-        )
-        self._all = self._read()
-        self._changed = False
-
-    def get(self, key: str) -> StepTiming | None:
-        """The cached timing of this key, if there is one."""
-        values = self._all.get(self._machine, {}).get(key)
-        return StepTiming(int(values[0]), values[1], values[2]) if values else None
-
-    def put(self, key: str, sample: StepTiming) -> None:
-        """Add a timing, replacing an older one of the same key."""
-        mine = self._all.pop(self._machine, {})
-        mine.pop(key, None)
-        mine[key] = [sample.layers, sample.flops, sample.seconds]
-        self._all[self._machine] = dict(list(mine.items())[-_SAMPLES:])
-        self._changed = True
-
-    def save(self) -> None:
-        """Write the cache file if a timing is new; a folder that cannot be written is ignored."""
-        if not self._changed:
-            return
-        newest = dict(list(self._all.items())[-_MACHINES:])
-        with suppress(OSError, OwnwordsError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, json.dumps(newest))
-
-    def _read(self) -> dict[str, dict[str, list[float]]]:
-        """Read the cache file, leaving out whatever `save` could not have written."""
-        try:
-            found = json.loads(self._path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        if not isinstance(found, dict):
-            return {}
-        return {
-            machine: {key: each for key, each in samples.items() if _is_sample(each)}
-            for machine, samples in found.items()
-            if isinstance(samples, dict)
-        }
-
-
-def _is_sample(values: object) -> bool:
-    if not isinstance(values, list) or len(values) != 3:
-        return False
-    # Python's JSON reader accepts Infinity and NaN.
-    return all(type(v) in (int, float) and math.isfinite(v) and v > 0 for v in values)

@@ -33,10 +33,6 @@ class TrainingState:
         self._saved_step = self._rolled_back_to = -1
         self._saved_at = self._began = time.monotonic()
 
-    @property
-    def _steps(self) -> int:
-        return self.record.steps(self._job.loop.steps)
-
     def make_optimizer(self) -> None:
         """Make the optimizer and the average, after sharding has replaced the parameters."""
         job, loop = self._job, self._job.loop
@@ -70,7 +66,8 @@ class TrainingState:
         if self.record.stopped:
             self._note("This run has ended before; its weights are taken.")
         elif checkpoint.step:
-            self._note(f"Resuming after step {checkpoint.step:,} of {self._steps:,}.")
+            steps = self.record.total_steps(self._job.loop.steps)
+            self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")
 
     @property
     def seconds(self) -> float:
@@ -119,6 +116,7 @@ class TrainingState:
         False if no checkpoint is intact.
         """
         setbacks, lr_factor = self.record.setbacks + 1, self.record.lr_factor / 2
+        elapsed = self.record.elapsed
         checkpoint = self._newest()
         if checkpoint is not None and checkpoint.step == self._rolled_back_to:
             checkpoint = self._newest(before=checkpoint.step) or checkpoint
@@ -127,6 +125,7 @@ class TrainingState:
         self._restore(checkpoint)
         self._saved_step = self._rolled_back_to = checkpoint.step
         self.record.setbacks, self.record.lr_factor = setbacks, lr_factor
+        self.record.elapsed = elapsed  # the steps come back, the time does not
         self.optimizer.lr_factor = lr_factor
         if self._world.is_first:
             self._checkpoints.delete_after(checkpoint.step)

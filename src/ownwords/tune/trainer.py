@@ -91,9 +91,6 @@ class TrialTrainer:
         if not score < float("inf"):
             self._delete(name, planned)
             raise TrialFailedError("the model's score is not a number")
-        if made.plan.is_second and seed == FIRST_SEED and not chosen:
-            # The plan was replaced during training: search around the plan that was used.
-            self.space = replace(self.space, plan=made.plan)
         recipe, outcome = made.plan.recipe, made.outcome
         values = {number.key: number.value for number in made.plan.reasons}
         return TrialResult(
