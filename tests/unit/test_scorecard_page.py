@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser as HTMLParser
 from ownwords.evaluation import scorecard_view as say
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
-from ownwords.evaluation.wording import rate
+from ownwords.evaluation.wording import compared_with, rate
 from ownwords.view import html
 from ownwords.view.blocks import Beside, Gauges, View
 from unit import sample_card
@@ -145,8 +145,8 @@ def test_too_few_posts_have_figures_without_a_range() -> None:
 
 def test_an_unclear_difference_has_both_signs() -> None:
     row = sample_card.row("Its base", "static", 1.6, 0.008)
-    assert say.compared_with(row) == "0.5% better (0.8% worse to 1.7% better)"
-    assert say.compared_with(replace(row, gain=-0.08, gain_low=-0.16, gain_high=-0.04)) == (
+    assert compared_with(row) == "0.5% better (0.8% worse to 1.7% better)"
+    assert compared_with(replace(row, gain=-0.08, gain_low=-0.16, gain_high=-0.04)) == (
         "5.0% worse (2.5% to 10%)"
     )
 
