@@ -1,5 +1,7 @@
 """Citations: whatever a model writes, only verbatim quotes are shown."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,6 +191,28 @@ def test_malformed_citations_cause_no_error(parts: list[str]) -> None:
     for citation in composer.citations:
         assert citation.quote in next(item for item in PASSAGES if item.id == citation.passage).text
         assert f"[{citation.number}]" in composer.text
+
+
+@pytest.mark.parametrize(
+    ("head", "unit"),
+    [
+        *(("", unit) for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")),
+        *(("", unit) for unit in ("[1:", '[1: "', '[1] "ab" ', "“", "]\n", f'[1: "{COPIES}"]. ')),
+        *((head, " ") for head in ("[", "[1", "[1:", "(passage ", "passage 1", "<think>")),
+    ],
+)
+def test_the_time_for_an_answer_grows_with_its_length_only(head: str, unit: str) -> None:
+    def seconds(characters: int) -> float:
+        text = f"{head}{unit * (characters // len(unit))}x]\n"
+        builder = AnswerBuilder(EXCERPTS, QUESTION, lambda _: None)
+        began = time.process_time()
+        for at in range(0, len(text), 4):
+            builder.add(text[at : at + 4])
+        builder.end()
+        return time.process_time() - began
+
+    # Four times as long: 16 times the time if it were squared.
+    assert seconds(4000) < 10 * max(min(seconds(1000), seconds(1000)), 0.02)
 
 
 def build_answer(text: str, question: str = QUESTION) -> AnswerBuilder:

@@ -25,6 +25,7 @@ CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
     " around the quotes say what the post means."
 )
+_GROWTH = 1.05  # of the text from one reading to the next
 _MOST_REASONS = 2  # reasons named for sentences left out
 
 
@@ -60,7 +61,8 @@ class AnswerBuilder:
         on_text: Callable[[str], None] | None = None,
     ) -> None:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
-        self._text = ""
+        self._pieces: list[str] = []
+        self._length = self._length_read = 0  # characters
         self._judged = 0  # number of statements judged
         self._pending: list[Statement] = []  # without citations, until one with citations follows
         self._cited: list[VerifiedQuote] = []
@@ -73,8 +75,14 @@ class AnswerBuilder:
 
     def add(self, piece: str) -> None:
         """Add a piece of the model's text."""
-        self._text += piece
-        if self._on_text and ("]" in piece or "\n" in piece):
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if not self._on_text or not ("]" in piece or "\n" in piece):
+            return
+        # Each reading begins anew: if it waits for new text in proportion, all of them together
+        # take no longer than a few dozen of the whole text.
+        if self._length >= _GROWTH * self._length_read:
+            self._length_read = self._length
             # The last sentence may be unfinished; a list of sources may still complete citations.
             for statement in self._read().statements[self._judged : -1]:
                 if statement.failed:
@@ -149,7 +157,7 @@ class AnswerBuilder:
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
     def _read(self) -> ParsedAnswer:
-        return parse_answer(self._text, self._excerpts, self._question)
+        return parse_answer("".join(self._pieces), self._excerpts, self._question)
 
     def _judge(self, statement: Statement) -> None:
         self._judged += 1

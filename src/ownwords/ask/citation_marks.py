@@ -23,15 +23,16 @@ _QUOTED = r"""(?:"[^"\n]{2,900}"|“[^”\n]{2,900}”|„[^“”\n]{2,900}[“
 _SEVERAL = re.compile(r"""(["”“»])\s*[;,]\s*(?=(?:passage\s*)?\d{1,3}\s*:)""", re.IGNORECASE)
 _MARK = re.compile(
     rf"""
-    \[\s*(?:passages?|sources?|posts?|quotes?|no\.?|\#)?\s*(?P<numbers>{_NUMBERS})\s*
-    (?:[:,–—-]\s*(?P<inside>["“„«'‘].{{0,900}}?["”“»'’](?=\s*\])|[^\]\n]*))?
-    \s*\]
+    \[\s*(?:(?:passages?|sources?|posts?|quotes?|no\.?|\#)\s*)?(?P<numbers>{_NUMBERS})\s*
+    (?:[:,–—-](?P<inside>\s*["“„«'‘].{{0,900}}?["”“»'’]\s*(?=\])|[^\]\n]{{0,900}}))?
+    \]
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _LONE_QUOTE = re.compile(_QUOTED)
 _UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d{1,3}\s*(?::[^\]]*)?\Z", re.IGNORECASE)
 _LONGEST = 20_000  # characters
+_MOST_QUOTES = 20  # of one passage in a list of sources
 # Placeholders for marks and quotes while a text is split into sentences.
 _MARK_AT, _QUOTE_AT = 0xE000, 0xE800
 _MOST_PLACES = 0x800
@@ -44,7 +45,7 @@ _LIST_MARK = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
 _LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
 # (passage 2) is a mark, too, and so is the beginning of a line in a list of sources.
 _NAMED = re.compile(
-    r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^\W*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
+    r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^[^\w\n]*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
     re.IGNORECASE | re.MULTILINE,
 )
 _BEGINNING = re.compile(r"\A\s*answer\s*:\s*", re.IGNORECASE)
@@ -88,7 +89,8 @@ def parse_sentences(text: str) -> list[AnswerSentence]:
     text_to_parse = _NAMED.sub(
         lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", text_to_parse)
     )
-    text_to_parse = _UNFINISHED.sub(_CUT, _FOREIGN.sub("", text_to_parse[:_LONGEST]))
+    closed, bracket, rest = _FOREIGN.sub("", text_to_parse[:_LONGEST]).rpartition("]")
+    text_to_parse = closed + bracket + _UNFINISHED.sub(_CUT, rest)
     for line in _SEVERAL.sub(r"\1] [", text_to_parse).split("\n"):
         if not line.strip() or _SOURCES.match(line):
             begins = True
@@ -98,7 +100,7 @@ def parse_sentences(text: str) -> list[AnswerSentence]:
             sentence.disagrees = disagrees is not None
             sentence.begins_paragraph = begins and bool(parsed)
             if _is_source_line(sentence):
-                for mark in sentence.marks:
+                for mark in dict.fromkeys(sentence.marks):
                     for number in mark.numbers:
                         sources.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
                 if parsed and not parsed[-1].marks and not parsed[-1].disagrees:
@@ -126,9 +128,8 @@ def _is_source_line(sentence: AnswerSentence) -> bool:
 def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> CitationMark:
     if mark.quotes:
         return mark
-    return CitationMark(
-        mark.numbers, tuple(q for number in mark.numbers for q in sources.get(number, ()))
-    )
+    quotes = (quote for number in mark.numbers for quote in sources.get(number, ())[:_MOST_QUOTES])
+    return CitationMark(mark.numbers, tuple(quotes))
 
 
 def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
@@ -221,5 +222,5 @@ def _split_sentences(line: str) -> Iterator[str]:
 def _tidy(text: str) -> str:
     """Remove the spaces and brackets that removed marks leave."""
     text = re.sub(r"\(\s*\)", "", text)
-    text = re.sub(r"\s+([.,;:!?])", r"\1", re.sub(r"[ \t]+", " ", text))
+    text = re.sub(r"\s([.,;:!?])", r"\1", re.sub(r"\s+", " ", text))
     return re.sub(r"([.!?])\.$", r"\1", text).strip(" -–—:")

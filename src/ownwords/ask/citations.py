@@ -7,6 +7,7 @@ the passage says nearly the same. The quote shown is the passage's text, never t
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ownwords.ask.citation_marks import (
     LEAST_QUOTE,
@@ -35,7 +36,7 @@ _SUPPORTED = 1 / 4
 _NEARLY_SAID = 0.6
 _YEAR = re.compile(r"\b\d{3,}\b")
 _THOUSANDS = re.compile(r"(?<=\d)[,.\u2009\u202f ](?=\d{3}\b)")
-_PARTED = re.compile(r"\s*(?:\[\s*(?:…|\.\.\.)\s*\]|…|\.\.\.)\s*")
+_PARTED = re.compile(r"\[\s*(?:…|\.\.\.)\s*\]|…|\.\.\.")
 NOT_THERE = re.compile(r"\bnot in the passages\b", re.IGNORECASE)
 
 
@@ -205,7 +206,7 @@ def _cited(
     cited: list[VerifiedQuote] = []
     failed: list[str] = []
     moved = 0
-    for mark in sentence.marks:
+    for mark in dict.fromkeys(sentence.marks):
         cited_excerpts = [numbered[number] for number in mark.numbers if number in numbered]
         for number in mark.numbers:
             if number not in numbered:
@@ -288,6 +289,7 @@ _UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u2060\ufeff*_]")
 _LINE_QUOTES = re.compile(r"^(?:> ?)+", re.MULTILINE)
 
 
+@lru_cache(maxsize=64)  # every quote is looked up in the same passages
 def _normalized(text: str) -> tuple[str, list[int]]:
     """The text in the form that is compared, and the original position of each character."""
     skipped = {at for mark in _LINE_QUOTES.finditer(text) for at in range(*mark.span())}

@@ -14,12 +14,17 @@ from ownwords.ask.query_terms import detect_stop_words, is_content_word
 Span = tuple[int, int]
 
 _WORD = re.compile(r"[^\W_]+")
-_END = re.compile(r"""(?:[.!?…]|[؟۔।])+['"”’»)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*|\n+""")
+# The lookbehind keeps a long run of dots from being tried again from each of them.
+_END = re.compile(
+    r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’»)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*|\n+"""
+)
 # A full stop after these abbreviations does not end a sentence.
 _SHORTENED = (
     "mr mrs ms dr st prof gen col capt rev no nos vol fig ch vs eg ie cf etc ca approx jr sr"
 )
 _BEFORE = re.compile(r"[\w.'’]*$")
+_LONGEST_BEFORE = 40  # characters; longer words are no abbreviations
+_FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
 _STEM = 3  # minimum letters of a stem
 _ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
 # Scripts without spaces: every two adjacent characters count as a word.
@@ -105,10 +110,10 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _ends_sentence(text: str, start: int, mark: re.Match[str]) -> bool:
-    following = text[mark.end() :].lstrip().lstrip("\"'“”„«»‘’([*_")[:1]
-    if following.islower():
+    following = _FOLLOWING.match(text, mark.end())
+    if following and following[1].islower():
         return False
-    before = _BEFORE.search(text[start : mark.start()])
+    before = _BEFORE.search(text[max(start, mark.start() - _LONGEST_BEFORE) : mark.start()])
     word = before[0].casefold() if before else ""
     is_initial = len(word) == 1 and word.isalpha() and word != "i"
     return not (mark[0] == "." and (is_initial or word.replace(".", "") in _NO_END))
