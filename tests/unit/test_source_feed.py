@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import feed as export
+from growth import is_far_from_quadratic
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import feed
 from ownwords.core.errors import SourceError
@@ -161,3 +162,31 @@ def test_footers_of_feed_generators_are_removed_and_names_unescaped(
     assert entry.tags == ("Fish & hats",)
     assert next(iter(feed.read(path))) == SiteInfo("Hats & Heads", whole=False)
     assert "holds 1 entry;" in notes(path)
+
+
+@pytest.mark.parametrize("opening", ["<!--", "<?", "<rss", "<?xml?><!--"])
+def test_what_is_never_closed_is_not_searched_for_its_end_again_and_again(
+    opening: str, tmp_path: Path
+) -> None:
+    def detect(text: str) -> None:
+        feed.detect(save_feed(tmp_path, text))
+
+    assert is_far_from_quadratic(detect, opening * ((64 << 10) // len(opening)))
+
+
+@pytest.mark.parametrize("comment", ["<!-- <b> -->", "<!-- a --> <!-- <html> -->", "<?b <c> ?>"])
+def test_comments_before_the_first_element_are_passed_over(comment: str, tmp_path: Path) -> None:
+    assert feed.detect(save_feed(tmp_path, f"{comment}<rss><!-- never closed")) is not None
+    assert feed.detect(save_feed(tmp_path, f"{comment}<html><!-- <rss> -->")) is None
+
+
+def test_spaces_in_an_entry_take_time_in_proportion(tmp_path: Path) -> None:
+    def read(text: str) -> None:
+        body = f"<description><![CDATA[<p>A</p>{text}<p>B</p>]]></description>"
+        documents(
+            save_feed(
+                tmp_path, f"<rss><channel><item><title>T</title>{body}</item></channel></rss>"
+            )
+        )
+
+    assert is_far_from_quadratic(read, " " * 100_000)

@@ -31,7 +31,8 @@ LABEL = "an RSS or Atom feed"
 
 _ROOTS = frozenset({"rss", "feed", "rdf"})
 _FIRST_ELEMENT = re.compile(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)")
-_NOT_ELEMENTS = re.compile(r"<\?.*?\?>|<!--.*?-->", re.DOTALL)
+# What is not closed reaches to the end: to look for its end from each beginning is quadratic.
+_NOT_ELEMENTS = re.compile(r"<\?.*?(?:\?>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
 _COMMENT_FEED = re.compile(
     r"^(comments|kommentare|commentaires|comentarios) (on|for|zu|sur|en)\b", re.I
 )
@@ -39,7 +40,7 @@ _COMMENT_TITLE = re.compile(r"^(by: \S|comment (on|by) )", re.I)
 _EXCERPT = re.compile(r"(…|\.\.\.|\[…\]|\[\.\.\.\]|read more|continue reading)\W*$", re.I)
 # The footer WordPress adds to every feed entry.
 _APPEARED = re.compile(
-    r"\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
+    r"(?<!\s)\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
     r"\s*<a [^<>]*>[^<>]*</a>\.?\s*</p>\s*$"
 )
 # Share buttons and lists of related posts, which programs put below every feed entry.

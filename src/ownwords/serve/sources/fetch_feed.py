@@ -37,7 +37,8 @@ _PAUSE_S = 0.25  # between two pages, so as not to burden the host
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _HEADERS = {"User-Agent": f"ownwords/{__version__}"}
 _FEEDS = ("application/rss+xml", "application/atom+xml")
-_NEXT = re.compile(rb"<(?:atom:|a10:)?link\b[^>]*\brel=[\"']next[\"'][^>]*>", re.IGNORECASE)
+_LINK = re.compile(rb"<(?:atom:|a10:)?link\b[^<>]*>", re.IGNORECASE)
+_NEXT = re.compile(rb"\brel=[\"']next[\"']", re.IGNORECASE)
 _HREF = re.compile(rb"\bhref=[\"']([^\"']+)[\"']", re.IGNORECASE)
 _HEAD_BYTES = 64 << 10
 
@@ -160,8 +161,8 @@ def _next_page(address: str, data: bytes, number: int, *, is_wordpress: bool) ->
     """The address of a feed's next page; "" if it has none."""
     if is_wordpress:
         return str(httpx.URL(address).copy_merge_params({"paged": str(number)}))
-    link = _NEXT.search(data[:_HEAD_BYTES])
-    href = _HREF.search(link[0]) if link else None
+    link = next(filter(_NEXT.search, _LINK.findall(data[:_HEAD_BYTES])), b"")
+    href = _HREF.search(link)
     text = href[1].decode("utf-8", "replace").replace("&amp;", "&") if href else ""
     return urljoin(address, text) if text else ""
 
