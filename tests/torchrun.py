@@ -22,7 +22,9 @@ def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts
         ],
         capture_output=True,
         encoding="utf-8",
-        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        # The checkout, whatever is installed.
+        env=os.environ
+        | {"PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"},
         check=False,
         timeout=300,
     )

@@ -14,6 +14,8 @@ import large_vocabulary
 from fake_training import EXPECTED
 from ownwords.base import trimming
 from ownwords.cli.main import main
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import Workspace
 from ownwords.training import recipes
 from ownwords.training.interrupt import TrainingInterrupted
 from ownwords.training.job import TrainOutcome
@@ -220,11 +222,13 @@ def test_an_interrupt_says_how_to_resume(play: Play, capsys: pytest.CaptureFixtu
     )
 
 
-def test_processes_of_one_training_wait_for_each_other(
+def test_only_searches_wait_for_another_that_reads(
     play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first reader is chosen by chance; another user's ownwords is not waited for."""
+    """Several may share a workspace; otherwise another ownwords is not waited for."""
     from ownwords.archive import look
+    from ownwords.cli.all_settings import Settings
+    from ownwords.cli.training import reading as reading_texts
     from ownwords.core.errors import InUseError
 
     reading, calls = look.look, list[int]()
@@ -237,11 +241,41 @@ def test_processes_of_one_training_wait_for_each_other(
 
     monkeypatch.setattr(look, "look", busy)
     assert main(["pretrain", BLOG, "--quiet"]) == 2
-    calls.clear()
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
-    assert main(["pretrain", BLOG, "--quiet"]) == 0
+    assert len(calls) == 1
+    workspace = Workspace(tmp_path / "blog.ownwords")
+    with reading_texts(
+        [Path(BLOG)], None, workspace, Settings(), Progress(), None, timeout_s=60.0
+    ) as (texts, _):
+        assert len(texts.train)
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("rank", "local_rank", "reads"), [(0, 0, True), (1, 1, False), (8, 0, True)]
+)
+def test_of_several_processes_one_on_each_machine_reads_and_only_the_first_speaks(
+    rank: int,
+    local_rank: int,
+    reads: bool,
+    play: Play,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ownwords.archive import look
+    from ownwords.training import distributed
+
+    assert main(["look", BLOG, "--quiet"]) == 0
+    capsys.readouterr()
+    calls: list[object] = []
+    monkeypatch.setattr(look, "look", lambda *_, **__: calls.append(1))
+    for name in ("barrier", "close"):
+        monkeypatch.setattr(distributed.World, name, lambda _: None)
+    monkeypatch.setattr(distributed.World, "broadcast", lambda _, value: value)
+    world = distributed.World(rank, 16, local_rank)
+    monkeypatch.setattr(distributed, "init_distributed", lambda *_: world)
+    assert main(["pretrain", BLOG]) == 0
+    assert len(calls) == reads
+    assert bool("".join(capsys.readouterr())) == (rank == 0)
 
 
 def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) -> None:

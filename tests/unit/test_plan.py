@@ -144,7 +144,9 @@ def test_a_setting_changes_what_depends_on_it() -> None:
 
 
 def test_the_most_steps_follow_from_the_text_and_not_from_the_speed() -> None:
-    slow, fast = (make_plan(facts(300_000, speeds=cpu(f)), 120, {}).recipe.train for f in (1e11, 2e11))
+    slow, fast = (
+        make_plan(facts(300_000, speeds=cpu(f)), 120, {}).recipe.train for f in (1e11, 2e11)
+    )
     assert slow.steps < slow.max_steps
     read = [train.max_steps * train.batch_size * train.sequence_length for train in (slow, fast)]
     assert read[0] == pytest.approx(read[1], rel=0.01)

@@ -1,10 +1,9 @@
 """What the verbs that train share: read, plan, confirm, train, report."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +24,7 @@ from ownwords.core.workspace import Workspace
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor
     from ownwords.training.corpus import Corpus, CorpusSplit
+    from ownwords.training.distributed import Mode, World
     from ownwords.training.plan import Plan
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
     from ownwords.training.shards import TrainingText
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     Texts = Iterable[TrainingText]
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
-_READ_TIMEOUT_S = 1800.0  # for the other processes of a training, while the first reads the texts
 
 
 @Parameter(name="*")
@@ -71,13 +70,18 @@ def train(
 ) -> "TrainedModel | None":
     """Read the paths, plan, confirm, train, show the result; None where only the plan is wanted."""
     from ownwords.make.make_request import check_minutes
+    from ownwords.training.device import choose
+    from ownwords.training.distributed import init_distributed
     from ownwords.training.recipes import TrainRequest
 
     began = command_start()
     check_minutes(options.minutes)
+    mode: Mode = "fsdp" if options.sharded else "ddp"
+    world = init_distributed(choose(options.device).torch_device, mode)
+    if not world.is_first:  # only the first process asks and shows anything
+        common = replace(common, yes=True, quiet=True)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
-    is_first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started
     with watching(common) as (progress, ask, view), ExitStack() as stack:
         texts, base_text = stack.enter_context(
             reading(
@@ -85,12 +89,12 @@ def train(
                 replay,
                 workspace,
                 resolved.settings,
-                progress if is_first else Progress(),
+                progress,
                 ask,
-                timeout_s=_READ_TIMEOUT_S if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0.0,
+                world=world,
             )
         )
-        if options.tensorboard and is_first:
+        if options.tensorboard and world.is_first:
             stack.enter_context(_tensorboard(workspace, kind, progress))
 
         request = TrainRequest(
@@ -99,7 +103,7 @@ def train(
             fixed=training_settings(resolved),
             progress=progress,
             device=options.device,
-            mode="fsdp" if options.sharded else "ddp",
+            world=world,
             own_share=texts.own_share,
             corpus=texts.key,
             out=options.out,
@@ -108,15 +112,16 @@ def train(
 
         planned = plan_training(texts.train, texts.validation, request, base_text)
         plan = planned.plan
-        if is_first and not (options.plan or common.json):
+        if world.is_first and not (options.plan or common.json):
             print_plan(plan, stdout())
-        if options.plan or (ask and not _confirmed()):
-            if is_first and (options.plan or common.json):
+        if options.plan or not world.broadcast(ask is None or _confirmed()):
+            if world.is_first and (options.plan or common.json):
                 common.show(plan_figures(plan), lambda console: print_plan(plan, console))
+            world.close()
             return None
         made = planned.train()
-        samples = _write_samples(made, progress, options.device) if is_first else []
-    if is_first:
+        samples = _write_samples(made, progress, options.device) if world.is_first else []
+    if world.is_first:
         history = view.run.history
         common.show(
             made_figures(made, samples),
@@ -177,11 +182,13 @@ def reading(
     progress: Progress,
     ask: "AskAuthor | None",
     *,
-    timeout_s: float,
+    timeout_s: float = 0.0,
+    world: "World | None" = None,
 ) -> "Iterator[tuple[Corpus, CorpusSplit | None]]":
     """The author's texts and the base's own text, both read as `ownwords look` reads them.
 
-    Waits up to `timeout_s` for another process that is reading the same workspace.
+    Waits up to `timeout_s` for another process that is reading the same workspace. Of several
+    processes that train together one on each machine reads, the others take what it has stored.
     """
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
@@ -207,13 +214,16 @@ def reading(
             else:
                 return
 
+    beside = Workspace(workspace.root / "replay.ownwords")
+    with world.in_rank_order() if world else nullcontext():
+        if world is None or world.local_rank == 0:
+            read(paths, workspace, ask)
+            if replay:
+                read([replay], beside, None)
     with ExitStack() as stack:
-        read(paths, workspace, ask)
         texts = corpus.load_corpus(stack.enter_context(Archive(workspace.archive)))
         base_text = None
         if replay:
-            beside = Workspace(workspace.root / "replay.ownwords")
-            read([replay], beside, None)
             base_text = corpus.load_corpus(stack.enter_context(Archive(beside.archive))).train
         yield texts, base_text
 

@@ -295,8 +295,9 @@ class _TrainingLoop:
         """Tell the stage how many steps are left, and the seconds if the time ends the run."""
         record, stage = self.record, self.stage
         stage.total = stage.done + self.steps - record.step
-        is_timed = record.elapsed > record.step / self.max_steps
-        stage.remaining_s = (1 - record.elapsed) * self.job.seconds if is_timed else None
+        stage.remaining_s = None
+        if self.job.seconds and record.elapsed > record.step / self.max_steps:
+            stage.remaining_s = (1 - record.elapsed) * self.job.seconds
 
     def _lr_scale(self) -> float:
         """The next step's learning rate as a fraction of the peak."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from ownwords.core.progress import Progress
+from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan
 from ownwords.training.run import Run
@@ -20,7 +20,7 @@ class TrainRequest:
     fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings by key
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
-    mode: Literal["ddp", "fsdp"] = "ddp"  # of several processes
+    world: World = SINGLE_PROCESS  # the processes that train together
     own_share: float = 1.0  # fraction of the words found that are the author's own
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given

@@ -36,7 +36,7 @@ from ownwords.training import (
 )
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device, choose
-from ownwords.training.distributed import World, init_distributed
+from ownwords.training.distributed import World
 from ownwords.training.forecast import ActualResult, compare_forecast
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import train as run_training_loop
@@ -97,7 +97,10 @@ class TrainingSession:
         self.texts, self.held_out_texts = _repeatable(texts), _repeatable(held_out)
         self.tokens = request.workspace / "tokens"
         self.device: Device = choose(request.device, request.progress.note)
-        self.world: World = init_distributed(self.device.torch_device, request.mode)
+        self.world: World = request.world
+        if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
+            name = f"{self.device.torch_device.type}:{self.world.local_rank}"
+            self.device = replace(self.device, torch_device=torch.device(name))
         self.progress = request.progress if self.world.is_first else Progress()
         if self.world.note:
             self.progress.note(self.world.note)
@@ -329,7 +332,8 @@ class TrainingSession:
         if "train.steps" in self.request.fixed and not self.request.ends_in_time:
             return None
         spent_s = time.perf_counter() - self.began + PLAN_CONSTANTS.close_s
-        return max(1.0, self.request.seconds - spent_s)
+        # The last evaluation and the choice of the weights come after the last step.
+        return max(1.0, self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen) - spent_s)
 
     def _peak_flops(self, precision: Precision) -> float:
         """FLOP/s of large matrix products on this device, as the reference for training speed."""
