@@ -35,7 +35,7 @@ from ownwords.core.workspace import (
 )
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "2"
+_REPORT_VERSION = "3"
 
 
 def look(
