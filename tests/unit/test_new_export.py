@@ -1,6 +1,7 @@
 """A site exported again: the same posts under the same ids, decisions and splits."""
 
 import importlib
+import random
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ownwords.archive.choices import carry_over
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import AuthorChoice
+from ownwords.archive.settings import SplitConfig
 from ownwords.core.workspace import Workspace
 
 DATED = {
@@ -49,6 +51,38 @@ def test_a_new_export_has_the_same_posts_in_the_same_workspace(
     assert all(
         after[post_id].split == before[post_id].split for post_id in before if post_id != id_
     )
+
+
+def test_a_post_keeps_its_side_when_it_is_mended_and_when_others_come(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    rng = random.Random(1)
+
+    def write(number: int, typo: str = "") -> None:
+        words = " ".join(f"w{rng.randrange(999)}" for _ in range(120))
+        (notes / f"{number}.md").write_text(f"# Note {number}\n\n{words}{typo}\n", "utf-8")
+
+    def sides(**config: float) -> dict[str, str]:
+        report = look([notes], workspace=tmp_path / "w", split=SplitConfig(**config))
+        return {post.id: post.split for post in report.posts}
+
+    for number in range(30):
+        write(number)
+    before = sides()
+    for number in range(30, 34):
+        write(number)
+    for number in range(0, 30, 2):
+        write(number, " mended")
+    after = sides()
+    assert {id_: after[id_] for id_ in before} == before
+    assert len(after) == 34
+    # A renamed file is the same post.
+    held_out = next(id_ for id_ in before if before[id_] == "test").partition(":")[2]
+    (notes / held_out).rename(notes / "renamed.md")
+    renamed = sides()
+    assert [name for id_, name in renamed.items() if "renamed" in id_] == ["test"]
+    # Other shares divide all anew.
+    assert list(sides(test=0.2).values()).count("test") > list(after.values()).count("test")
 
 
 def test_a_workspace_named_with_a_date_is_found_again(

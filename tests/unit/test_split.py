@@ -19,7 +19,7 @@ CONFIG = SplitConfig()
 
 
 def part(i: int, words: int = 100, train_only: bool = False) -> SplitInput:
-    return SplitInput(f"{i:03}", b"x", words, train_only)
+    return SplitInput(f"{i:03}", words, train_only)
 
 
 def parts(n: int) -> list[SplitInput]:
@@ -81,15 +81,46 @@ def test_posts_without_training_words_are_on_no_side() -> None:
     assert "000" not in split_posts([part(0, 0), *parts(9)[1:]], [], CONFIG).sides
 
 
-def test_one_more_post_moves_few_others() -> None:
-    before = split_posts(parts(200), [], CONFIG).sides
-    after = split_posts([*parts(200), SplitInput("new", b"y", 100)], [], CONFIG).sides
-    assert sum(before[id_] != after[id_] for id_ in before) <= 4
+def test_new_posts_move_no_others() -> None:
+    """And fill up what is held out."""
+    before = split_posts(parts(30), [], CONFIG)
+    for more in (32, 40, 100):
+        after = split_posts(parts(more), [], CONFIG, before.kept)
+        assert {id_: after.sides[id_] for id_ in before.sides} == before.sides
+        held_out = after.counts(parts(more)).posts
+        assert abs(held_out["test"] - more / 10) <= 1 >= abs(held_out["validation"] - more / 10)
 
 
-def test_changed_content_is_assigned_anew() -> None:
-    changed = [SplitInput(p.id, b"other", p.words) for p in parts(100)]
-    assert split_posts(parts(100), [], CONFIG) != split_posts(changed, [], CONFIG)
+def test_a_post_that_comes_back_has_its_side() -> None:
+    first = split_posts(parts(40), [], CONFIG)
+    gone = split_posts(parts(40)[20:], [], CONFIG, first.kept)
+    assert split_posts(parts(40), [], CONFIG, gone.kept).sides == first.sides
+    few = split_posts(parts(4), [], CONFIG, first.kept)  # too few to hold out any
+    assert set(few.sides.values()) == {"train"}
+    assert split_posts(parts(40), [], CONFIG, few.kept).sides == first.sides
+
+
+def test_a_copy_of_a_post_is_on_its_side() -> None:
+    """Also where the copy replaces it, and where both were on different sides."""
+    first = split_posts(parts(40), [], CONFIG)
+    for name in ("train", "validation", "test"):
+        old = min(side(first, name))
+        copies = [frozenset({old, "zz"})]
+        replaced = [part if part.id != old else SplitInput(old, 0) for part in parts(40)]
+        after = split_posts([*replaced, SplitInput("zz", 100)], copies, CONFIG, first.kept)
+        assert after.sides["zz"] == name
+        assert old not in after.sides
+        alone = split_posts([*parts(40), SplitInput("zz", 100)], [], CONFIG, after.kept)
+        assert (alone.sides["zz"], alone.sides[old]) == (name, name)
+    apart = [frozenset({min(side(first, name)) for name in ("train", "test")})]
+    together = split_posts(parts(40), apart, CONFIG, first.kept)
+    assert {together.sides[id_] for id_ in apart[0]} == {"train"}
+
+
+def test_a_side_without_a_post_takes_some_from_training() -> None:
+    few = split_posts(parts(4), [], CONFIG)
+    more = split_posts(parts(5), [], CONFIG, few.kept)
+    assert (more.note, len(side(more, "test")), len(side(more, "validation"))) == ("", 1, 1)
 
 
 def test_with_zero_shares_nothing_is_held_out() -> None:
@@ -118,8 +149,7 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
     rng: random.Random,
 ) -> None:
     inputs = [
-        SplitInput(f"{i:03}", b"x", words, train_only)
-        for i, (words, train_only) in enumerate(posts)
+        SplitInput(f"{i:03}", words, train_only) for i, (words, train_only) in enumerate(posts)
     ]
     apart: list[frozenset[str]] = []
     for numbers in copies:
@@ -133,5 +163,6 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
         assert len({division.sides[id_] for id_ in group if id_ in division.sides}) <= 1
     words = division.counts(inputs).words
     assert words["train"] >= MIN_TRAIN_SHARE * sum(words.values()) - 1e-6
+    assert split_posts(inputs, apart, config, division.kept).sides == division.sides
     rng.shuffle(inputs)
     assert split_posts(inputs, reversed(apart), config) == division

@@ -125,13 +125,17 @@ class ArchiveAnalysis:
         inputs = [
             SplitInput(
                 id_,
-                self._features[id_].exact,
                 post.training_words,
                 post.decision == "cap" or "dominant" in post.flags,
             )
             for id_, post in decisions.items()
         ]
-        split = split_posts(inputs, duplicate_groups(self._pairs), self._split)
+        kept = self._archive.kept_sides(repr(self._split))
+        for former, id_ in self._ingested.renamed.items():
+            if former in kept:
+                kept.setdefault(id_, kept[former])
+        split = split_posts(inputs, duplicate_groups(self._pairs), self._split, kept)
+        self._archive.keep_sides(repr(self._split), split.kept)
         report.split = split.counts(inputs)
         report.duplicates = [
             Duplicate(

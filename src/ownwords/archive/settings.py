@@ -46,7 +46,10 @@ class ProvenanceConfig:
 
 @dataclass(frozen=True, slots=True)
 class SplitConfig:
-    """How much is held out, as shares of the training words."""
+    """How much is held out, as shares of the training words.
+
+    A post stays where it is held out; other shares divide all posts anew.
+    """
 
     # For choosing when to stop and which settings are best.
     validation: float = 0.1

@@ -5,7 +5,7 @@ Documents, the selection and the report have checksums, so that reading them det
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -28,6 +28,7 @@ from ownwords.archive.integrity import (
     checksum,
     translate_sqlite_errors,
 )
+from ownwords.archive.split import Side
 from ownwords.core.errors import WorkspaceError
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
@@ -62,6 +63,7 @@ CREATE TABLE selection (
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 _OWN_TABLES = frozenset({"documents", "segments", "links", "selection", "meta"})
+_CHECKED = ("report", "split")  # values in meta with a checksum
 _HEADERS = """
     SELECT id, key, source, kind, status, title, date, url, author, tags, summary, dropped,
     checksum, text_checksum FROM documents"""
@@ -180,8 +182,12 @@ class Archive:
     def set_meta(self, key: str, value: str) -> None:
         """Store a value under a key."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-        if key == "report":
-            self.set_meta("report_checksum", checksum([(value,)]).hex())
+        if key in _CHECKED:
+            self.set_meta(f"{key}_checksum", checksum([(value,)]).hex())
+
+    def keep_sides(self, settings: str, sides: Mapping[str, Side]) -> None:
+        """Store the sides of the split under its settings, for posts that are gone, too."""
+        self.set_meta("split", json.dumps([settings, sides]))
 
     # ---- reading
 
@@ -287,10 +293,15 @@ class Archive:
         """The value stored under a key; empty if there is none."""
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         value: str = row[0] if row else ""
-        checked = key == "report" and value
-        if checked and checksum([(value,)]).hex() != self.get_meta("report_checksum"):
-            raise DamagedArchiveError(self.path, "its report was changed")
+        checked = key in _CHECKED and value
+        if checked and checksum([(value,)]).hex() != self.get_meta(f"{key}_checksum"):
+            raise DamagedArchiveError(self.path, f"its {key} was changed")
         return value
+
+    def kept_sides(self, settings: str) -> dict[str, Side]:
+        """The stored sides; none if the split had other settings."""
+        of, sides = json.loads(self.get_meta("split") or '["", {}]')
+        return sides if of == settings else {}
 
     def verify(self) -> None:
         """Read everything once; raises DamagedArchiveError at the first damage."""
@@ -309,7 +320,8 @@ class Archive:
         if any(stored != checksum(()) for stored in checksums.values()):
             raise DamagedArchiveError(self.path, "links are missing")
         self.selection()
-        self.get_meta("report")
+        for key in _CHECKED:
+            self.get_meta(key)
         self._verify_search_index()
 
     def _verify_search_index(self) -> None:
