@@ -45,6 +45,18 @@ def test_generated_replay_text_is_cached(
         read(cached)
 
 
+def test_replay_text_that_would_fill_the_memory_or_breaks_off_is_refused(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_text, "_MAX_BYTES", 1 << 20, raising=False)
+    packed = lzma.compress(bytes(8 << 20))
+    whole = lzma.compress(b"One. " * 99)
+    for damaged in (packed, whole[:-20]):
+        (base / SHIPPED).write_bytes(damaged)
+        with pytest.raises(ModelError, match="is damaged"):
+            read(base / SHIPPED)
+
+
 def test_the_replay_text_of_a_base_is_used(base: Path, tmp_path: Path) -> None:
     (base / SHIPPED).write_bytes(lzma.compress(f"One.{DIVIDER}Two, ä.{DIVIDER} ".encode()))
     texts = read(find_or_write(base, 500, 60.0, tmp_path / "cache"))

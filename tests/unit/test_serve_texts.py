@@ -2,7 +2,9 @@
 
 import json
 import shlex
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from starlette.testclient import TestClient
 
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace
+from ownwords.serve import saved_texts
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
@@ -59,6 +62,24 @@ def test_a_text_is_saved_changed_and_deleted(client: TestClient, workspace: Work
     assert client.delete(url).status_code == 204
     assert client.get(url).status_code == 404
     assert client.get("/api/texts").json() == {"total": 0, "first": 0, "rows": []}
+
+
+def test_two_pages_that_change_a_text_at_once_lose_nothing(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = save_text(client, text="as it was")
+    url, write = f"/api/texts/{text['id']}", saved_texts.write_atomically
+
+    def write_late(path: Path, content: str) -> None:
+        time.sleep(0.3)
+        write(path, content)
+
+    monkeypatch.setattr(saved_texts, "write_atomically", write_late)
+    changes = ({"title": "New"}, {"text": "changed"}, {"prompt": "Begin"})
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda fields: client.put(url, json=fields), changes))
+    changed = client.get(url).json()
+    assert [changed[name] for name in ("title", "text", "prompt")] == ["New", "changed", "Begin"]
 
 
 def test_search_needs_every_word_and_lists_the_latest_change_first(client: TestClient) -> None:

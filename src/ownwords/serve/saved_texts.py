@@ -3,6 +3,7 @@
 import json
 import re
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -71,11 +72,12 @@ class SavedTextRow:
 
 
 class SavedTexts:
-    """The saved texts of a workspace. Every file is replaced whole, so a crash loses none."""
+    """The saved texts of a workspace. Thread-safe; every file is replaced whole."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._folder = workspace.root / "texts"
+        self._mutex = threading.Lock()
 
     def create(self, text: SavedText) -> SavedText:
         """Save a new text."""
@@ -84,10 +86,10 @@ class SavedTexts:
 
     def change(self, id_: str, text: SavedText, fields: Mapping[str, object]) -> SavedText:
         """Replace the given fields of a text; raises ApiError if there is no such text."""
-        before = self.get(id_)
         names = fields.keys() - {"id", "kind", "created", "changed"}
         values = {name: value for name, value in vars(text).items() if name in names}
-        return self._write(replace(before, **values, changed=time.time()))
+        with self._mutex:  # between reading and writing, another page may change or delete it
+            return self._write(replace(self.get(id_), **values, changed=time.time()))
 
     def get(self, id_: str) -> SavedText:
         """The text with this id. Raises ApiError if there is none."""
@@ -97,8 +99,8 @@ class SavedTexts:
 
     def delete(self, id_: str) -> None:
         """Delete a text. Raises ApiError if there is none."""
-        self.get(id_)
-        with translate_os_errors(self._folder):
+        with self._mutex, translate_os_errors(self._folder):
+            self.get(id_)
             self._path(id_).unlink(missing_ok=True)
 
     def find(self, query: str = "", kind: str = "") -> list[SavedText]:

@@ -19,7 +19,7 @@ from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.text_generation import build_request
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.models.untrusted_files import ModelError
+from ownwords.models.untrusted_files import ModelError, read_bytes
 from ownwords.training.shards import TrainingText
 
 # A model directory may contain its replay text, which saves the time to write it.
@@ -28,6 +28,8 @@ DIVIDER = "\x1c"
 _BATCH_SIZE = 32  # enough texts at once to keep the matrix units busy
 _UNCHANGED = SamplingParams(temperature=1.0)
 _MAX_CACHED = 4  # texts
+_MAX_BYTES = 64 << 20  # a hundred times what a base writes
+_MAX_UNPACKER_BYTES = 128 << 20  # twice what LZMA's largest preset needs
 
 
 def find_or_write(
@@ -60,10 +62,15 @@ def find_or_write(
 
 def read(path: Path) -> list[TrainingText]:
     """Read the texts in a replay file; ModelError if it is damaged."""
+    unpacker = lzma.LZMADecompressor(memlimit=_MAX_UNPACKER_BYTES)
     try:
-        joined = lzma.decompress(path.read_bytes()).decode("utf-8")
-    except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
+        data = unpacker.decompress(read_bytes(path, _MAX_BYTES), _MAX_BYTES)
+        joined = data.decode("utf-8") if unpacker.eof else None
+    except (lzma.LZMAError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
+    if joined is None:
+        reason = f"it breaks off, or unpacks to more than {_MAX_BYTES >> 20} MiB"
+        raise ModelError(f"{path} is damaged ({reason})", hint="delete it")
     texts = [text for text in joined.split(DIVIDER) if text.strip()]
     return [TrainingText(f"replay/{number:06d}", text) for number, text in enumerate(texts)]
 

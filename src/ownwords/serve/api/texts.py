@@ -82,11 +82,7 @@ def _parse(fields: Mapping[str, Any]) -> TextChange:
 
 class _Texts:
     def __init__(self, state: AppState) -> None:
-        self._state = state
-
-    @property
-    def _texts(self) -> SavedTexts:
-        return SavedTexts(self._state.workspace)
+        self._texts = SavedTexts(state.workspace)
 
     def list(self, call: ApiCall[NoBody]) -> SavedTextList:
         """List the saved texts and conversations, or find those that hold some words."""
