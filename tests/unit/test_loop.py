@@ -38,6 +38,7 @@ from ownwords.training.loop import (
     step_seed,
     train,
 )
+from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
 from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_adapter
 
@@ -320,6 +321,50 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         assert set(second.objective.rows) <= {1}  # type: ignore[attr-defined]
     with pytest.raises(TrainingError, match="one row of 24 tokens does not fit into memory"):
         train(job(tmp_path, key="none", objective=limited(0)))
+
+
+@pytest.mark.parametrize("failing_step", [0, 6])
+def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
+    failing_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_two = job(tmp_path, replace(LOOP, micro_batch_size=2), key="by-two")
+    train(by_two)
+    step_of, failures = Optimizer.step, list[int]()
+
+    def step(optimizer: Optimizer, scale: float, step: int) -> None:
+        if step == failing_step and not failures:
+            failures.append(step)
+            for weight in optimizer.weights().values():
+                weight.zero_()
+            raise torch.OutOfMemoryError("no room")
+        step_of(optimizer, scale, step)
+
+    monkeypatch.setattr(Optimizer, "step", step)
+    run_job = job(tmp_path)
+    outcome = train(run_job)
+    assert failures and outcome.micro_batch_size == 2
+    assert outcome.setbacks == 0 and outcome.steps == 12
+    if failing_step == 0:
+        assert weights_of(run_job) == weights_of(by_two)
+    assert torch.isfinite(torch.tensor(outcome.bits_per_byte))
+
+
+def test_out_of_memory_in_an_evaluation_is_met_once(tmp_path: Path) -> None:
+    by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
+    expected = train(by_one)
+    rows: list[int] = []
+
+    def limited(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+        if not torch.is_grad_enabled():
+            rows.append(len(batch.ids_BT))
+            if rows[-1] > 1:
+                raise torch.OutOfMemoryError("no room")
+        return next_token(model, batch, z_weight)
+
+    run_job = job(tmp_path, objective=limited)
+    outcome = train(run_job)
+    assert outcome.micro_batch_size == 1 and rows[:3] == [4, 2, 1] and set(rows[2:]) == {1}
+    assert outcome.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-4)
 
 
 def test_other_errors_than_out_of_memory_are_not_retried(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -44,9 +44,15 @@ MAX_ROLLBACKS = 5
 # On a GPU the loss of a step is read LAG steps later, so that the host need not wait for it.
 LAG = 4
 
+T = TypeVar("T")
+
 
 class TrainingError(OwnwordsError):
     """Training cannot continue: a single row does not fit into memory, or the loss diverges."""
+
+
+class _OptimizerOutOfMemoryError(Exception):
+    """The optimizer ran out of memory, and may have updated a part of the weights."""
 
 
 def train(job: TrainJob) -> TrainOutcome:
@@ -104,8 +110,15 @@ class _TrainingLoop:
         left = self.steps - self.record.step
         with self.progress.stage("train", left, "steps") as self.stage:
             while not self.record.stopped:
+                problem, is_full = "", False
                 with closing(self._batches()) as batches:
-                    problem = self._run_steps(batches)
+                    try:
+                        problem = self._run_steps(batches)
+                    except _OptimizerOutOfMemoryError:
+                        is_full = True
+                if is_full:
+                    self._halve_micro_batch()
+                    self._restore_checkpoint("the memory is full", lr_factor=1.0)
                 if problem:
                     self._roll_back(problem)
         if is_new:
@@ -148,9 +161,15 @@ class _TrainingLoop:
 
     def _step(self, batch: Batch) -> None:
         step, total = self.record.step, max(1, self.job.batches.total(self.record.step))
-        loss = self._gradients(batch.to(self.device.torch_device), total)
+        on_device = batch.to(self.device.torch_device)
+        loss = self._until_it_fits(lambda: self._gradients(on_device, total))
         lr_scale = self._lr_scale()
-        self.optimizer.step(lr_scale, step)
+        try:
+            self.optimizer.step(lr_scale, step)
+        except (RuntimeError, MemoryError) as error:
+            if not self.device.is_out_of_memory(error):
+                raise
+            raise _OptimizerOutOfMemoryError from None
         if self.ema is not None:
             self.ema.update(self.optimizer.weights())
         norm = full_tensor(self.optimizer.gradient_norm).detach().to(loss)
@@ -161,18 +180,19 @@ class _TrainingLoop:
         self.meter.learning_rate = lr_scale * self.optimizer.lr_factor * self._peak_lr()
         self.stage.advance()
 
-    def _gradients(self, batch: Batch, total: int) -> Tensor:
-        """Compute the gradient of the batch's mean loss; returns the sum for these rows, []."""
+    def _until_it_fits(self, work: Callable[[], T]) -> T:
+        """Do the work, again with smaller micro-batches after running out of memory."""
         while True:
             try:
-                return self._accumulate(batch, total)
+                return work()
             except (RuntimeError, MemoryError) as error:
                 if not self.device.is_out_of_memory(error):
                     raise
             # Outside the except block the error is freed, and with it the tensors in its frames.
             self._halve_micro_batch()
 
-    def _accumulate(self, batch: Batch, total: int) -> Tensor:
+    def _gradients(self, batch: Batch, total: int) -> Tensor:
+        """Compute the gradient of the batch's mean loss; returns the sum for these rows, []."""
         torch.manual_seed(step_seed(self.loop.seed, self.record.step, self.world.rank))
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), device=self.device.torch_device)
@@ -223,7 +243,7 @@ class _TrainingLoop:
         try:
             # The state has just been saved, so an interrupt need not wait for the evaluation.
             with self.signals.at_once() if self.world.size == 1 else nullcontext():
-                evaluation = self._evaluation()
+                evaluation = self._until_it_fits(self._evaluation)
         except KeyboardInterrupt:
             raise self._interrupted() from None
         values = {
@@ -334,15 +354,18 @@ class _TrainingLoop:
                 hint="start another run with lower learning rates (optim.learning_rate,"
                 " optim.muon_lr), and with train.precision=float32 if it was another",
             )
-        self.pending.clear()
-        step = self.record.step
-        if not self.state.roll_back():
-            raise TrainingError(f"{problem}, and no checkpoint is intact", hint="start another run")
-        self.stage.done -= step - self.record.step
+        self._restore_checkpoint(problem, lr_factor=0.5)
         self.stage.note(
             f"{problem[:1].upper()}{problem[1:]}: back to step {self.record.step}, with "
             f"{self.record.lr_factor:g} of the planned learning rate from there."
         )
+
+    def _restore_checkpoint(self, problem: str, lr_factor: float) -> None:
+        self.pending.clear()
+        step = self.record.step
+        if not self.state.roll_back(lr_factor):
+            raise TrainingError(f"{problem}, and no checkpoint is intact", hint="start another run")
+        self.stage.done -= step - self.record.step
 
     def _outcome(self) -> TrainOutcome:
         """Load the best weights into the model, and return the outcome of the training."""

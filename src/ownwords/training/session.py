@@ -343,7 +343,7 @@ class TrainingSession:
     # --- the result ------------------------------------------------------------------------------
 
     def bits_per_byte(
-        self, model: CausalLM, recipe: Recipe, held_out: Shards | None
+        self, model: CausalLM, recipe: Recipe, held_out: Shards | None, rows: int = 0
     ) -> float | None:
         """Bits per byte of an unsharded model on held-out texts; None without texts."""
         if held_out is None:
@@ -351,7 +351,7 @@ class TrainingSession:
         return validation.bits_per_byte(
             LossModule(model, next_token),
             held_out,
-            rows=recipe.train.micro_batch_size or recipe.train.batch_size,
+            rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
             context=recipe.train.sequence_length,
             isolate=recipe.data.document_masking,
             device=self.device,
@@ -378,8 +378,9 @@ class TrainingSession:
             set_share = weight_mixing.scaling(result.adapter)
         else:
             set_share = weight_mixing.between(model.float(), before)
+        rows = result.outcome.micro_batch_size  # so many fit into memory
         return weight_mixing.best_share(
-            set_share, lambda: self.bits_per_byte(model, recipe, held_out) or 0.0
+            set_share, lambda: self.bits_per_byte(model, recipe, held_out, rows) or 0.0
         )
 
     def save(

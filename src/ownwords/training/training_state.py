@@ -109,13 +109,14 @@ class TrainingState:
         self._world.barrier()
         self._saved_step, self._saved_at = record.step, time.monotonic()
 
-    def roll_back(self) -> bool:
-        """Restore the newest intact checkpoint, halve the learning rate, and save the result.
+    def roll_back(self, lr_factor: float) -> bool:
+        """Restore the newest intact checkpoint, lower the learning rate, and save the result.
 
         If the last rollback was to that checkpoint too, the one before it is restored. Returns
         False if no checkpoint is intact.
         """
-        setbacks, lr_factor = self.record.setbacks + 1, self.record.lr_factor / 2
+        setbacks = self.record.setbacks + (lr_factor < 1)
+        lr_factor *= self.record.lr_factor
         elapsed = self.record.elapsed
         checkpoint = self._newest()
         if checkpoint is not None and checkpoint.step == self._rolled_back_to:
