@@ -34,7 +34,7 @@ LEAST_AUTHORS, LEAST_OF_FOUR_LETTERS, LEAST_OF_FEWER, LEAST_PROPOSALS = 3, 6, 12
 UNIT_WORDS, STRETCH = 250, 4  # passages of 250, 500 and 1,000 words
 STRETCHES = 5  # of each author: 5,000 words
 VOCABULARY = 400  # the most frequent words of all authors together
-LETTERS, MASKED = 2048, 512  # buckets
+LETTERS = 2048  # buckets
 PROPOSERS = 8  # the most productive authors of proposals
 
 # Those who wrote English prose: what is translated has another's style. Essayists, travellers and
@@ -72,7 +72,7 @@ def main() -> int:
             counted.add(name, text)
         print(f"{path.name}: {counted.documents} documents read")
     stretches = counted.stretches()
-    vocabulary = FeatureVocabulary(frequent(stretches), LETTERS, MASKED)
+    vocabulary = FeatureVocabulary(frequent(stretches), LETTERS)
     lexicon = Lexicon(counted.common().union(vocabulary.words), vocabulary.words)
     authors = ReferenceAuthors.counted(
         stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH

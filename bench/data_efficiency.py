@@ -1,7 +1,6 @@
 """What can be learned from one author's posts alone: bits per byte of whole held-out posts.
 
-    python bench/data_efficiency.py                     baselines, nanoGPT over all sizes, ours
-    python bench/data_efficiency.py --baselines         xz, PPM, Kneser-Ney alone
+    python bench/data_efficiency.py                     nanoGPT over all sizes, ours
     python bench/data_efficiency.py --sizes 0.8M 1.8M   some of nanoGPT's sizes
     python bench/data_efficiency.py --ours small        one of our settings
     python bench/data_efficiency.py --quick             a few steps, to see that it runs
@@ -88,7 +87,6 @@ def recipes() -> "dict[str, Setting]":
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--baselines", action="store_true", help="no neural network")
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--dropouts", nargs="*", type=float, default=list(DROPOUTS))
     parser.add_argument("--steps", type=int, default=5000, help="nanoGPT's, at most")
@@ -104,9 +102,6 @@ def main() -> int:
         settings = json.loads(arguments.child)
         child = _ours if settings.pop("who") == "ours" else _nanogpt
         print(json.dumps(child(**settings)))
-        return 0
-    _plain()
-    if arguments.baselines:
         return 0
     seeds, steps = (1, QUICK_STEPS) if arguments.quick else (arguments.seeds, arguments.steps)
     best: tuple[Score, str, float] | None = None
@@ -126,24 +121,6 @@ def main() -> int:
     if arguments.quick:
         print("a few steps only: these figures mean nothing")
     return 0
-
-
-def _plain() -> None:
-    from ownwords.evaluation.baselines import baselines, xz_bytes
-
-    split = sides()
-    training, held_out = ([text.text for text in side] for side in (split.train, split.held_out))
-    sizes = [sum(len(text.encode()) for text in side) for side in (training, held_out)]
-    print(
-        f"{len(training)} posts, {sizes[0]:,} bytes to learn from;"
-        f" {len(held_out)} posts, {sizes[1]:,} bytes held out"
-    )
-    for baseline in baselines(training, held_out):
-        _print(baseline.name, baseline.score, baseline.how)
-    # Each held-out post profits from those before it.
-    train_data, new = ("\n".join(texts).encode() for texts in (training, held_out))
-    together = (xz_bytes(train_data + b"\n" + new) - xz_bytes(train_data)) * 8 / max(1, len(new))
-    print(f"{'xz':28} {together:.4f}  all held-out posts together, online")
 
 
 def _nanogpt_run(size: str, dropout: float, steps: int, seed: int) -> "Score":

@@ -25,7 +25,6 @@ SMALL = {
 SMALL_SCORING = ScoreConfig(
     max_posts=3,
     max_bytes=3000,
-    baseline_bytes=4000,
     passages=4,
     seeds=2,
     prompts=1,

@@ -26,7 +26,6 @@ def _main(arguments: list[str]) -> int:
         make_request._QUICK_SCORING = ScoreConfig(
             max_posts=3,
             max_bytes=3000,
-            baseline_bytes=4000,
             passages=4,
             seeds=2,
             prompts=1,

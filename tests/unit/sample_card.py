@@ -7,18 +7,13 @@ from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.intervals import Estimate, Interval, PairedEstimate
 from ownwords.evaluation.repetition import Loop
 from ownwords.evaluation.scorecard import (
-    ADAPTING,
     BASE,
-    NGRAM,
     OURS,
     SCRATCH,
     BitsRow,
     CopiedPassage,
-    Dominant,
-    DominantRow,
     Memorised,
     ModelFacts,
-    NewRuns,
     Scorecard,
     StageTime,
     WritingSample,
@@ -77,7 +72,6 @@ def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
             nearer_than_samples=0.05,
         ),
         letters=classification(ours, spread=spread),
-        masked=classification(ours - 0.1, spread=spread),
     )
 
 
@@ -100,16 +94,14 @@ def fluency(
         unknown_names=beside(0.004, 0.005),
         broken=broken or beside(0.09, 0.06),
         faults={fault: beside(0.02, 0.01) for fault in FAULTS},
-        odd_turns=beside(0.25, 0.24),
         examples={"non-words": ("snabbering", "wulm"), "doubled word": ("It was was a pity.",)},
     )
 
 
-def row(name: str, kind: str, bits: float, gain: float | None = None, **more: object) -> BitsRow:
+def row(name: str, bits: float, gain: float | None = None, **more: object) -> BitsRow:
     bits_row = BitsRow(
         name=name,
         how="counted from letters",
-        kind=kind,  # type: ignore[arg-type]
         bits=bits,
         low=bits - 0.05,
         high=bits + 0.05,
@@ -123,13 +115,9 @@ def row(name: str, kind: str, bits: float, gain: float | None = None, **more: ob
 
 def bits() -> tuple[BitsRow, ...]:
     return (
-        row(OURS, "static", 1.48, seconds=240.0),
-        row(BASE, "static", 1.59, 0.11),
-        row(SCRATCH, "static", 2.19, 0.71, seconds=60.0),
-        row(NGRAM, "static", 2.27, 0.79),
-        row(ADAPTING, "adaptive", 1.47),
-        row("PPM", "adaptive", 2.12, 0.65),
-        row("xz", "adaptive", 2.32, 0.85),
+        row(OURS, 1.48, seconds=240.0),
+        row(BASE, 1.59, 0.11),
+        row(SCRATCH, 2.19, 0.71, seconds=60.0),
     )
 
 
@@ -143,12 +131,6 @@ def memorised() -> Memorised:
         ),
         guarded=CopiedPassage("of a long afternoon in the", 6, "On Idling", "2009-05-04"),
         real=CopiedPassage("in the whole course of my life I", 8, "Of Hats", "2011-01-02"),
-        novelty=(
-            NewRuns(4, 0.9, 0.89, 0.93),
-            NewRuns(6, 0.993, 0.99, 0.996),
-            NewRuns(8, 1.0, 0.999, 0.9995),
-        ),
-        words_written=5800,
     )
 
 
@@ -191,18 +173,6 @@ def unjudged() -> Scorecard:
         fluency=fluency(),
         memorised=memorised(),
         samples=samples(),
-        dominant=Dominant(
-            "A Long Journal",
-            "2007-03-01",
-            "https://idle.example/journal/",
-            "leave out",
-            (
-                DominantRow("in full", 43_000, 0.47, 1.56, 1.5, 1.62),
-                DominantRow("left out", 0, 0.0, 1.48, 1.43, 1.53),
-            ),
-            0.05,
-            0.11,
-        ),
         plan=("Bits per byte: 1.480, expected 1.40 to 1.55: as expected.",),
         seconds=(StageTime("training", 240.0), StageTime("scoring", 41.0)),
         notes=("60 of 120 held-out posts, chosen at random, were scored: 198 kB.",),
@@ -236,7 +206,6 @@ def hostile() -> Scorecard:
             about=replace(card.about, name=EVIL, base=EVIL, model=EVIL),
             samples=(WritingSample(EVIL, 1, EVIL, EVIL, EVIL), WritingSample("", 2, "", "", "")),
             memorised=replace(memorised(), guarded=run, unguarded=run, real=run),
-            dominant=Dominant(EVIL, "", "javascript:alert(1)", "cap", (DominantRow(EVIL, 1, 1.0),)),
             plan=(EVIL,),
             notes=(EVIL,),
         )
@@ -262,7 +231,6 @@ def bare() -> Scorecard:
                 authors=0,
                 delta=None,
                 letters=None,
-                masked=None,
                 reason="There is too little text.",
             ),
             fluency=replace(
@@ -272,7 +240,6 @@ def bare() -> Scorecard:
                 broken=nothing,
                 repeated=nothing,
                 looped=nothing,
-                odd_turns=nothing,
                 examples={},
                 reason="There is no list of words here to know non-words by.",
             ),
@@ -283,10 +250,8 @@ def bare() -> Scorecard:
                 guarded=None,
                 unguarded=CopiedPassage("", 0),
                 real=CopiedPassage("", 0),
-                novelty=(NewRuns(4, None, 0.9, None),),
             ),
             samples=(WritingSample("", 1, "A text.", None),),
-            dominant=None,
             plan=(),
             seconds=(),
             notes=("No post was held out.",),

@@ -10,7 +10,7 @@ import torch
 from families import TINY, tiny
 from ownwords.core.errors import ConfigError
 from ownwords.evaluation import bits_per_byte
-from ownwords.evaluation.bits_per_byte import document_nats, score, score_adapting
+from ownwords.evaluation.bits_per_byte import document_nats, score
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -167,51 +167,6 @@ def test_windows_that_do_not_fit_are_refused() -> None:
         score(model, ByteTokenizer(), ["x"], context=8, stride=9)
     with pytest.raises(ConfigError, match="2 names for 1 texts"):
         score(model, ByteTokenizer(), ["x"], names=["a", "b"])
-
-
-def test_adapting_at_rate_zero_equals_the_static_score() -> None:
-    model = of_bytes()
-    adapted = score_adapting(model, ByteTokenizer(), TEXTS, 0.0, segment=12)
-    still = score(model, ByteTokenizer(), TEXTS, stride=12)
-    for adapted_document, still_document in zip(adapted.documents, still.documents, strict=True):
-        # The static windows' last one reaches back further: only there may they differ.
-        assert adapted_document.nats == pytest.approx(still_document.nats, rel=0.02)
-    within = score_adapting(model, ByteTokenizer(), TEXTS[:3], 0.0, segment=12)
-    assert [d.nats for d in within.documents] == pytest.approx(
-        [d.nats for d in still.documents[:3]], abs=1e-4
-    )
-
-
-def test_adapting_learns_only_from_scored_tokens() -> None:
-    model = of_bytes()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    text = "as it was in the beginning " * 4
-    adapted, repeated = score_adapting(
-        model, ByteTokenizer(), [text, text], 0.3, segment=6
-    ).documents
-    assert adapted.nats < 0.9 * score(model, ByteTokenizer(), [text]).nats
-    assert repeated.nats == adapted.nats  # nothing is carried to the next text
-    # What comes later changes nothing of what came before.
-    parts = []
-    for ids in bits_per_byte.encode(ByteTokenizer(), [text, text[:54] + "zq" * 27]):
-        windows = bits_per_byte._windows(0, len(ids) - 1, 6, 6)
-        parts.append([*bits_per_byte._adapting_nats(model, ids, windows, 24, 0.3)])
-    assert parts[0][:9] == parts[1][:9]
-    assert parts[0][9:] != parts[1][9:]
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name])
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_adapting_sums_to_one() -> None:
-    model = build(GPT2Config(vocabulary=3, context=4, width=8, layers=1, heads=2))
-    model.init_weights(2)
-    nats = []
-    for text in product(range(3), repeat=4):
-        windows = bits_per_byte._windows(0, 4, 1, 1)
-        ids = np.array([0, *text])
-        nats.append(math.fsum(bits_per_byte._adapting_nats(model, ids, windows, 4, 0.5)))
-    assert math.fsum(math.exp(-loss) for loss in nats) == pytest.approx(1, abs=1e-5)
 
 
 def test_the_interval_is_over_whole_documents() -> None:

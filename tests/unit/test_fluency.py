@@ -1,6 +1,5 @@
 """Sentences, words and repetitions: broken ones are detected, ordinary ones are not."""
 
-import random
 import re
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.lexicon import FILE, Lexicon, begins_sentence, words_in
 from ownwords.evaluation.repetition import repetition
 from ownwords.evaluation.sentences import SentenceConventions, sentences
-from ownwords.evaluation.word_order import WordOrder
 
 REFERENCE = Path(__file__).parents[2] / "src" / "ownwords" / "base" / "reference"
 
@@ -212,38 +210,6 @@ def test_a_lexicon_round_trips_and_a_damaged_one_is_one_sentence(tmp_path: Path)
         Lexicon.load(tmp_path)
     with pytest.raises(OwnwordsError, match="cannot be read"):
         Lexicon.load(tmp_path / FILE)
-
-
-def test_turns_are_counted_where_the_words_are_new() -> None:
-    order = WordOrder.of(["The cat sat. The dog sat. The cat ran."])
-    assert order.odd("The cat sat.") == (0, 0)  # said before: copied or not, it shows nothing
-    new, of = order.odd("Sat the the cat.")
-    assert (new, of) == (3, 3)
-
-
-def test_word_order_tells_shuffled_words_from_new_sentences() -> None:
-    rng = random.Random(1)
-    stems = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
-    names, deeds = [f"{stem}er" for stem in stems], [f"{stem}ed" for stem in stems]
-
-    def random_text() -> str:
-        kinds = ("The {} {} the {}. ", "A {} that {} a {} was here. ", "Then the {} {} a {}, too. ")
-        return "".join(
-            rng.choice(kinds).format(rng.choice(names), rng.choice(deeds), rng.choice(names))
-            for _ in range(20)
-        )
-
-    training, real = [random_text() for _ in range(10)], [random_text() for _ in range(8)]
-    shuffled = [" ".join(rng.sample(text.split(), len(text.split()))) for text in real]
-    scores = fluency(shuffled, real, training, None)
-    assert scores.odd_turns.excess
-    assert scores.odd_turns.excess.low > 0.1
-    assert scores.broken.excess
-    assert scores.broken.excess.low > 0.3
-    assert scores.new_words.samples.value == pytest.approx(scores.new_words.held_out.value)
-    fair = fluency([random_text() for _ in range(8)], real, training, None)
-    assert fair.odd_turns.excess
-    assert fair.odd_turns.excess.low < 0 < fair.odd_turns.excess.high
 
 
 def test_real_text_is_compared_at_the_length_of_the_samples() -> None:

@@ -16,7 +16,6 @@ from ownwords.evaluation import memorisation
 from ownwords.evaluation.memorisation import (
     extraction,
     extraction_rate,
-    novelty,
     words,
 )
 from ownwords.evaluation.verbatim import longest_run
@@ -191,40 +190,6 @@ def test_a_long_run_is_found_with_its_source() -> None:
     assert result.words == len(stolen.split())
 
 
-def test_novelty_ignores_case() -> None:
-    training = ["The quick brown fox jumps over the lazy dog.", "One two three four"]
-    sample = ["the QUICK, brown; fox sleeps over the lazy dog"]
-    real = ["something quick brown fox jumps over nothing at all"]
-    (four,) = novelty(sample, real, training, (4,))
-    # Of the six runs of four only the first is known: "over the lazy dog" is the sixth.
-    assert four.generated == pytest.approx(4 / 6)
-    # "quick brown fox jumps", "brown fox jumps over" are known, of six.
-    assert four.held_out == pytest.approx(4 / 6)
-
-
-def test_novelty_agrees_with_sets_of_words() -> None:
-    generator = random.Random(5)
-
-    def texts(count: int) -> list[str]:
-        return [" ".join(generator.choices("a b c d", k=30)) for _ in range(count)]
-
-    training, sample, real = texts(20), texts(5), texts(5)
-    for figure in novelty(sample, real, training):
-        n = figure.n
-
-        def grams(text: str, n: int = n) -> list[tuple[str, ...]]:
-            words_found = words(text)
-            return [tuple(words_found[i : i + n]) for i in range(len(words_found) - n + 1)]
-
-        training_grams = {gram for text in training for gram in grams(text)}
-        for share, group in ((figure.generated, sample), (figure.held_out, real)):
-            all_grams = [gram for text in group for gram in grams(text)]
-            new = sum(gram not in training_grams for gram in all_grams) / len(all_grams)
-            assert share == pytest.approx(new)
-
-
 def test_empty_input_is_accepted() -> None:
     assert longest_run("", []).text == ""
-    (four,) = novelty([], [], [], (4,))
-    assert (four.generated, four.held_out) == (0, 0)
     assert words("Don’t it’s 'quoted'") == ["don’t", "it’s", "quoted"]

@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive import report
 from ownwords.core.errors import WorkspaceError
-from ownwords.evaluation import build_scorecard, metric_cache
+from ownwords.evaluation import metric_cache
 from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, sample_posts
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.scores import DocumentScore, Score
 from unit import sample_card
 
 
@@ -162,33 +160,6 @@ def test_a_post_begins_after_its_title() -> None:
     )
     assert EvaluationPost("1", "Body\n\nhere").head_and_body == ("", "Body\n\nhere")
     assert EvaluationPost("1", "Title", "Title").head_and_body == ("", "Title")
-
-
-def test_the_table_of_the_dominant_post_by_hand() -> None:
-    def line(id_: str, own: int, training: int, flags: list[str]) -> report.PostSummary:
-        return report.PostSummary(
-            id_, f"Post {id_}", "", "2009-05-04", "post", own, own, 0.0, flags, "cap", "", training
-        )
-
-    scored = report.Report("b", "f", "v", "d")
-    scored.posts = [
-        line("1", 600, 100, ["dominant"]),
-        line("2", 200, 200, []),
-        line("3", 100, 100, []),
-    ]
-    better = Score(tuple(DocumentScore(name, 80.0 + n, 40, 9) for n, name in enumerate("abcde")))
-    worse = Score(tuple(DocumentScore(name, 99.0, 40, 9) for name in "abcde"))
-
-    rows = build_scorecard.dominant(scored, better, worse)
-    assert rows is not None
-    assert [row.words for row in rows.rows] == [600, 100]
-    assert [row.share for row in rows.rows] == pytest.approx([600 / 900, 100 / 400])
-    before, after = (row.bits for row in rows.rows)
-    assert before is not None and after is not None
-    assert before > after
-    assert rows.gain_low is not None and rows.gain_low > 0
-    scored.posts[0].flags.clear()
-    assert build_scorecard.dominant(scored, better, worse) is None
 
 
 def test_posts_know_their_titles_and_days() -> None:

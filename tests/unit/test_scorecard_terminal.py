@@ -41,7 +41,7 @@ def test_no_line_is_wider_than_the_console(card: Scorecard, width: int) -> None:
 def test_bars_stay_on_the_line_of_their_figures(width: int) -> None:
     lines = print_page(sample_card.good(), width).splitlines()
     bars = [line for line in lines if re.search("[█▏▎▍▌▋▊▉]", line)]
-    assert len(bars) >= 25
+    assert len(bars) >= 18
     for line in bars:
         assert re.search(r"[█▏▎▍▌▋▊▉] +[<>]?[\d.]+%?", line), line
 
@@ -53,15 +53,12 @@ def test_the_truths_are_there() -> None:
         "1.48 bits per byte on unseen posts, 1.59 for its base",
         "Measured on 6 held-out posts (33 kB)",
         "A man who wears …",
-        "Fixed models Your model",
-        "Kneser-Ney n-gram",
-        "xz",
+        "Bits per byte Your model",
         "(1.43 to 1.53)",
         "Burrows’ Delta",
         "Made-up words",
         "Known by heart",
         "On Idling, 4 May 2009",
-        "In full: its words 43,000; share 47%; bits per byte 1.56",
         "Scoring 41 s",
         "60 of 120 held-out posts, chosen at random",
         PAGE,

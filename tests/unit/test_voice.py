@@ -19,7 +19,6 @@ from ownwords.evaluation.reference_authors import FILE, FeatureVocabulary, Refer
 from ownwords.evaluation.stylometry import (
     hashes_of,
     letter_groups,
-    masked,
     plain,
     word_counts,
 )
@@ -55,7 +54,7 @@ class Writer:
 def others_of(writers: Sequence[Writer]) -> ReferenceAuthors:
     return ReferenceAuthors.counted(
         {f"writer {n}": writer.posts(5, 100) for n, writer in enumerate(writers)},
-        FeatureVocabulary(COMMON, 256, 128),
+        FeatureVocabulary(COMMON, 256),
         unit_words=50,
         stretch=2,
     )
@@ -92,17 +91,6 @@ def test_the_author_s_later_posts_are_not_distinguished_from_held_out_ones(
     assert result.letters
     assert 0.3 < result.letters.real_auc.value < 0.7
     assert result.letters.samples_auc.value > 0.95
-
-
-def test_a_subject_alone_does_not_identify_an_author(authors: ReferenceAuthors) -> None:
-    """Among boatmen, one writes about cakes; a boatman who takes up cakes is not the baker."""
-    baker, turned = Writer(3, "cakes"), Writer(104, "cakes")
-    result = voice(baker.posts(40), baker.posts(15), turned.posts(15), authors)
-    assert result.letters
-    assert result.masked
-    assert result.letters.samples_taken.value > 0.8  # deceived: nobody else has flour and butter
-    assert result.masked.samples_taken.value < 0.2
-    assert result.masked.held_out_taken.value > 0.8
 
 
 def test_delta_is_burrows_delta(authors: ReferenceAuthors, author: Writer) -> None:
@@ -150,7 +138,6 @@ def test_another_language_is_compared_with_itself_with_a_notice(
     texts = [" ".join(rng.choices(words.split(), k=260)) for _ in range(30)]
     result = voice(texts[:15], texts[15:20], texts[20:], authors)
     assert result.letters is None
-    assert result.masked is None
     assert "English" in result.reason
     assert result.delta
     assert result.delta.others is None
@@ -175,7 +162,7 @@ def test_a_classifier_needs_a_few_posts(authors: ReferenceAuthors, author: Write
     """A fold is of whole posts: one in two folds would be recognized by its other half."""
     held_out, samples = author.posts(9), author.posts(9)
     result = voice(author.posts(3, 300), held_out, samples, authors)
-    assert (result.letters, result.masked) == (None, None)
+    assert result.letters is None
     assert "too few training posts for a classifier: 3 (4 needed)" in result.reason
     assert result.delta and result.delta.others  # for which they are enough
     assert voice(author.posts(4, 300), held_out, samples, authors).letters
@@ -238,11 +225,6 @@ def test_typography_of_editions_is_normalised() -> None:
     assert plain("'Don't!' she *said* -- in 2024 . . .") == "don't! she said - in 0 ..."
 
 
-def test_masking_keeps_frequent_words_and_punctuation() -> None:
-    text = plain("The anchor, of course, wasn't the captain's.")
-    assert masked(text, {"the", "of", "wasn't"}) == "the *, of *, wasn't the *."
-
-
 def test_each_letter_ngram_is_counted_once() -> None:
     text = "as it was"
     padded = f" {text} "
@@ -301,7 +283,7 @@ def test_saved_reference_authors_round_trip(authors: ReferenceAuthors, tmp_path:
         before, now = authors.passages(words), loaded.passages(words)
         assert before.sources == now.sources
         assert (before.letters == now.letters).all()
-        assert (before.words.sum(), before.masked.sum()) == (now.words.sum(), now.masked.sum())
+        assert before.words.sum() == now.words.sum()
     with pytest.raises(ValueError, match="none of 70"):
         authors.passages(70)
 
@@ -346,10 +328,8 @@ def test_the_columnists_held_out_columns_are_his(columnist: Path, tmp_path: Path
     later_posts = [passage.text for passage in passages(sides["train"][20:], 250)][:20]
     result = voice(sides["train"][:20], held_out, later_posts, ReferenceAuthors.load(REFERENCE))
     assert result.letters
-    assert result.masked
     assert result.delta
     assert result.letters.held_out_auc.value > 0.95
-    assert result.masked.held_out_auc.value > 0.9
     assert result.letters.held_out_taken.value > 0.8
     assert result.letters.others_taken.value < 0.15
     assert result.delta.nearer_than_held_out is not None

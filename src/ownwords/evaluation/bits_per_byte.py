@@ -7,7 +7,6 @@ so its true cost is at most this figure.
 Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary.
 """
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,6 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 Ids = npt.NDArray[np.int64]
 
 BATCH_TOKENS = 4096  # enough to saturate the device, little memory compared with a model
-_GRADIENT_CLIP = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +58,6 @@ def score(
     context, stride = _window_sizes(model, context, stride)
     rows = encode(tokenizer, texts)
     nats = document_nats(model, rows, context, stride)
-    return _score_of(model, tokenizer, texts, names, rows, nats)
-
-
-def score_adapting(
-    model: CausalLM,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    learning_rate: float,
-    *,
-    names: Sequence[str] = (),
-    context: int = 0,
-    segment: int = 0,
-) -> Score:
-    """Score with dynamic evaluation: after each segment the model takes an SGD step on it.
-
-    Each token is scored before the model learns from it, so the result is a valid code length, but
-    not comparable with a static score, since the model keeps learning. Every document starts from
-    the model's own weights, which do not change. `segment` defaults to half the
-    context.
-    """
-    context, segment = _window_sizes(model, context, segment)
-    rows = encode(tokenizer, texts)
-    nats = [
-        math.fsum(
-            _adapting_nats(
-                model, ids, _windows(number, len(ids) - 1, segment, segment), context, learning_rate
-            )
-        )
-        for number, ids in enumerate(rows)
-    ]
     return _score_of(model, tokenizer, texts, names, rows, nats)
 
 
@@ -193,27 +161,6 @@ def _target_nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tenso
         for hidden, targets in pairs
     ]
     return torch.cat(parts)
-
-
-def _adapting_nats(
-    model: CausalLM, ids: Ids, windows: Iterator[Window], context: int, learning_rate: float
-) -> Iterator[float]:
-    """Yield the nats of each window, scored by a copy of the model before it learns from it."""
-    with evaluating(model):
-        learner = copy.deepcopy(model).float()  # stays in evaluation mode: no dropout
-    parameters = [parameter.requires_grad_(True) for parameter in learner.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=learning_rate)
-    device = next(learner.final_norm.parameters()).device
-    for window in windows:
-        begin = max(0, window.end - context)
-        row = torch.from_numpy(ids[begin : window.end + 1]).to(device)
-        hidden_NC = learner(row[None, :-1])[0, window.first - begin :]
-        nats_N = _target_nats(learner, hidden_NC, row[window.first - begin + 1 :])
-        optimizer.zero_grad()
-        nats_N.mean().backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(parameters, _GRADIENT_CLIP)
-        optimizer.step()
-        yield float(nats_N.detach().double().sum())
 
 
 def _score_of(

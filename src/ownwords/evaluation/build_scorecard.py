@@ -9,7 +9,6 @@ from ownwords.archive.report import Report
 from ownwords.core.version import __version__
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.measurements import (
-    Baselines,
     CopiedRun,
     CopyMeasurements,
     Extraction,
@@ -18,19 +17,13 @@ from ownwords.evaluation.measurements import (
 )
 from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
 from ownwords.evaluation.scorecard import (
-    ADAPTING,
     BASE,
-    NGRAM,
     OURS,
     SCRATCH,
     BitsRow,
     CopiedPassage,
-    Dominant,
-    DominantRow,
-    Kind,
     Memorised,
     ModelFacts,
-    NewRuns,
     Scorecard,
     StageTime,
     WritingSample,
@@ -38,8 +31,6 @@ from ownwords.evaluation.scorecard import (
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice
 from ownwords.view.format import count, size
-
-_DECISIONS = {"leave out": "left out", "cap": "capped", "keep": "kept in full, as you chose"}
 
 
 @dataclass(frozen=True)
@@ -51,10 +42,6 @@ class Measurements:
     ours: Score | None
     base: Score | None
     scratch: Score | None
-    ablation: Score | None
-    adaptive: Score | None
-    baselines: Baselines | None
-    baseline_bytes: int
     prompts: PromptSet
     samples: SampledTexts
     base_prompts: PromptSet
@@ -83,15 +70,13 @@ class ScorecardContext:
 
 def build_scorecard(measured: Measurements, context: ScorecardContext) -> Scorecard:
     """Build the scorecard without its conclusions."""
-    report = context.report
     return Scorecard(
         about=_model_facts(measured, context),
-        bits=(*_static_rows(measured, context), *_adaptive_rows(measured)),
+        bits=tuple(_bits_rows(measured, context)),
         voice=measured.voice,
         fluency=measured.fluency,
         memorised=_memorised(measured),
         samples=_samples(measured),
-        dominant=dominant(report, measured.ours, measured.ablation) if report else None,
         plan=context.plan,
         seconds=tuple(StageTime(name, seconds) for name, seconds in context.spent.items()),
         notes=tuple(_notes(measured, context)),
@@ -122,47 +107,25 @@ def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFact
     )
 
 
-def _static_rows(measured: Measurements, context: ScorecardContext) -> list[BitsRow]:
-    """The static scores: of models that do not adapt to the text."""
+def _bits_rows(measured: Measurements, context: ScorecardContext) -> list[BitsRow]:
     ours = measured.ours
     if not ours:
         return []
     base = f"{context.base}, before fine-tuning" if context.base else "before fine-tuning"
-    rows = [_bits_row(OURS, "as it is", "static", ours, seconds=context.trained_s.get("ours"))]
+    rows = [_bits_row(OURS, "as it is", ours, seconds=context.trained_s.get("ours"))]
     for score, name, how, role in (
         (measured.base, BASE, base, "base"),
         (measured.scratch, SCRATCH, "trained on your posts only", "scratch"),
     ):
         if score:
             seconds = context.trained_s.get(role)
-            rows.append(_bits_row(name, how, "static", score, ours, seconds))
-    for baseline in measured.baselines.rows if measured.baselines else ():
-        if baseline.name == "Kneser-Ney":
-            rows.append(_bits_row(NGRAM, baseline.how, "static", baseline.score, ours))
+            rows.append(_bits_row(name, how, score, ours, seconds))
     return rows
-
-
-def _adaptive_rows(measured: Measurements) -> list[BitsRow]:
-    """The adaptive scores: the model learning as it reads, and the adaptive compressors."""
-    ours = measured.adaptive
-    if not ours:
-        return []
-    how = "updated on each passage after being scored on it"
-    rivals = [
-        _bits_row(baseline.name, baseline.how, "adaptive", baseline.score, ours)
-        for baseline in (measured.baselines.rows if measured.baselines else ())
-        if baseline.name in ("PPM", "xz")
-    ]
-    return [
-        _bits_row(ADAPTING, how, "adaptive", ours),
-        *sorted(rivals, key=lambda row: row.bits),
-    ]
 
 
 def _bits_row(
     name: str,
     how: str,
-    kind: Kind,
     score: Score,
     ours: Score | None = None,
     seconds: float | None = None,
@@ -172,7 +135,6 @@ def _bits_row(
     return BitsRow(
         name=name,
         how=how,
-        kind=kind,
         bits=score.bits_per_byte,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
@@ -191,7 +153,6 @@ def _memorised(measured: Measurements) -> Memorised:
         measured.copies,
     )
     posts = {post.id: post for post in measured.posts.train}
-    new = {runs.n: runs.generated for runs in guarded.novelty} if guarded else {}
     return Memorised(
         words=extraction.words,
         training=extraction.training,
@@ -199,16 +160,6 @@ def _memorised(measured: Measurements) -> Memorised:
         unguarded=_with_source(unguarded.written, posts),
         guarded=_with_source(guarded.written, posts) if guarded else None,
         real=_with_source(unguarded.real, posts),
-        novelty=tuple(
-            NewRuns(
-                runs.n,
-                new.get(runs.n),
-                runs.generated,
-                runs.held_out if measured.judged_posts else None,
-            )
-            for runs in unguarded.novelty
-        ),
-        words_written=unguarded.words,
     )
 
 
@@ -232,42 +183,6 @@ def _samples(measured: Measurements) -> tuple[WritingSample, ...]:
     )
 
 
-def dominant(report: Report, after: Score | None, before: Score | None) -> Dominant | None:
-    """Return the dominant post with the most words of its own, if there is one."""
-    flagged = [post for post in report.posts if "dominant" in post.flags]
-    if not flagged:
-        return None
-    post = max(flagged, key=lambda post: post.own_words)
-    others = sum(other.training_words for other in report.posts if other.id != post.id)
-    how = _DECISIONS.get(post.decision, post.decision)
-    gain = after.advantage(before) if before and after else None
-    return Dominant(
-        title=post.title,
-        day=post.day,
-        url=post.url,
-        decision=post.decision,
-        rows=(
-            _dominant_row("in full", post.own_words, others, before),
-            _dominant_row(how, post.training_words, others, after),
-        ),
-        gain_low=gain.low if gain else None,
-        gain_high=gain.high if gain else None,
-    )
-
-
-def _dominant_row(how: str, words: int, others: int, score: Score | None) -> DominantRow:
-    total = words + others
-    interval = score.interval() if score else None
-    return DominantRow(
-        how,
-        words,
-        words / total if total else 0.0,
-        score.bits_per_byte if score else None,
-        interval.low if interval else None,
-        interval.high if interval else None,
-    )
-
-
 def _notes(measured: Measurements, context: ScorecardContext) -> list[str]:
     """Return notes on what was limited and what could not be measured."""
     notes = []
@@ -283,11 +198,5 @@ def _notes(measured: Measurements, context: ScorecardContext) -> list[str]:
         notes.append(
             f"{count(len(judged))} of {count(len(posts), 'held-out post')}, chosen at random, were"
             f" scored: {size(sum(post.bytes for post in judged))}."
-        )
-    training_bytes = sum(post.bytes for post in measured.posts.train)
-    if measured.baselines and measured.baseline_bytes < training_bytes:
-        notes.append(
-            f"xz, PPM and the n-gram learned from {size(measured.baseline_bytes)} of your model's"
-            f" {size(training_bytes)} of training text: whole posts, chosen at random."
         )
     return notes

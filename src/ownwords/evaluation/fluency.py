@@ -16,7 +16,6 @@ from ownwords.evaluation.lexicon import Lexicon, begins_sentence, is_in_the_lang
 from ownwords.evaluation.passages import openings
 from ownwords.evaluation.repetition import Loop, repetition
 from ownwords.evaluation.sentences import FAULTS, Fault, Sentence, SentenceConventions, sentences
-from ownwords.evaluation.word_order import WordOrder
 
 _EXAMPLES = 8
 
@@ -35,7 +34,6 @@ class Fluency:
     unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
     broken: PairedEstimate  # sentences with any fault
     faults: Mapping[Fault, PairedEstimate]
-    odd_turns: PairedEstimate  # word patterns that occur in no training post: see `word_order`
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
 
@@ -66,9 +64,7 @@ def fluency(
             "The word list is English, but these posts are not, so made-up words cannot be"
             " recognized."
         )
-    judge = _FluencyJudge(
-        Lexicon.of(training), lexicon, SentenceConventions.of(training), WordOrder.of(training)
-    )
+    judge = _FluencyJudge(Lexicon.of(training), lexicon, SentenceConventions.of(training))
     findings = [[judge.look(text) for _, text in kind] for kind in (ours, real)]
     sources = [[source for source, _ in kind] for kind in (ours, real)]
 
@@ -94,7 +90,6 @@ def fluency(
         unknown_names=share("unknown names", "judged") if lexicon else None,
         broken=share("broken", "sentences"),
         faults={fault: share(fault, "sentences") for fault in FAULTS},
-        odd_turns=share("odd", "turns"),
         examples=_examples(findings[0]),
         reason=reason,
     )
@@ -114,7 +109,6 @@ class _FluencyJudge:
     own: Lexicon
     lexicon: Lexicon | None
     habits: SentenceConventions
-    order: WordOrder
 
     def look(self, text: str) -> _TextFindings:
         again = repetition(text)
@@ -126,7 +120,6 @@ class _FluencyJudge:
         counts["sentences"] = len(judged)
         counts["broken"] = sum(bool(sentence.faults) for sentence in judged)
         counts.update(fault for sentence in judged for fault in sentence.faults)
-        counts["odd"], counts["turns"] = self.order.odd(text)
         return _TextFindings(
             counts,
             again.longest,

@@ -7,6 +7,7 @@ from ownwords.evaluation.verdict import (
     BETTER,
     CLEAN,
     COPIES,
+    NO_BASE,
     OWN_WORDS,
     TOO_FEW,
     UNCLEAR,
@@ -16,7 +17,7 @@ from ownwords.evaluation.verdict import (
 from ownwords.evaluation.wording import is_bad, rate
 
 Tone = Literal["good", "bad", "unclear", ""]  # "" where nothing was measured
-_FINE = (YOURS, CLEAN, BETTER, OWN_WORDS)
+_FINE = (YOURS, CLEAN, BETTER, NO_BASE, OWN_WORDS)
 
 
 def tone(card: Scorecard | None) -> Tone:
@@ -34,7 +35,7 @@ def limits(card: Scorecard) -> list[str]:
         ("Publishing unread", _reason(card, "fluency")),
         ("Passing for you", _reason(card, "voice")),
         ("New texts", _reason(card, "copying", COPIES)),
-        ("Knowing your blog", _reason(card, "foresight")),
+        ("Knowing your blog", _reason(card, "prediction")),
         ("Facts", _facts(card)),
         (
             "Questions and instructions",
@@ -49,7 +50,7 @@ def _reason(card: Scorecard, topic: Topic, *only: str) -> str:
     """The conclusion about a topic that is not fine; of these kinds only, if there are any."""
     for each in card.verdicts:
         if each.about == topic and (each.kind in only if only else each.kind not in _FINE):
-            is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "foresight"
+            is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "prediction"
             return f"this is not settled. {each.sentence}" if is_open else each.sentence
     return ""
 

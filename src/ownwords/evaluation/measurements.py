@@ -2,15 +2,7 @@
 
 from dataclasses import dataclass
 
-from ownwords.evaluation.baselines import Baseline
 from ownwords.evaluation.intervals import Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Scores of the compressors and n-gram models."""
-
-    rows: tuple[Baseline, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +43,6 @@ class Extraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Novelty:
-    """Share of word n-grams that occur in no training document, in samples and real posts."""
-
-    n: int
-    generated: float
-    held_out: float
-
-
-@dataclass(frozen=True, slots=True)
 class CopiedRun:
     """A passage of whole words and the id of the post that contains it; empty if there is none."""
 
@@ -70,9 +53,7 @@ class CopiedRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyMeasurements:
-    """Passages and n-grams that samples and real held-out posts copy from training posts."""
+    """Passages that samples and real held-out posts copy from training posts."""
 
     written: CopiedRun
     real: CopiedRun
-    novelty: tuple[Novelty, ...]
-    words: int  # in the samples

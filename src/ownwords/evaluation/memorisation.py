@@ -1,4 +1,4 @@
-"""How much training text a model knows by heart, and how much of its output is new.
+"""How much training text a model knows by heart.
 
 Shapes: B samples, T tokens, C width, V vocabulary.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from ownwords.archive.word_hashes import hash_words
 from ownwords.evaluation.bits_per_byte import evaluating
 from ownwords.evaluation.intervals import share
-from ownwords.evaluation.measurements import Extraction, Novelty
+from ownwords.evaluation.measurements import Extraction
 from ownwords.evaluation.passages import passages
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -26,7 +26,6 @@ WORDS = 40  # about as much text as those tokens
 _LEAST_WORDS = 5
 _ROWS = 32  # passages per batch
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-_Numbers = npt.NDArray[np.uint64]
 
 
 class EncodedDocuments(Protocol):
@@ -95,32 +94,6 @@ def extraction(
         ]
         shares.append(share(hits, [passage.post for passage in fitting]))
     return Extraction(words, *shares)
-
-
-def novelty(
-    written: Sequence[str],
-    held_out: Sequence[str],
-    training: Sequence[str],
-    sizes: Sequence[int] = (4, 6, 8),
-) -> list[Novelty]:
-    """Measure the share of new n-grams in generated texts and in real held-out posts.
-
-    Case and punctuation are ignored; n-grams count as often as they occur.
-    """
-    numbers: dict[str, int] = {}
-    groups = [
-        [
-            np.array([numbers.setdefault(word, len(numbers)) for word in words(text)], np.uint64)
-            for text in texts
-        ]
-        for texts in (training, written, held_out)
-    ]
-    figures = []
-    for n in sizes:
-        known, ours, real = ([_grams(text, n) for text in group] for group in groups)
-        seen = np.unique(np.concatenate(known)) if known else np.zeros(0, np.uint64)
-        figures.append(Novelty(n, _share_new(ours, seen), _share_new(real, seen)))
-    return figures
 
 
 def words(text: str) -> list[str]:
@@ -203,18 +176,3 @@ def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> l
     within_B = drawn - (ends_D - free_D)[document_B]
     places: list[int] = (shards.offsets_D1[document_B] + within_B).tolist()
     return places
-
-
-def _grams(numbers: _Numbers, n: int) -> _Numbers:
-    """Hash every run of n words."""
-    count = max(0, len(numbers) - n + 1)
-    hashes = np.zeros(count, np.uint64)
-    for i in range(n):
-        hashes = (hashes ^ numbers[i : i + count]) * np.uint64(0x9E3779B97F4A7C15)
-        hashes ^= hashes >> np.uint64(29)
-    return hashes
-
-
-def _share_new(texts: list[Any], seen: _Numbers) -> float:
-    grams = np.concatenate(texts) if texts else np.zeros(0, np.uint64)
-    return float(1 - np.isin(grams, seen).mean()) if len(grams) else 0.0

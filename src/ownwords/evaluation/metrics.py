@@ -13,12 +13,11 @@ from typing import TypeVar
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
-from ownwords.evaluation import baselines, lexicon, reference_authors
+from ownwords.evaluation import lexicon, reference_authors
 from ownwords.evaluation.candidate import Candidate
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.lexicon import Lexicon
 from ownwords.evaluation.measurements import (
-    Baselines,
     CopyMeasurements,
     Extraction,
     PromptSet,
@@ -35,13 +34,11 @@ from ownwords.inference.text_generation import DEFAULT_SAMPLING
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
-_LARGE = 50_000_000  # parameters
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
     "ours": "your model",
     "base": "its base",
     "scratch": "the model trained from scratch",
-    "ablation": "the model with the dominant post",
 }
 
 T = TypeVar("T")
@@ -54,8 +51,6 @@ class ScoreConfig:
     # Limits of the held-out posts to score, which are chosen at random if there are more.
     max_posts: int = 40
     max_bytes: int = 150_000
-    # Training text for compressors and n-gram models.
-    baseline_bytes: int = 600_000
     passages: int = 128  # of each kind, tested for memorisation
     # Samples: new texts with the first seeds, and texts that continue the beginning of a post.
     seeds: int = 12
@@ -66,9 +61,6 @@ class ScoreConfig:
     # Further new texts for voice and fluency, which are not shown. A fixed number: an interval is
     # too narrow if samples are drawn until it decides.
     more_seeds: int = 20
-    # Learning rate of the adaptive score: the best of those tried on one author's validation posts,
-    # 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
-    adapt_rate: float = 0.1
 
     def with_samples(self, times: int) -> "ScoreConfig":
         """The configuration with so many times the samples."""
@@ -105,7 +97,6 @@ class MetricSuite:
         self._training = [post.text for post in posts.train]
         self._training_ids = [post.id for post in posts.train]
         self.judged_posts = sample_posts(posts.test, config.max_bytes, config.max_posts)
-        self.baseline_posts = sample_posts(posts.train, config.baseline_bytes)
         self._held_out = [post.text for post in self.judged_posts]
         # Posts that only choosing the model has seen: its own text does not depend on them.
         unseen = sample_posts([*posts.validation, *posts.test], config.max_bytes, config.max_posts)
@@ -127,7 +118,7 @@ class MetricSuite:
         if any(rival and rival.role == "base" for rival in rivals):
             tokens += self._tokens(self.base_prompts)
         figures = 1 + sum(rival is not None for rival in rivals)  # bits per byte of each
-        figures += 7 if ours.has_guard else 6
+        figures += 5 if ours.has_guard else 4
         self._figure_units = max(1, round(_OTHER_SHARE * tokens / figures))
         with self._progress.stage("Scoring", tokens + figures * self._figure_units) as self._stage:
             yield
@@ -165,38 +156,6 @@ class MetricSuite:
             [candidate.weights_key, self._key],
             lambda: candidate.model.score(self._held_out, self._held_out_ids),
         )
-
-    def adaptive_bits_per_byte(self, candidate: Candidate) -> Score | None:
-        """Bits per byte of a model that keeps learning within each post.
-
-        None for a large one: its learning rate was never measured, and it would take minutes.
-        """
-        if not self.judged_posts or candidate.parameters >= _LARGE:
-            return None
-        rate = self._config.adapt_rate
-        return self._measured(
-            "bits-adapting",
-            "Reading them again while learning",
-            Score,
-            [candidate.weights_key, self._key, str(rate)],
-            lambda: candidate.model.adaptive_score(self._held_out, self._held_out_ids, rate),
-        )
-
-    def baselines(self) -> Baselines | None:
-        """Bits per byte of compressors and n-gram models."""
-        if not self.judged_posts:
-            return None
-        # A single post may be longer than the limit.
-        training = [post.text[: self._config.baseline_bytes] for post in self.baseline_posts]
-
-        def measure() -> Baselines:
-            rows = baselines.baselines(
-                training, self._held_out, names=self._held_out_ids, progress=self._progress
-            )
-            return Baselines(tuple(rows))
-
-        depends_on = [digest(*training), self._key]
-        return self._measured("baselines", "", Baselines, depends_on, measure)
 
     def samples(
         self, candidate: Candidate, prompts: PromptSet, *, guarded: bool = True

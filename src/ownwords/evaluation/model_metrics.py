@@ -16,7 +16,7 @@ from ownwords.evaluation.measurements import (
     PromptSet,
     SampledTexts,
 )
-from ownwords.evaluation.memorisation import extraction, novelty, words
+from ownwords.evaluation.memorisation import extraction, words
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.inference.engine_loader import choose_device
@@ -43,13 +43,6 @@ class ModelMetrics:
         """The static score, as `bits_per_byte.score` defines it."""
         model, tokenizer = self._model_and_tokenizer
         return self._checked(bits_per_byte.score(model, tokenizer, texts, names=names))
-
-    def adaptive_score(self, texts: Sequence[str], names: Sequence[str], rate: float) -> Score:
-        """The adaptive score, as `bits_per_byte.score_adapting` defines it."""
-        model, tokenizer = self._model_and_tokenizer
-        return self._checked(
-            bits_per_byte.score_adapting(model, tokenizer, texts, rate, names=names)
-        )
 
     def extraction(
         self, training: Sequence[str], held_out: Sequence[str], samples: int
@@ -121,12 +114,7 @@ def copies(
         passage = whole_words(match.text, joined, documents[match.document])
         return CopiedRun(passage, len(words(passage)), match.document)
 
-    return CopyMeasurements(
-        written=longest(written),
-        real=longest(held_out),
-        novelty=tuple(novelty(written, held_out, training)),
-        words=sum(len(words(text)) for text in written),
-    )
+    return CopyMeasurements(longest(written), longest(held_out))
 
 
 def whole_words(passage: str, *texts: str) -> str:

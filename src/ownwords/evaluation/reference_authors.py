@@ -20,7 +20,6 @@ from ownwords.evaluation.passages import TextPassage, passages
 from ownwords.evaluation.stylometry import (
     hashes_of,
     letter_groups,
-    masked,
     plain,
     word_counts,
 )
@@ -33,23 +32,19 @@ _Stored = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class FeatureVocabulary:
-    """The counted words, and the numbers of hash buckets for character n-grams."""
+    """The counted words, and the number of hash buckets for character n-grams."""
 
     words: tuple[str, ...]  # by frequency over all authors, most frequent first
     letters: int
-    masked: int
 
     def count(self, passages: Sequence[TextPassage]) -> "FeatureCounts":
         """Count the features of each passage."""
-        vocabulary, frequent = hashes_of(self.words), frozenset(self.words)
-        widths = (len(self.words), self.letters, self.masked)
-        words, letters, stars = (np.zeros((len(passages), n), np.float32) for n in widths)
+        vocabulary, widths = hashes_of(self.words), (len(self.words), self.letters)
+        words, letters = (np.zeros((len(passages), n), np.float32) for n in widths)
         for number, passage in enumerate(passages):
-            text = plain(passage.text)
             words[number] = word_counts(passage.hashes, vocabulary)
-            letters[number] = letter_groups(text, self.letters)
-            stars[number] = letter_groups(masked(text, frequent), self.masked)
-        return FeatureCounts(words, letters, stars, tuple(passage.source for passage in passages))
+            letters[number] = letter_groups(plain(passage.text), self.letters)
+        return FeatureCounts(words, letters, tuple(passage.source for passage in passages))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +53,6 @@ class FeatureCounts:
 
     words: Counts
     letters: Counts
-    masked: Counts
     sources: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -75,7 +69,6 @@ class ReferenceAuthors:
     stretch: int  # units
     _words: _Stored = field(repr=False)
     _letters: _Stored = field(repr=False)
-    _masked: _Stored = field(repr=False)
     _author_of: npt.NDArray[np.uint16] = field(repr=False)  # by stretch
 
     @property
@@ -99,7 +92,6 @@ class ReferenceAuthors:
         return FeatureCounts(
             joined(self._words),
             joined(self._letters),
-            joined(self._masked),
             tuple(authors.tolist()),
         )
 
@@ -134,7 +126,6 @@ class ReferenceAuthors:
             stretch,
             stored([row.words for row in rows]),
             stored([row.letters for row in rows]),
-            stored([row.masked for row in rows]),
             np.array(author_of, np.uint16),
         )
 
@@ -146,7 +137,6 @@ class ReferenceAuthors:
             # Column-major order compresses better: the counts of a column are similar.
             words=np.asfortranarray(self._words),
             letters=np.asfortranarray(self._letters),
-            masked=np.asfortranarray(self._masked),
             author_of=self._author_of,
             unit_words=np.array([self.unit_words], np.uint32),
             authors=_as_bytes(self.authors),
@@ -163,18 +153,15 @@ class ReferenceAuthors:
             packed = io.BytesIO(lzma.decompress(path.read_bytes()))
             with np.load(packed, allow_pickle=False) as file:
                 stored = {name: np.ascontiguousarray(file[name]) for name in file.files}
-            words, letters, masked_ = (stored[name] for name in ("words", "letters", "masked"))
+            words, letters = stored["words"], stored["letters"]
             author_of, authors = stored["author_of"], _as_words(stored["authors"])
             loaded = cls(
-                FeatureVocabulary(
-                    _as_words(stored["vocabulary"]), letters.shape[1], masked_.shape[1]
-                ),
+                FeatureVocabulary(_as_words(stored["vocabulary"]), letters.shape[1]),
                 authors,
                 int(stored["unit_words"][0]),
                 len(words) // len(author_of),
                 words,
                 letters,
-                masked_,
                 author_of,
             )
         except (
@@ -195,7 +182,7 @@ class ReferenceAuthors:
 
     def _check(self, path: Path) -> None:
         units = len(self._author_of) * self.stretch
-        rows = {len(self._words), len(self._letters), len(self._masked)}
+        rows = {len(self._words), len(self._letters)}
         fits = (
             rows == {units}
             and self._words.shape[1] == len(self.vocabulary.words)

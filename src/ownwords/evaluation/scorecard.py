@@ -8,11 +8,8 @@ from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.voice import Voice
 
-Kind = Literal["static", "adaptive"]
-
 # Names of rows.
-OURS, ADAPTING = "Your model", "Your model, learning as it reads"
-BASE, SCRATCH, NGRAM = "Its base", "Trained from scratch", "Kneser-Ney n-gram"
+OURS, BASE, SCRATCH = "Your model", "Its base", "Trained from scratch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +42,11 @@ class ModelFacts:
 class BitsRow:
     """Bits per byte of one model on the held-out posts, with 95% intervals.
 
-    An adaptive model keeps learning within the post it is scored on. `gain` is the difference by
-    which our model of the same kind is better on the same posts.
+    `gain` is the difference by which our model is better on the same posts.
     """
 
     name: str
     how: str
-    kind: Kind
     bits: float
     low: float | None  # None with too few posts
     high: float | None
@@ -74,16 +69,6 @@ class CopiedPassage:
 
 
 @dataclass(frozen=True, slots=True)
-class NewRuns:
-    """Share of runs of `n` words that occur in no training post."""
-
-    n: int
-    guarded: float | None  # None without a guard
-    unguarded: float
-    real: float | None  # of the held-out posts; None without any
-
-
-@dataclass(frozen=True, slots=True)
 class Memorised:
     """What the model knows by heart, and what it copies."""
 
@@ -93,8 +78,6 @@ class Memorised:
     unguarded: CopiedPassage
     guarded: CopiedPassage | None  # None without a guard
     real: CopiedPassage  # longest passage that held-out posts share with training posts
-    novelty: tuple[NewRuns, ...]
-    words_written: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +91,7 @@ class WritingSample:
     title: str = ""  # of the held-out post whose beginning is the prompt
 
 
-@dataclass(frozen=True, slots=True)
-class DominantRow:
-    """A model trained with the full post, or with the author's decision about it."""
-
-    how: str
-    words: int  # of the post in the training data
-    share: float  # of all training words
-    bits: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Dominant:
-    """The post that outweighs the others, before and after the decision about it."""
-
-    title: str
-    day: str
-    url: str
-    decision: str  # keep | cap | leave out
-    rows: tuple[DominantRow, ...]
-    gain_low: float | None = None  # improvement by the decision, if measured
-    gain_high: float | None = None
-
-
-Topic = Literal["all", "foresight", "voice", "fluency", "copying"]
+Topic = Literal["all", "prediction", "voice", "fluency", "copying"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +122,6 @@ class Scorecard:
     fluency: Fluency | None
     memorised: Memorised | None
     samples: tuple[WritingSample, ...]
-    dominant: Dominant | None = None
     plan: tuple[str, ...] = ()  # forecasts of the training, and their outcomes
     seconds: tuple[StageTime, ...] = ()
     notes: tuple[str, ...] = ()  # limits of the figures
@@ -181,12 +138,12 @@ class Scorecard:
 
     @property
     def ours(self) -> BitsRow | None:
-        """The model's own static figure."""
-        return next((row for row in self.bits if row.is_ours and row.kind == "static"), None)
+        """The model's own figure."""
+        return self.row(OURS)
 
     @property
     def untouched(self) -> BitsRow | None:
-        """The base model's static figure; None without a base."""
+        """The base model's figure; None without a base."""
         return self.row(BASE)
 
     def row(self, name: str) -> BitsRow | None:

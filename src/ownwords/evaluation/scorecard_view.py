@@ -7,8 +7,6 @@ from ownwords.evaluation.intervals import Estimate, PairedEstimate
 from ownwords.evaluation.scorecard import (
     BitsRow,
     CopiedPassage,
-    Dominant,
-    Memorised,
     ModelFacts,
     Scorecard,
     Topic,
@@ -32,10 +30,9 @@ from ownwords.view.blocks import (
     Quote,
     Section,
     Span,
-    Table,
     View,
 )
-from ownwords.view.format import count, day, percent, plain, quoted, size
+from ownwords.view.format import count, day, plain, quoted, size
 
 _WHAT_BARS_MEAN = (
     "Each bar is the measured value. The thin line at its end is the 95% confidence interval: where"
@@ -53,7 +50,6 @@ _LETTERS = (
     "A classifier trained on your posts and other authors' decides by groups of letters who wrote a"
     " passage. It has read none of the passages it judges here."
 )
-_MASKED = "The same with all but the most frequent words hidden, so that only style counts."
 
 
 def scorecard_view(card: Scorecard) -> View:
@@ -68,7 +64,6 @@ def scorecard_view(card: Scorecard) -> View:
         ),
         _fluency(card),
         _copying(card),
-        _dominant(card.dominant) if card.dominant else None,
         _making(card),
     )
     because = Items(rows=[Item(title=text) for text in verdict.because], style="notes")
@@ -143,7 +138,7 @@ def _prediction(card: Scorecard) -> Section:
     ours, panels = card.ours, _prediction_panels(card)
     return _section(
         card,
-        "foresight",
+        "prediction",
         "How well it predicts you",
         (),
         _WHAT_BARS_MEAN if ours else "",
@@ -180,39 +175,6 @@ def _copied(passage: CopiedPassage, how: str) -> Block:
     )
     where += [f", {day(passage.day)}"] if passage.day else []
     return Quote(cite=where, lines=[f"… {plain(passage.text, 900)} …"])
-
-
-def _dominant(post: Dominant) -> Section:
-    is_measured = any(row.bits is not None for row in post.rows)
-    rows: list[list[str]] = [
-        [row.how.capitalize(), count(row.words), percent(row.share)]
-        + ([bits(row.bits) if row.bits is not None else "–"] if is_measured else [])
-        for row in post.rows
-    ]
-    when = f", {day(post.day)}," if post.day else ""
-    return Section(
-        "dominant",
-        "The post that outweighs the others",
-        [
-            Paragraph(
-                line=(
-                    Span(plain(post.title, 90), "title", url=post.url),
-                    f"{when} outweighs your other posts.",
-                )
-            ),
-            Table(
-                caption=f"{quoted(post.title, 90)}, before and after",
-                heads=[
-                    "Trained on it",
-                    "Its words",
-                    "Share",
-                    *(["Bits per byte"] if is_measured else []),
-                ],
-                rows=rows,
-            ),
-            Paragraph(line=effect_of_decision(post)),
-        ],
-    )
 
 
 def _making(card: Scorecard) -> Section:
@@ -323,24 +285,6 @@ def paragraphs(text: str) -> list[str]:
     return lines or ["(nothing)"]
 
 
-def effect_of_decision(post: Dominant) -> str:
-    """How the decision about a dominant post changed the model."""
-    measured = [row.bits for row in post.rows if row.bits is not None]
-    if len(measured) < len(post.rows):
-        return (
-            "Whether this improves the model was not measured: that takes a second model, trained"
-            " on the full post."
-        )
-    before, after = measured
-    better = "better" if after <= before else "worse"
-    if post.gain_low is None or post.gain_high is None:
-        return "There are too few posts to tell the two models apart."
-    if post.gain_low <= 0 <= post.gain_high:
-        return "There is no clear difference between the two models."
-    share = rate(abs(before - after) / before)
-    return f"With this decision the model predicts unseen posts {share} {better}."
-
-
 def headline(card: Scorecard) -> list[Figure]:
     """The main figures: (figure, what it measures, comparison)."""
     rows: list[Figure] = []
@@ -430,30 +374,9 @@ def _in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str
 
 
 def _prediction_panels(card: Scorecard) -> list[Gauges]:
-    """Bits per byte of static models, and of models that adapt to the text."""
-    scale_end = max((row.high or row.bits for row in card.bits), default=0.0)
-    kinds = (
-        ("static", "Fixed models", "These do not change while they read an unseen post."),
-        (
-            "adaptive",
-            "Models that learn as they read",
-            "Compressors learn from every letter, so your model may learn as well here. Do not"
-            " compare these figures with those above.",
-        ),
-    )
-    panels = []
-    for kind, title, meaning in kinds:
-        rows = sorted((row for row in card.bits if row.kind == kind), key=lambda row: row.bits)
-        if rows:
-            panels.append(
-                Gauges(
-                    title=title,
-                    meaning=meaning,
-                    rows=tuple(map(_bits_gauge, rows)),
-                    scale_end=scale_end,
-                )
-            )
-    return panels
+    """Bits per byte of the model and of those it is compared with."""
+    rows = sorted(card.bits, key=lambda row: row.bits)
+    return [Gauges(title="Bits per byte", rows=[_bits_gauge(row) for row in rows])] if rows else []
 
 
 def _voice_panels(card: Scorecard) -> list[Gauges]:
@@ -464,8 +387,6 @@ def _voice_panels(card: Scorecard) -> list[Gauges]:
     panels = []
     if voice.letters:
         panels.append(_classified(voice.letters, "Classified as yours", _LETTERS))
-    if voice.masked:
-        panels.append(_classified(voice.masked, "Classified as yours, topic hidden", _MASKED))
     if voice.delta:
         panels.append(_delta(voice.delta))
     return panels
@@ -500,12 +421,6 @@ def _fluency_panels(card: Scorecard) -> list[Gauges]:
             fluency.broken,
         ),
         (
-            "Unusual word order",
-            "New word sequences whose pattern is in none of your posts. A lower figure than yours"
-            " means that it keeps to what you often say.",
-            fluency.odd_turns,
-        ),
-        (
             "Repetition",
             "Runs of four words that occurred before in the same text.",
             fluency.repeated,
@@ -526,7 +441,7 @@ def _fluency_panels(card: Scorecard) -> list[Gauges]:
 
 
 def _copying_panels(card: Scorecard) -> list[Gauges]:
-    """What the model knows by heart, and how new its texts are."""
+    """What the model knows by heart."""
     memorised = card.memorised
     if memorised is None:
         return []
@@ -540,7 +455,7 @@ def _copying_panels(card: Scorecard) -> list[Gauges]:
         ),
         scale_end=1.0,
     )
-    return [by_heart, _novelty(memorised)] if memorised.novelty else [by_heart]
+    return [by_heart]
 
 
 def _examples(card: Scorecard) -> list[tuple[str, str]]:
@@ -616,25 +531,6 @@ def _distance_gauge(label: str, distances: DeltaDistribution, *, is_ours: bool =
         between(low, high, bits) or _NO_RANGE,
         f"middle half {between(distances.low, distances.high, bits)}",
         is_ours,
-    )
-
-
-def _novelty(memorised: Memorised) -> Gauges:
-    rows = []
-    for runs in memorised.novelty:
-        value = runs.unguarded if runs.guarded is None else runs.guarded
-        notes = (
-            "" if runs.guarded is None else f"{rate(runs.unguarded)} without the copy guard",
-            "" if runs.real is None else f"{rate(runs.real)} in your own held-out posts",
-        )
-        note = " · ".join(part for part in notes if part)
-        label = f"{runs.n} words in a row"
-        rows.append(Gauge(label, value, rate(value), note=note, is_ours=True))
-    return Gauges(
-        title="New word sequences",
-        meaning="The share of the word runs it writes that are in no training post.",
-        rows=rows,
-        scale_end=1.0,
     )
 
 

@@ -61,15 +61,11 @@ def score_model(
     cache = MetricCache(workspace / FOLDER)
     suite = MetricSuite(posts, reference, cache, config or ScoreConfig(), progress or Progress())
     ours = Candidate(model, "ours", device)
-    base, scratch, ablation = (
+    base, scratch = (
         Candidate(folder, role, device) if folder else None
-        for folder, role in (
-            (rivals.base, "base"),
-            (rivals.scratch, "scratch"),
-            (rivals.ablation, "ablation"),
-        )
+        for folder, role in ((rivals.base, "base"), (rivals.scratch, "scratch"))
     )
-    with suite.stage(ours, (base, scratch, ablation)):
+    with suite.stage(ours, (base, scratch)):
         samples = suite.samples(ours, suite.prompts)
         more = suite.samples(ours, suite.more_prompts)
         every = replace(samples, texts=(*samples.texts, *more.texts))
@@ -78,26 +74,22 @@ def score_model(
         if samples.has_guard:
             unguarded = suite.samples(ours, suite.prompts, guarded=False)
         # The weights of one model are freed before those of the next are loaded.
-        adaptive, extraction = suite.adaptive_bits_per_byte(ours), suite.extraction(ours)
+        extraction = suite.extraction(ours)
         ours_bits = suite.bits_per_byte(ours)
         ours.release()
         base_samples = suite.samples(base, suite.base_prompts) if base else None
         rival_bits: list[Score | None] = []
-        for rival in (base, scratch, ablation):
+        for rival in (base, scratch):
             rival_bits.append(suite.bits_per_byte(rival))
             if rival:
                 rival.release()
-        base_bits, scratch_bits, ablation_bits = rival_bits
+        base_bits, scratch_bits = rival_bits
         measured = Measurements(
             posts=posts,
             judged_posts=suite.judged_posts,
             ours=ours_bits,
             base=base_bits,
             scratch=scratch_bits,
-            ablation=ablation_bits,
-            adaptive=adaptive,
-            baselines=suite.baselines(),
-            baseline_bytes=sum(post.bytes for post in suite.baseline_posts),
             prompts=suite.prompts,
             samples=samples,
             base_prompts=suite.base_prompts,

@@ -4,14 +4,10 @@ Character n-grams of 3 to 5 characters run across word boundaries: they capture 
 words and the words around commas. Typography is not style, so the kinds of quotes and dashes,
 italics, digits and line breaks are normalized first. (Quotation marks are removed: they would
 separate novels from essays, and little else.)
-
-Character n-grams also capture the topic. In a masked text every word outside the few hundred most
-frequent of the language is replaced by a star (E. Stamatatos, Authorship Attribution Using Text
-Distortion, EACL 2017): an author recognized from masked text is not recognized by his topics.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +16,6 @@ from ownwords.archive.word_hashes import Hashes, hash_words
 
 SIZES = (3, 4, 5)
 
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _DASH = re.compile(r"\s*(?:[—–―‒]|-{2,}|(?<=\s)-(?=\s))\s*")
 _QUOTE = re.compile(r"[\"“”„«»*_`´]|(?<!\w)'|'(?!\w)")
 _OTHER = re.compile(r"[^\w\s.,;:!?()'-]")
@@ -37,11 +32,6 @@ def plain(text: str) -> str:
     text = _DASH.sub(" - ", _DOTS.sub("...", text))
     text = _DIGITS.sub("0", _OTHER.sub(" ", _QUOTE.sub("", text)))
     return " ".join(text.split())
-
-
-def masked(plain_text: str, frequent: Collection[str]) -> str:
-    """Replace every word of a normalized text except the `frequent` ones by a star."""
-    return _WORD.sub(lambda match: match[0] if match[0] in frequent else "*", plain_text)
 
 
 def letter_groups(plain_text: str, buckets: int) -> npt.NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.intervals import Estimate, PairedEstimate
-from ownwords.evaluation.scorecard import NGRAM, Conclusion, Memorised, Scorecard
+from ownwords.evaluation.scorecard import Conclusion, Memorised, Scorecard
 from ownwords.evaluation.voice import Voice
 from ownwords.evaluation.wording import (
     compared_with,
@@ -30,7 +30,7 @@ ANOTHER_VOICE = "writes, but not like you"
 UNCLEAR = "not clearly like you"
 TOO_FEW = "too few texts to tell"
 # By topic.
-BETTER, NO_BETTER = "predicts you better", "predicts you no better"
+BETTER, NO_BETTER, NO_BASE = "predicts you better", "predicts you no better", "has no base"
 YOURS, NOT_YOURS = "your voice", "not your voice"
 CLEAN, STUMBLES = "as clean as yours", "stumbles"
 OWN_WORDS = "its own words"
@@ -49,8 +49,6 @@ MANNER = "This judges how it writes, not whether it makes sense: for that, read 
 # Share of training passages continued word for word: less than 0.01 for models of many books
 # (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
 BY_HEART = 0.05
-# Share of copied runs of 8 words, beyond what the author repeats; normally far below 1 in 100.
-TAKEN_RUNS = 0.05
 # Words copied in one piece: four times what the copy guard allows.
 COPIED_WORDS = 40
 # Excess share of made-up words over the author's: two blogs differ by less than the first limit; at
@@ -60,9 +58,6 @@ STRANGE, VERY_STRANGE = 0.02, 0.05
 NEW, VERY_NEW = 0.05, 0.20
 # Excess share of broken sentences over the author's.
 BROKEN, VERY_BROKEN = 0.10, 0.50
-# Excess share of new word sequences whose pattern is new as well: 0 for other authors, 0.08 for
-# text from a bigram model (docs/log.md).
-ODD, VERY_ODD = 0.03, 1.0
 # Share of repeated runs of 4 words, and of words repeated at once.
 REPEATED, LOOPED = 0.05, 0.30
 # Smallest median number of words in a sample that counts as text.
@@ -70,6 +65,7 @@ LEAST_WORDS = 12
 # A classifier that ranks the author's own unseen passages no better than this is useless.
 LEAST_AUC = 0.75
 
+_GOOD = (YOURS, CLEAN, BETTER, NO_BASE)
 _ALL_READ = 0.95  # epochs; a model that has read less may not be done
 
 # "unknown" without an interval, "unsure" with the limit inside it.
@@ -79,7 +75,7 @@ _Side = Literal["above", "below", "unsure", "unknown"]
 def with_conclusions(card: Scorecard) -> Scorecard:
     """Return the scorecard with its conclusions: overall first, then by topic."""
     topics = (
-        _foresight(card),
+        _prediction(card),
         _voice(card.voice),
         _fluency(card.fluency),
         _copying(card.memorised),
@@ -93,24 +89,24 @@ def with_conclusions(card: Scorecard) -> Scorecard:
 
 def _overall(
     card: Scorecard,
-    foresight: Conclusion,
+    prediction: Conclusion,
     voice: Conclusion,
     fluency: Conclusion,
     copying: Conclusion,
 ) -> Conclusion:
-    decisive = (voice, fluency, foresight)
+    decisive = (voice, fluency, prediction)
     if copying.kind == COPIES:
-        return _conclude(COPIES, copying, foresight, fluency)
+        return _conclude(COPIES, copying, prediction, fluency)
     if fluency.kind == GIBBERISH:
-        return _conclude(GIBBERISH, fluency, foresight)
-    if voice.kind == NOT_YOURS and card.about.base and foresight.kind != BETTER:
-        return _conclude(ANOTHER_VOICE, voice, foresight)
+        return _conclude(GIBBERISH, fluency, prediction)
+    if voice.kind == NOT_YOURS and card.about.base and prediction.kind != BETTER:
+        return _conclude(ANOTHER_VOICE, voice, prediction)
     if fluency.kind == STUMBLES or voice.kind == NOT_YOURS:
-        return _conclude(WORDS_ONLY, fluency, voice, foresight)
-    if all(topic.kind in (YOURS, CLEAN, BETTER) for topic in decisive):
+        return _conclude(WORDS_ONLY, fluency, voice, prediction)
+    if all(topic.kind in _GOOD for topic in decisive):
         return _conclude(WRITES_LIKE_YOU, *decisive, copying)
     # Unclear topics come first.
-    ordered = sorted(decisive, key=lambda topic: topic.kind in (YOURS, CLEAN, BETTER))
+    ordered = sorted(decisive, key=lambda topic: topic.kind in _GOOD)
     kind = TOO_FEW if any(topic.kind == TOO_FEW for topic in decisive) else UNCLEAR
     return _conclude(kind, *ordered, copying)
 
@@ -122,20 +118,23 @@ def _conclude(kind: str, *because: Conclusion) -> Conclusion:
     return Conclusion("all", kind, SENTENCES[kind], tuple(reasons))
 
 
-def _foresight(card: Scorecard) -> Conclusion:
-    """Compare with the base, or without one with an n-gram model."""
-    rival = card.untouched or card.row(NGRAM)
+def _prediction(card: Scorecard) -> Conclusion:
+    """Compare with the base."""
+    rival = card.untouched
+    if not card.about.base:
+        sentence = "It was trained from your posts alone, so there is no base to compare it with."
+        return Conclusion("prediction", NO_BASE, sentence)
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
         posts = card.about.judged_posts
         reason = f"With {count(posts, 'held-out post')}," if posts else "No post was held out, so"
         sentence = f"{reason} nobody can say how well it predicts new ones."
-        return Conclusion("foresight", TOO_FEW, sentence)
-    than = "the model it started from" if rival is card.untouched else "an n-gram model"
-    sentence = f"It predicts your unseen posts {compared_with(rival)} than {than}"
+        return Conclusion("prediction", TOO_FEW, sentence)
+    compared = compared_with(rival)
+    sentence = f"It predicts your unseen posts {compared} than the model it started from"
     if rival.gain_low <= 0 <= rival.gain_high:
-        return Conclusion("foresight", UNCLEAR, f"{sentence}: no clear difference.")
-    sentence += "."
-    return Conclusion("foresight", BETTER if (rival.gain or 0) > 0 else NO_BETTER, sentence)
+        return Conclusion("prediction", UNCLEAR, f"{sentence}: no clear difference.")
+    kind = BETTER if (rival.gain or 0) > 0 else NO_BETTER
+    return Conclusion("prediction", kind, f"{sentence}.")
 
 
 def _voice(voice: Voice | None) -> Conclusion:
@@ -210,7 +209,6 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
     limits = [
         (strange, few, many),
         (fluency.broken, BROKEN, VERY_BROKEN),
-        (fluency.odd_turns, ODD, VERY_ODD),
         (fluency.repeated, REPEATED, 1.0),
         (fluency.looped, LOOPED, LOOPED),
     ]
@@ -229,14 +227,12 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
 
 
 def _fluency_sentence(fluency: Fluency) -> str:
-    odd_turns = fluency.odd_turns if _beyond(fluency.odd_turns, ODD) != "below" else None
     strange = "are not real words" if fluency.non_words else "are in none of your posts"
     # (measure, smallest value worth mentioning, wording)
     measures: list[tuple[PairedEstimate | None, float, str]] = [
         (fluency.non_words or fluency.new_words, 0.0, f"of its words {strange}"),
         (fluency.unknown_names, STRANGE, "of its words are invented names"),
         (fluency.broken, 0.0, "of its sentences are broken"),
-        (odd_turns, 0.0, "of its new word sequences are in an order you never use"),
         (fluency.repeated, REPEATED, "of its phrases repeat earlier ones in the same text"),
         (fluency.looped, LOOPED, "of its words repeat at once what it has just said"),
     ]
@@ -264,13 +260,6 @@ def _copying(memorised: Memorised | None) -> Conclusion:
             f"given {memorised.words} words of a training post, it continues with the next"
             f" {memorised.words} word for word in {rate_with_range(known)} of cases"
         )
-    for runs in memorised.novelty:
-        copied, usual = 1 - runs.unguarded, 0.0 if runs.real is None else 1 - runs.real
-        if runs.n == 8 and copied > usual + TAKEN_RUNS:
-            reasons.append(
-                f"{rate(copied)} of its runs of 8 words are in your posts (of your own held-out"
-                f" ones: {rate(usual)})"
-            )
     longest = memorised.unguarded
     if longest.words >= max(COPIED_WORDS, 2 * memorised.real.words):
         reasons.append(f"it wrote {longest.words} words in a row that are {source(longest)}")

@@ -6,8 +6,7 @@ standard deviations over all passages. It needs long passages (it ranks 80 of 10
 with 250 words, 99 with 1,000: docs/log.md), so short samples are joined for it. A small distance
 alone is not a merit: the author's words in random order are nearer to his mean than his own texts.
 The classifier uses character n-grams of 3 to 5 letters; it is fitted to training posts and other
-authors, and scored on posts and authors it was not fitted to. A second classifier uses masked text
-only (see `stylometry`), so that it cannot recognize an author by his topics.
+authors, and scored on posts and authors it was not fitted to.
 
 Most of the other authors wrote before 1929, and a contemporary voice is easier to distinguish from
 theirs than from a contemporary's. What counts is how near samples come to real held-out posts.
@@ -23,7 +22,7 @@ from ownwords.evaluation import classifier
 from ownwords.evaluation.intervals import Estimate, Vector, median, share
 from ownwords.evaluation.lexicon import is_in_the_language
 from ownwords.evaluation.passages import TextPassage, evenly, passages
-from ownwords.evaluation.reference_authors import Counts, FeatureCounts, ReferenceAuthors
+from ownwords.evaluation.reference_authors import FeatureCounts, ReferenceAuthors
 from ownwords.evaluation.stylometry import hashes_of, word_counts
 
 LENGTHS = (250, 500, 1000)  # words of a passage, without reference authors
@@ -86,7 +85,6 @@ class Voice:
     authors: int = 0
     delta: Delta | None = None
     letters: AuthorClassification | None = None
-    masked: AuthorClassification | None = None
     reason: str = ""
 
 
@@ -130,8 +128,7 @@ def voice(
         measured,
         others=len(theirs),
         authors=len(others.authors),
-        letters=_classify(counted, [kind.letters for kind in counted]),
-        masked=_classify(counted, [kind.masked for kind in counted]),
+        letters=_classify(counted),
     )
 
 
@@ -214,9 +211,9 @@ def _distribution(values: Vector, sources: Sequence[int]) -> DeltaDistribution:
     return DeltaDistribution(median(values, sources), float(low), float(high))
 
 
-def _classify(kinds: Sequence[FeatureCounts], counts: Sequence[Counts]) -> AuthorClassification:
+def _classify(kinds: Sequence[FeatureCounts]) -> AuthorClassification:
     """Fit the classifier and judge held-out posts, samples and other authors."""
-    own, real, written, theirs = counts
+    own, real, written, theirs = (kind.letters for kind in kinds)
     known = np.concatenate([own, theirs])
     standard = classifier.StandardScaler(known)
     features = standard(known)
