@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from exports import publii
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.core.workspace import Workspace
@@ -82,6 +83,45 @@ def test_new_posts_are_counted_until_they_are_learned(tmp_path: Path, blog: Path
     look([blog], workspace=workspace.root)
     result = api.get("/api/blog").json()
     assert (result["new_posts"], result["new_sentence"]) == (3, "3 new posts, not yet learned")
+
+
+def later(path: Path, seconds: float = 60) -> None:
+    os.utime(path, (time.time() + seconds, time.time() + seconds))
+
+
+@pytest.mark.parametrize("what", ["2020/spring/a.md", "2020/spring", "b.md"])
+def test_a_change_deep_in_the_blog_is_seen_until_it_is_read(what: str, tmp_path: Path) -> None:
+    blog = tmp_path / "blog"
+    for name in ("2020/spring/a.md", "2021/c.md", "b.md", ".git/index", "node_modules/x.js"):
+        (blog / name).parent.mkdir(parents=True, exist_ok=True)
+        (blog / name).write_text("# Rain\n\n" + f"Rain fell on {name} again. " * 30)
+    workspace = blog / "mine.ownwords"
+
+    def is_stale() -> bool:
+        return bool(api_of(workspace, blog).get("/api/blog").json()["is_stale"])
+
+    look([blog], workspace=workspace)
+    assert not is_stale()
+    for other in (".git/index", "node_modules/x.js", "mine.ownwords/archive.sqlite"):
+        later(blog / other)
+    assert not is_stale()
+    later(blog / what, 0)
+    later(workspace / "report.html", -60)
+    assert is_stale()
+    look([blog], workspace=workspace)  # finds nothing new
+    assert not is_stale()
+
+
+def test_of_a_publii_site_only_its_database_matters(tmp_path: Path) -> None:
+    site, workspace = publii.write(tmp_path), tmp_path / "mine.ownwords"
+    look([site], workspace=workspace)
+    (site / "output").mkdir()
+    later(site / "output")
+    later(site)
+    api = api_of(workspace, site)
+    assert not api.get("/api/blog").json()["is_stale"]
+    later(site / "input" / "db.sqlite")
+    assert api.get("/api/blog").json()["is_stale"]
 
 
 def test_the_report_is_parsed_once_for_many_requests(

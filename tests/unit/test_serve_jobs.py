@@ -415,6 +415,57 @@ def test_a_package_is_installed_only_for_the_user_of_this_machine(
         ]
 
 
+KEY = "a-key-for-a-test"
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        ServeSettings(host="0.0.0.0", key=KEY, names=("127.0.0.1",)),
+        ServeSettings(key=KEY, names=("blog.example",)),  # through a proxy
+        ServeSettings(key=KEY),
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "base", "source": "{path}"},
+        {"kind": "base", "source": "org/name"},  # of a folder here, in this test
+        {"kind": "base", "source": "~/secret"},
+        {"kind": "make", "base": "{path}"},
+        {"kind": "make", "base": "org/name"},
+        {"kind": "tune", "base": "{path}"},
+    ],
+)
+def test_paths_are_named_only_where_nobody_else_reaches_the_server(
+    workspace: Workspace,
+    begin: Begin,
+    settings_: ServeSettings,
+    body: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = workspace.root / "org" / "name"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(workspace.root)
+    state = AppState(workspace, settings_)
+    state.jobs = begin("ends")
+    page = TestClient(create_app(state), base_url="http://127.0.0.1:8377", headers=HEADERS)
+    page.headers["Authorization"] = f"Bearer {KEY}"
+    named = {field: value.format(path=folder) for field, value in body.items()}
+    answer = page.post("/api/jobs", json=named)
+    if not settings_.names:
+        assert answer.status_code == 201, answer.text
+        wait_until_ended(state.jobs, answer.json()["id"])
+        return
+    assert answer.status_code == 403, answer.text
+    assert page.post("/api/sources", json={"path": str(folder)}).status_code == 403
+    assert page.get("/api/sources").json()["found"] == []
+    for name in ({"kind": "make", "base": "none"}, {"kind": "base", "source": "org/other"}):
+        answer = page.post("/api/jobs", json=name)
+        assert answer.status_code == 201, answer.text
+        wait_until_ended(state.jobs, answer.json()["id"])
+
+
 def test_an_export_reports_its_path() -> None:
     printed = {"path": "/w/exports/a.gguf", "form": "gguf", "type": "q8_0", "bytes": 3, "notes": []}
     assert job_result("export", printed) == {

@@ -1,13 +1,25 @@
 import multiprocessing
 import os
 import stat
-from contextlib import ExitStack
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from ownwords.core.errors import InUseError, WorkspaceError
-from ownwords.core.workspace import Workspace, path_text, source_name, write_atomically
+from ownwords.core.workspace import (
+    Workspace,
+    is_held,
+    path_text,
+    source_name,
+    try_lock,
+    write_atomically,
+)
 
 
 def _hold(root: Path, is_held: "multiprocessing.synchronize.Event", go: object) -> None:
@@ -33,6 +45,30 @@ def test_a_second_process_is_told_that_the_workspace_is_locked(tmp_path: Path) -
         process.join()
     with Workspace(tmp_path / "w.ownwords").opened():
         pass
+
+
+def test_to_look_at_a_lock_is_not_in_the_way_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, is_looking = tmp_path / ".lock", threading.Event()
+    path.touch()
+
+    @contextmanager
+    def open_for_longer(self: Path, mode: str) -> Iterator[IO[bytes]]:
+        with open(self, mode) as file:  # noqa: PTH123 - Path.open is this function
+            yield file
+            is_looking.set()
+            time.sleep(0.03)
+
+    monkeypatch.setattr(Path, "open", open_for_longer)
+    with ThreadPoolExecutor() as threads:
+        looking = threads.submit(is_held, path)
+        assert is_looking.wait(20)
+        with open(path, "a+") as file:  # noqa: PTH123
+            assert try_lock(file.fileno())
+            assert is_held(path)
+        assert not looking.result()
+    assert not is_held(path)
 
 
 def test_a_folder_of_other_files_is_not_used_as_a_workspace(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`ownwords look`: read a blog into an archive and report on it."""
 
 import json
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -89,6 +90,7 @@ def look(
         if export:
             with progress.stage(f"Writing {export.name}", len(report.posts), "posts") as stage:
                 _export(store, export, stage)
+        os.utime(place.report_page)  # says when the blog was read, also if nothing was new in it
     return report
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ _NO_SUCH_PLACE = {
     errno.EINVAL,
 }
 _LOCK = ".lock"
+_LOCK_TRIES, _LOCK_PAUSE_S = 10, 0.01  # `is_held` holds a lock for microseconds
 # A folder with any of these is a workspace.
 _MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", _LOCK)
 
@@ -246,11 +248,28 @@ def _read_umask() -> int:
 UMASK = _read_umask()
 
 
+def try_lock(handle: int) -> bool:
+    """Lock an open file; False if another process has it, and not only to look at it."""
+    for _ in range(_LOCK_TRIES):
+        if _lock_at_once(handle):
+            return True
+        time.sleep(_LOCK_PAUSE_S)
+    return False
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock. To look holds it, too, for an instant."""
+    try:
+        with path.open("r+b") as file:
+            return not _lock_at_once(file.fileno(), shared=True)
+    except OSError:
+        return False
+
+
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(handle: int) -> bool:
-        """Lock an open file without waiting; False if another process has it."""
+    def _lock_at_once(handle: int, *, shared: bool = False) -> bool:
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -260,10 +279,9 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def try_lock(handle: int) -> bool:
-        """Lock an open file without waiting; False if another process has it."""
+    def _lock_at_once(handle: int, *, shared: bool = False) -> bool:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

@@ -15,7 +15,7 @@ from typing import Final
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import decode, encode
-from ownwords.core.workspace import Workspace, data_folder, try_lock
+from ownwords.core.workspace import Workspace, data_folder, is_held, try_lock
 from ownwords.serve.settings import MIN_KEY_LENGTH
 
 FOLDER: Final = "servers"
@@ -108,9 +108,7 @@ def running_servers() -> list[RunningServer]:
     servers = []
     for path in paths:
         with suppress(OSError, ValueError, OwnwordsError):
-            with path.with_suffix(_LOCK).open("a") as lock:
-                is_left_behind = try_lock(lock.fileno())
-            if not is_left_behind:
+            if is_held(path.with_suffix(_LOCK)):  # else it was left behind
                 servers.append(decode(RunningServer, json.loads(path.read_bytes())))
     return servers
 

@@ -74,3 +74,8 @@ class ServeSettings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on another machine can use it, through a proxy either."""
+        return self.is_loopback and not self.names

@@ -1,14 +1,18 @@
 """What is in the blog, in three lines, and whether there is something new in it."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
+from ownwords.archive.files.folders import PROGRAM_FOLDERS
 from ownwords.archive.report import Report
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
+from ownwords.core.workspace import SUFFIX
 from ownwords.make.learned_posts import read_learned
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.api_route import ApiCall, NoBody, json_route
@@ -87,7 +91,7 @@ class BlogReader:
             report = None
         except OwnwordsError as error:  # a damaged archive
             report, problem = None, str(error)
-        read_at = _changed(state.workspace.archive) if report else None
+        read_at = (_changed(state.workspace.report_page) or None) if report else None
         new = self._new_posts(report) if report else 0
         return BlogOverview(
             is_read=report is not None,
@@ -115,9 +119,8 @@ class BlogReader:
         return sum(post.id not in learned and post.decision != "leave out" for post in report.posts)
 
     def _is_stale(self, read_at: float) -> bool:
-        paths = [Path(source.path) for source in self._state.sources.sources()]
-        files = [path / "input" / "db.sqlite" if path.is_dir() else path for path in paths]
-        return any((changed := _changed(path)) and changed > read_at for path in [*paths, *files])
+        paths = (Path(source.path) for source in self._state.sources.sources())
+        return any(_changed(each) > read_at for path in paths for each in _files_of(path))
 
 
 def plain_lines(report: Report) -> list[str]:
@@ -146,8 +149,26 @@ def plain_lines(report: Report) -> list[str]:
     ]
 
 
-def _changed(path: Path) -> float | None:
+def _files_of(path: Path) -> Iterator[Path]:
+    """What changes with the posts at the path: their files and folders, or the database."""
+    databases = [folder / "db.sqlite" for folder in (path, path / "input")]
+    if found := next((file for file in databases if file.exists()), None):
+        path = found  # Publii writes the whole site beside its database
+    yield path
+    for parent, names, files in os.walk(path):
+        names[:] = [
+            name
+            for name in names
+            if name not in PROGRAM_FOLDERS
+            and not name.startswith(".")
+            and not name.endswith(SUFFIX)
+        ]
+        yield from (Path(parent, name) for name in (*names, *files) if not name.startswith("."))
+
+
+def _changed(path: Path) -> float:
+    """When the path was changed last; 0 if it cannot be seen."""
     try:
         return path.stat().st_mtime
     except OSError:
-        return None
+        return 0.0

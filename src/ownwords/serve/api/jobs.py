@@ -7,18 +7,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ownwords.base import catalogue
+from ownwords.base.known_bases import find_known
+from ownwords.core.hub import is_model_name
+from ownwords.make.make_request import NOTHING
 from ownwords.serve.api.train import check_can_train
 from ownwords.serve.api_route import EVENT_STREAM, ApiCall, ApiRoute, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError, as_conflict
 from ownwords.serve.jobs.job import Job
-from ownwords.serve.jobs.requests import REQUESTS, BaseRequest, JobRequest, parse_request
+from ownwords.serve.jobs.requests import (
+    REQUESTS,
+    BaseRequest,
+    JobRequest,
+    MakeRequest,
+    TuneRequest,
+    parse_request,
+)
 from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.serve.watcher import Change, Watcher
 
@@ -99,13 +111,15 @@ class _Jobs:
             check_can_train()
         if isinstance(call.body, BaseRequest) and call.body.with_package:
             self._check_own_machine()
+        if not self._state.settings.is_private:
+            _refuse_path(call.body)
         with as_conflict():
             return self._state.jobs.start(call.body)
 
     def _check_own_machine(self) -> None:
         """Raise ApiError unless only this user can ask: programs are installed for nobody else."""
         settings = self._state.settings
-        if not (settings.is_loopback and settings.key):
+        if not (settings.is_private and settings.key):
             raise ApiError(
                 HTTPStatus.FORBIDDEN,
                 "packages are installed only where a key is needed and nobody else reaches the"
@@ -157,3 +171,20 @@ class _Jobs:
                 elif time.monotonic() - sent_at >= _KEEP_ALIVE_S / 2:
                     sent_at = time.monotonic()
                     await events.keep_alive()
+
+
+def _refuse_path(request: JobRequest) -> None:
+    """Raise ApiError if a base is named by a path on this machine."""
+    if isinstance(request, BaseRequest):
+        source = request.source
+        is_name = bool(find_known(source)) or is_model_name(source)
+        is_path = not is_name or Path(source).exists()
+    else:
+        names = {"", NOTHING, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
+        is_path = isinstance(request, MakeRequest | TuneRequest) and request.base not in names
+    if is_path:
+        raise ApiError(
+            HTTPStatus.FORBIDDEN,
+            "paths can be chosen only where the server is not reached from elsewhere",
+            hint="give the name of a base; `ownwords base add PATH` on that machine makes one",
+        )

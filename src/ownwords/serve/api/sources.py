@@ -78,13 +78,14 @@ class _Sources:
         known = tuple(self._state.sources.sources())
         paths = {Path(source.path) for source in known}
         found: tuple[FoundSite, ...] = ()
-        with contextlib.suppress(RuntimeError):  # a user without a home folder
-            found = tuple(site for site in find_publii_sites() if Path(site.path) not in paths)
+        if self._state.settings.is_private:
+            with contextlib.suppress(RuntimeError):  # a user without a home folder
+                found = tuple(site for site in find_publii_sites() if Path(site.path) not in paths)
         return SourceOverview(known, found)
 
     def add(self, call: ApiCall[PathRequest]) -> Source:
         """Add a path that the user has typed; only where nobody else reaches the server."""
-        if not self._state.settings.is_loopback:
+        if not self._state.settings.is_private:
             raise ApiError(
                 HTTPStatus.FORBIDDEN,
                 "paths can be chosen only where the server is not reached from elsewhere",

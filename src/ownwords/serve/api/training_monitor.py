@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from ownwords.core.workspace import is_held
 from ownwords.make.make_request import MINUTES
 from ownwords.serve.api.run_files import RunFiles
 from ownwords.serve.jobs.manager import JobAttempt, JobManager
-from ownwords.serve.jobs.process import is_held
 from ownwords.serve.jobs.requests import JobKind
 from ownwords.training.run_history import COMPARISON, CurvePoint, RunHistory
 
@@ -19,7 +19,6 @@ _MAX_LOG = 200
 _CLOCK_SKEW_S = 1.0  # file times can lag some milliseconds behind the clock
 _MAX_SNAPSHOTS = 8
 _FRESH_S = 0.5  # for which what was read is told again, to any number of readers
-_CHECK_S = 2.0  # between two checks of the locks
 _TRAINING: tuple[JobKind, ...] = ("make", "tune")
 
 Status = Literal[
@@ -35,14 +34,12 @@ class TrainingMonitor:
         self._folder = folder
         self._runs = RunFiles(folder)
         self._mutex = threading.Lock()
-        self._checked_at = -_CHECK_S
         self._snapshots: dict[str, tuple[float, dict[str, Any]]] = {}
         self._worker = ""
         self._in_training: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
-        """Make the next call check the locks again, after a training was started."""
-        self._checked_at = -_CHECK_S
+        """Make the next call read everything again, after a training was started."""
         self._snapshots = {}
 
     def snapshot(self, chosen: str) -> dict[str, Any]:
@@ -77,10 +74,6 @@ class TrainingMonitor:
         }
 
     def _check_locks(self, names: list[str]) -> None:
-        # Not at every call: a check holds each lock briefly, and a process asking then would fail.
-        if time.monotonic() - self._checked_at < _CHECK_S:
-            return
-        self._checked_at = time.monotonic()
         self._worker = self._jobs.find_worker()
         locks = {name: self._folder / name / ".lock" for name in names[:3]}
         self._in_training = frozenset(name for name, path in locks.items() if is_held(path))

@@ -12,12 +12,12 @@ from typing import Any
 
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.validation import encode
-from ownwords.core.workspace import Workspace, translate_os_errors
+from ownwords.core.workspace import Workspace, is_held, translate_os_errors
 from ownwords.models import atomic_dir
 from ownwords.serve.errors import ApiError
 from ownwords.serve.jobs.history import JobHistory
 from ownwords.serve.jobs.job import Job, JobActions, JobError, JobStatus
-from ownwords.serve.jobs.process import JobOutcome, JobProcess, JobRecord, is_held
+from ownwords.serve.jobs.process import JobOutcome, JobProcess, JobRecord
 from ownwords.serve.jobs.requests import REQUESTS, JobInputs, JobKind, JobRequest, parse_request
 
 _MAX_JOBS = 50

@@ -19,7 +19,13 @@ from typing import IO, Any, Literal
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.job_log import LOG_VARIABLE, SPENT_VARIABLE, TRAINS_VARIABLE
 from ownwords.core.validation import decode, encode
-from ownwords.core.workspace import SUFFIX, translate_os_errors, try_lock, write_atomically
+from ownwords.core.workspace import (
+    SUFFIX,
+    is_held,
+    translate_os_errors,
+    try_lock,
+    write_atomically,
+)
 
 _MAX_OUTPUT = 1 << 20  # bytes read from the end of the output
 _MAX_RESULT = 64 << 20
@@ -181,15 +187,6 @@ def clean_environment(environment: Mapping[str, str], needed: str = "") -> dict[
         if name == needed or (not _SECRET.search(name) and not _LAUNCHER.fullmatch(name))
     }
     return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
-
-
-def is_held(path: Path) -> bool:
-    """Whether a process holds the lock; the check itself holds it for a moment."""
-    try:
-        with path.open("r+b") as file:
-            return not try_lock(file.fileno())
-    except OSError:
-        return False
 
 
 if sys.platform == "win32":
