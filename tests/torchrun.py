@@ -8,23 +8,31 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 
 
+def launcher(processes: int, restarts: int = 0) -> list[str]:
+    """The arguments of Python that start so many processes."""
+    arguments = ["-m", "torch.distributed.run", "--standalone"]
+    return [*arguments, "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+
+
+def environment() -> dict[str, str]:
+    """The environment in which the checkout is found first, whatever is installed."""
+    path = os.pathsep.join([str(TESTS.parent / "src"), str(TESTS)])
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
 def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> str:
     """Run `tests/<script>.py` on a folder; returns its stderr."""
-    launcher = ["-m", "torch.distributed.run", "--standalone"]
-    launcher += ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
     process = subprocess.run(
         [
             sys.executable,
-            *(launcher if processes > 1 else []),
+            *(launcher(processes, restarts) if processes > 1 else []),
             str(TESTS / f"{script}.py"),
             str(folder),
             *arguments,
         ],
         capture_output=True,
         encoding="utf-8",
-        # The checkout, whatever is installed.
-        env=os.environ
-        | {"PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"},
+        env=environment(),
         check=False,
         timeout=300,
     )

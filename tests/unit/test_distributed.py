@@ -1,6 +1,10 @@
 """Two real processes over gloo train as one; a single process is unaffected."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +73,41 @@ def test_a_checkpoint_does_not_depend_on_the_number_of_writers(
 def test_an_adapter_is_not_sharded(results: list[dict[str, Any]]) -> None:
     for report in results:
         assert "train an adapter with DDP" in report["fsdp, adapter"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pseudo-terminal on Windows")
+def test_in_a_terminal_one_process_asks_and_its_answer_is_that_of_all(tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = torchrun.environment() | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment["TERM"] = "dumb"
+    blog = torchrun.TESTS.parent / "examples" / "blog"
+    command = ["-m", "ownwords", "pretrain", str(blog), "--minutes", "60", "--device", "cpu"]
+    command += ["--workspace", str(tmp_path / "w"), "--set", "model.parameters=100000"]
+    with subprocess.Popen(
+        [sys.executable, *torchrun.launcher(2), *command],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment,
+    ) as process:
+        os.close(theirs)
+        shown = ""
+        try:
+            while data := os.read(ours, 4096):
+                shown += data.decode(errors="replace")
+                if shown.rstrip().endswith("(y):"):
+                    os.write(ours, b"n\n")
+        except OSError:  # the terminal is closed: all have ended
+            pass
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, shown
+    os.close(ours)
+    assert shown.count("Train with this plan?") == 1
+    assert output.decode().count("The plan") == 1
+    assert not list((tmp_path / "w" / "runs").glob("*/checkpoints/step-*"))
 
 
 def test_a_single_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
