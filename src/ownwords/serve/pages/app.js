@@ -1,7 +1,7 @@
 // The app: routing, keys, colours, and the line at the top.
 
-import { checkbox, el, fill, icon, kbd, loading, problem } from "/components.js";
-import { begin, follow, running, shareOf } from "/jobs.js";
+import { checkbox, el, fill, icon, kbd, link, loading, problem, quiet } from "/components.js";
+import { begin, elsewhere, follow, running, shareOf } from "/jobs.js";
 import { announce, ask, remember, remembered, toast } from "/messages.js";
 import { ApiError, get, load } from "/server.js";
 
@@ -197,7 +197,9 @@ function named() {
 }
 
 function busy() {
-  const job = running(), node = document.getElementById("busy");
+  const job = running(), node = document.getElementById("busy"), others = document.getElementById("elsewhere");
+  others.hidden = !elsewhere().length;
+  fill(others, elsewhere().map((other) => quiet(link(`/?blog=${encodeURIComponent(other.path)}#/home`, other.name), `: ${other.title} ${shareOf(other)}`)));
   node.hidden = !job;
   if (!job) return;
   node.textContent = shareOf(job) || "…";

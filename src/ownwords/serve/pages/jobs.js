@@ -6,6 +6,7 @@ import { sentence } from "/components.js";
 
 const jobs = new Map();
 const listeners = new Set();
+let others = [];
 let isLost = false;
 
 /** Hear of jobs and changes: onJob(job), onChange(what), onLost(error or null). Returns a function that ends it. */
@@ -24,6 +25,9 @@ export function running() {
   const live = [...jobs.values()].filter(isRunning);
   return live.find((job) => job.kind === "make") ?? live[0] ?? null;
 }
+
+/** The jobs of other blogs that run: {path, name, title, share}. */
+export const elsewhere = () => others;
 
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
 
@@ -72,6 +76,10 @@ export function begin() {
     if (event === "jobs") {
       jobs.clear();
       for (const job of data.jobs) jobs.set(job.id, job);
+      others = data.elsewhere;
+      tell("onJob", null);
+    } else if (event === "elsewhere") {
+      others = data.jobs;
       tell("onJob", null);
     } else if (event === "job") take(data);
     else if (event === "removed") {
