@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import JsonLines, Progress
 from ownwords.core.timeline import Timeline
-from ownwords.core.workspace import data_folder, translate_os_errors, try_lock
+from ownwords.core.workspace import data_folder, try_lock
 
 # The environment of a job: where its log is, how long its earlier attempts took, and the name of
 # its blog if it trains.
@@ -28,7 +29,8 @@ def logged_job(progress: Progress, environment: Mapping[str, str]) -> Iterator[N
     spent = environment.get(SPENT_VARIABLE, "")
     with closing(JsonLines(Path(path), ("note", "expect", "begin", "overall"))) as log:
         progress.subscribers.append(log)
-        with _alone(progress, environment.get(TRAINS_VARIABLE, "")):
+        blog = environment.get(TRAINS_VARIABLE)
+        with _alone(progress, blog) if blog else nullcontext():
             spent_s = float(spent) if spent.replace(".", "").isdecimal() else 0
             progress.subscribers.append(Timeline(log, spent_s=spent_s))
             yield
@@ -37,14 +39,14 @@ def logged_job(progress: Progress, environment: Mapping[str, str]) -> Iterator[N
 @contextmanager
 def _alone(progress: Progress, blog: str) -> Iterator[None]:
     """Wait until no other blog is being trained: two at once would slow each other down."""
-    if not blog:
-        yield
-        return
-    path = data_folder() / "training.lock"
-    name = path.with_suffix(".txt")  # on Windows a locked file cannot be read
-    with translate_os_errors(path):
+    try:
+        path = data_folder() / "training.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("a")
+    except (OSError, OwnwordsError):  # such as a read-only disk
+        yield
+        return
+    name = path.with_suffix(".txt")  # on Windows a locked file cannot be read
     with lock:
         if not try_lock(lock.fileno()):
             other = name.read_text("utf-8") if name.exists() else "another blog"

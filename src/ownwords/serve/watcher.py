@@ -60,7 +60,7 @@ class Watcher:
         self._readers: set[ChangeReader] = set()
         self._task: asyncio.Task[None] | None = None
         self._jobs: dict[str, bytes] = {}
-        self._elsewhere: list[OtherJob] = []
+        self._elsewhere: list[OtherJob] | None = None
         self._stamps: Mapping[str, object] = {}
 
     @property
@@ -74,7 +74,7 @@ class Watcher:
         reader = ChangeReader()
         self._readers.add(reader)
         if self._task is None or self._task.done():
-            self._jobs, self._stamps = {}, {}
+            self._jobs, self._elsewhere, self._stamps = {}, None, {}
             self._task = asyncio.create_task(self._poll())
         try:
             yield reader
