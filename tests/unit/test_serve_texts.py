@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from ownwords.core.version import __version__
-from ownwords.core.workspace import Workspace
+from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve import saved_texts
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
@@ -68,11 +68,11 @@ def test_two_pages_that_change_a_text_at_once_lose_nothing(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = save_text(client, text="as it was")
-    url, write = f"/api/texts/{text['id']}", saved_texts.write_atomically
+    url = f"/api/texts/{text['id']}"
 
     def write_late(path: Path, content: str) -> None:
         time.sleep(0.3)
-        write(path, content)
+        write_atomically(path, content)
 
     monkeypatch.setattr(saved_texts, "write_atomically", write_late)
     changes = ({"title": "New"}, {"text": "changed"}, {"prompt": "Begin"})

@@ -91,15 +91,14 @@ class Workspace:
 
     def _create_folder(self) -> bool:
         """Create the folder; False if it exists, even if another process has just created it."""
-        with translate_os_errors(self.root):
-            try:
-                self.root.mkdir(parents=True)
-            except FileExistsError:
-                if self.root.is_dir():
-                    return False
-                raise WorkspaceError(
-                    f"{self.root} is a file", hint="give a folder to --workspace"
-                ) from None
+        try:
+            self.root.mkdir(parents=True)
+        except FileExistsError:
+            if self.root.is_dir():
+                return False
+            raise WorkspaceError(
+                f"{self.root} is a file", hint="give a folder to --workspace"
+            ) from None
         return True
 
     def _is_workspace(self) -> bool:
