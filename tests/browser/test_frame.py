@@ -192,6 +192,36 @@ def test_an_unknown_address_shows_an_error(page: "Page") -> None:
     page.wait_for_selector("h1")
 
 
+def test_the_key_typed_into_the_form_opens_the_page(
+    page: "Page", site: Site, expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")  # the status of a wrong key
+    page.context.clear_cookies()
+    page.goto("/ask")
+    page.get_by_label("Key").fill("not-the-key-at-all")
+    page.keyboard.press("Enter")
+    page.get_by_text("That is not the key.").wait_for()
+    page.get_by_label("Key").fill(site.link.partition("?key=")[2])
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_selector(".page.ask h1")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_typed_as_an_address_is_shown(page: "Page", part: str) -> None:
+    page.goto(f"/{part}")
+    page.wait_for_selector(f".page.{part} :is(h1, h2)")
+
+
+def test_an_address_that_only_programs_use_is_answered_with_a_page(
+    page: "Page", expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    page.goto("/api/nothing")
+    assert page.locator("h1").inner_text() == "There is nothing at /api/nothing"
+    page.get_by_role("button", name="Open ownwords").click()
+    page.wait_for_selector(".page.home h1")
+
+
 def test_a_server_that_is_down_is_reported_and_can_be_retried(
     page: "Page", expected: list[str]
 ) -> None:

@@ -190,6 +190,21 @@ def test_any_path_is_answered_without_a_server_error(
     assert 200 <= status_of(whole_app, f"/{path}", kind) < 500
 
 
+def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        person = {"Accept": "text/html,*/*;q=0.8"}
+        for path in ("/ask", "/posts/report", "/nowhere", "//evil.example/"):
+            answer = await client.get(f"http://127.0.0.1:8377{path}", headers=person)
+            assert answer.headers["location"] == f"/#{path}"
+            assert (await client.get(f"http://127.0.0.1:8377{path}")).status_code == 404
+        for path, status in (("/api/nothing", 404), ("/api/corpus", 404), ("/logout", 405)):
+            answer = await client.get(path, headers=person)
+            assert answer.status_code == status
+            assert answer.headers["content-type"].startswith("text/html"), path
+
+    run_with_client(create_app(state_of(tmp_path)), work)
+
+
 def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         assert (await client.get("/healthz")).json()["status"] == "ok"

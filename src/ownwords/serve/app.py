@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from ownwords.core.errors import OwnwordsError
@@ -35,7 +35,7 @@ from ownwords.serve.api import (
 from ownwords.serve.api_route import ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
-from ownwords.serve.errors import ApiError, error_response
+from ownwords.serve.errors import ApiError, error_response, is_navigation
 from ownwords.serve.middleware import SecurityMiddleware
 from ownwords.serve.openai import routes as openai
 
@@ -128,16 +128,20 @@ def _monitoring(current: Callable[[], AppState]) -> list[BaseRoute]:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OwnwordsError)
-    return error_response(request.url.path, error)
+    return error_response(request.url.path, error, request.headers)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    path = request.url.path
+    is_part = error.status_code == HTTPStatus.NOT_FOUND and not path.startswith(("/api/", "/v1/"))
+    if is_part and request.method == "GET" and is_navigation(request.headers):
+        return RedirectResponse(f"{static_files.FRONT}#{path}")  # /ask is the page's part #/ask
     messages = {
-        HTTPStatus.NOT_FOUND: f"there is nothing at {request.url.path[:200]}",
+        HTTPStatus.NOT_FOUND: f"there is nothing at {path[:200]}",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not allowed here",
     }
     message = messages.get(HTTPStatus(error.status_code), error.detail)
-    response = error_response(request.url.path, ApiError(error.status_code, message))
+    response = error_response(path, ApiError(error.status_code, message), request.headers)
     response.headers.update(error.headers or {})
     return response

@@ -1,16 +1,41 @@
 """API errors: an HTTP status, a message of one sentence, and a hint."""
 
+import html
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.core.errors import InUseError, OwnwordsError
 
 _IN_USE_RETRY_S = 5  # while another process writes the archive
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{message} · ownwords</title>
+<link rel="stylesheet" href="/shared.css">
+<link rel="stylesheet" href="/style.css">
+<script src="/theme.js"></script>
+</head>
+<body class="login">
+<main>
+  <form action="/">
+    <p class="kicker">ownwords</p>
+    <h1>{message}</h1>
+    <p class="follow">{hint}</p>
+    <div class="row"><button class="primary" type="submit">Open ownwords</button></div>
+  </form>
+</main>
+</body>
+</html>
+"""
 
 # OpenAI's error type and code for each status.
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
@@ -112,16 +137,29 @@ def status_of(error: OwnwordsError) -> int:
     return int(getattr(error, "status", HTTPStatus.BAD_REQUEST))
 
 
-def error_response(path: str, error: OwnwordsError) -> JSONResponse:
-    """Create the response to a failed request, in the format of the path's API."""
+def is_navigation(headers: Headers) -> bool:
+    """Whether a person has typed the address or followed a link, and will read the answer."""
+    return "text/html" in headers.get("accept", "")
+
+
+def error_response(path: str, error: OwnwordsError, headers: Headers | None = None) -> Response:
+    """Create the response to a failed request: a page for a person, or else in the path's API.
+
+    The headers are those of the request.
+    """
     status = status_of(error)
-    headers = {}
+    answer_headers = {}
     in_use_s = _IN_USE_RETRY_S if isinstance(error, InUseError) else None
     if (seconds := getattr(error, "retry_after_s", in_use_s)) is not None:
-        headers["Retry-After"] = str(seconds)
+        answer_headers["Retry-After"] = str(seconds)
     if status == HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error_body(path, error), status, headers)
+        answer_headers["WWW-Authenticate"] = "Bearer"
+    if headers is not None and is_navigation(headers):
+        message, hint = (
+            html.escape(f"{text[:1].upper()}{text[1:]}") for text in (error.message, error.hint)
+        )
+        return HTMLResponse(_PAGE.format(message=message, hint=hint), status, answer_headers)
+    return JSONResponse(error_body(path, error), status, answer_headers)
 
 
 def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:

@@ -15,7 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ownwords.serve.allowed_hosts import AllowedHosts, is_same_origin
 from ownwords.serve.auth import LOGIN, Authenticator
-from ownwords.serve.errors import ApiError, TooManyRequestsError, error_response, internal_error
+from ownwords.serve.errors import (
+    ApiError,
+    TooManyRequestsError,
+    error_response,
+    internal_error,
+    is_navigation,
+)
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.static_files import FRONT
@@ -36,7 +42,7 @@ HEADERS: Mapping[str, str] = {
     " frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # "no-referrer" hides the origin of our own login form, too
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
@@ -106,7 +112,8 @@ class SecurityMiddleware:
         if response.has_started:  # the response has started: the client sees that it is incomplete
             _log.debug("%s broke off: %s", scope["path"], error)
             return
-        await error_response(scope["path"], error)(scope, receive, response.send)
+        answer = error_response(scope["path"], error, Headers(scope=scope))
+        await answer(scope, receive, response.send)
 
     # --- who, and from where ---------------------------------------------------------------------
 
@@ -129,8 +136,10 @@ class SecurityMiddleware:
         if path not in self._public and not self._authenticator.admits(
             headers.get("authorization", ""), headers.get("cookie", ""), _client_of(scope)
         ):
-            if is_visit:
-                return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
+            if is_visit or (reads and is_navigation(headers)):
+                return RedirectResponse(
+                    LOGIN if is_visit else f"{LOGIN}#{path}", HTTPStatus.SEE_OTHER
+                )
             raise ApiError(
                 HTTPStatus.UNAUTHORIZED,
                 "this server needs its key",
@@ -266,11 +275,14 @@ def _client_of(scope: Scope) -> str:
 
 def _check_origin(headers: Headers, *, is_visit: bool) -> None:
     """Raise ApiError if another site's page sent the request."""
-    origin = headers.get("origin")
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None:
+        # A browser that was told to send no referrer hides the origin of our own forms, too.
+        if origin == "null" and site == "same-origin":
+            return
         if is_same_origin(origin, headers.get("host", "")):
             return
-    elif headers.get("sec-fetch-site", "none") in ("same-origin", "none") or (
+    elif site in ("same-origin", "none") or (
         is_visit and headers.get("sec-fetch-mode") == "navigate"
     ):
         return
