@@ -64,7 +64,7 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     set_length(page, 50)
     page.get_by_label("Your text").fill("A zeppelin over the <i>harbour</i>")
     write(page)
-    page.wait_for_url("**/#/write/*")
+    page.wait_for_url("**#/write/*")
     before = text(page)
     page.reload()
     until(page, "document.querySelector('.manuscript')?.value.includes('zeppelin')")
@@ -154,7 +154,7 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
     origins = page.request.post(
         "/api/write/origins",
         data={"text": "five inches of copper and a tube"},
-        headers={"X-Ownwords": "1", "Origin": page.url.split("/#")[0]},
+        headers={"X-Ownwords": "1", "Origin": page.url.split("/?")[0]},
     ).json()
     assert origins["nearest"]
     page.route("**/api/write/origins", lambda route: route.fulfill(json=origins))

@@ -105,7 +105,8 @@ def test_it_says_where_the_page_is_and_ctrl_c_ends_it_with_a_stream_open(tmp_pat
     with serving("--port", "0", cwd=tmp_path) as server:
         assert f"API: http://127.0.0.1:{server.port}/v1" in server.said
         assert f"Key: {server.key}\n" in server.said
-        status, page = server.get("/")
+        workspace = json.loads(server.get("/api/workspace")[1])["path"]
+        status, page = server.get(f"/?blog={workspace}")
         assert (status, "<title>" in page) == (200, True)
         assert server.get("/", Host="evil.example")[0] == 421
         connection, answer = server.streamed()

@@ -124,7 +124,8 @@ def status_of(app: Starlette, path: str, method: str = "GET") -> int:
 
 def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        front = await client.get("/")
+        front = await client.get("/", follow_redirects=True)
+        assert front.url.params["blog"] == str(tmp_path / "diary.ownwords")
         assert front.status_code == 200
         assert front.headers["content-type"] == "text/html; charset=utf-8"
         for name in ("app.js", "components.js", "style.css", "icons.svg"):
@@ -342,14 +343,15 @@ def test_the_key_logs_the_browser_in(tmp_path: Path) -> None:
         fields = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
         assert (await client.post("/login", data=fields)).status_code == 401
 
-        right = await client.post("/login", data={"key": KEY})
-        assert (right.status_code, right.headers["location"]) == (303, "/")
+        assert (await client.get("/?blog=a b")).headers["location"] == "/login?blog=a%20b"
+        right = await client.post("/login?blog=a%20b", data={"key": KEY})
+        assert (right.status_code, right.headers["location"]) == (303, "/?blog=a%20b")
         cookie = right.headers["set-cookie"].lower()
         for word in ("httponly", "samesite=lax", "path=/"):
             assert word in cookie
         assert KEY not in cookie
 
-        assert (await client.get("/")).status_code == 200
+        assert (await client.get("/", follow_redirects=True)).status_code == 200
         assert (await client.get("/api/corpus")).status_code == 404
         marked = {"X-Ownwords": "1"}
         assert (await client.post("/logout", json={}, headers=marked)).status_code == 200

@@ -33,7 +33,7 @@ def schema(app: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def test_every_route_is_described(app: Any, schema: dict[str, Any]) -> None:  # noqa: ANN401
-    routes = [route for route in app.routes if isinstance(route, Route)]
+    routes = [r for r in (*app.routes, *app.state.blogs.routes) if isinstance(r, Route)]
     api = [route for route in routes if route.path.startswith(("/api", "/v1", "/healthz", "/metr"))]
     plain = [r.path for r in api if not isinstance(r, ApiRoute) and r.path not in OTHERS]
     assert plain == []
@@ -50,7 +50,7 @@ def test_schemas_are_those_that_validate_the_requests(
     app: Any,  # noqa: ANN401
     schema: dict[str, Any],
 ) -> None:
-    for route in app.routes:
+    for route in app.state.blogs.routes:
         if isinstance(route, ApiRoute) and route.body is not NoBody:
             operation = schema["paths"][route.path][route.method.lower()]
             content = operation["requestBody"]["content"]["application/json"]["schema"]

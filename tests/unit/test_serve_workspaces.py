@@ -67,6 +67,33 @@ def test_another_workspace_can_be_opened_without_a_restart(client: TestClient) -
     assert all(row["opened"] for row in list_workspaces(client).values())
 
 
+def test_each_request_is_about_the_blog_that_it_names(client: TestClient, folder: Path) -> None:
+    one, two = (str(folder / f"{name}.ownwords") for name in ("one", "two"))
+    open_workspace(client, path=two)
+    for blog, path in ((one, one), (two, two), ("", two)):
+        assert client.get("/api/workspace", params={"blog": blog}).json()["path"] == path
+    assert client.get("/api/corpus", params={"blog": one}).status_code == 200
+    text = {"kind": "text", "text": "It rained."}
+    assert client.post("/api/texts", params={"blog": one}, json=text).status_code < 300
+    assert [len(list(Path(path).glob("texts/*"))) for path in (one, two)] == [1, 0]
+    assert client.get("/").url.params["blog"] == two
+    for path in ("/", "/api/workspace"):
+        assert client.get(path, params={"blog": str(folder / "gone")}).status_code == 404
+    assert client.get("/healthz?blog=gone").status_code == 200
+
+
+def test_a_blog_that_no_tab_shows_is_closed_when_another_is_opened(
+    client: TestClient, folder: Path
+) -> None:
+    two = str(folder / "two.ownwords")
+    open_workspace(client, path=two)
+    for name in ("My garden", "My roof"):
+        open_workspace(client, name=name)
+    app: Any = client.app
+    assert [Path(path).stem for path in app.state.blogs._open] == ["one", "My-garden", "My-roof"]
+    assert client.get("/api/workspace", params={"blog": two}).json()["path"] == two
+
+
 def test_a_new_workspace_is_created_beside_the_open_one(client: TestClient, folder: Path) -> None:
     answer = open_workspace(client, name="My garden")
     assert answer.json()["current"] == str(folder / "My-garden.ownwords")

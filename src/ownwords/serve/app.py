@@ -1,6 +1,6 @@
 """The ASGI app with all routes, behind the security middleware."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -9,11 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
-from ownwords.core.workspace import Workspace
 from ownwords.serve import auth, metrics, static_files
 from ownwords.serve.api import (
     ask,
@@ -37,9 +36,11 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response, is_navigation
 from ownwords.serve.middleware import SecurityMiddleware
+from ownwords.serve.open_blogs import OpenBlogs, path_of
 from ownwords.serve.openai import routes as openai
+from ownwords.serve.static_files import FRONT, with_blog
 
-_LOGIN_FORM = "login.html"
+_INDEX, _LOGIN_FORM = "index.html", "login.html"
 _PARTS = (
     *(home, blog, sources, models, exports, corpus, score, train, jobs, write, ask),
     *(texts, machine),
@@ -52,22 +53,23 @@ def create_app(state: AppState) -> Starlette:
     settings = state.settings
     authenticator = Authenticator(settings.key, port=settings.port)
     files = static_files.read()
-    form = files.pop(_LOGIN_FORM)
-    current = state
+    index, form = files.pop(_INDEX), files.pop(_LOGIN_FORM)
+    blogs = OpenBlogs(state, _blog_routes)
+
+    async def show_page(request: Request) -> Response:
+        """The page, about the blog that stands in its address."""
+        if path := request.query_params.get("blog"):
+            await blogs.find(path)
+            return index.response(request)
+        return RedirectResponse(with_blog(FRONT, {"blog": path_of(blogs.last.workspace)}))
+
     fixed: list[BaseRoute] = [
-        *_monitoring(lambda: current),
+        *_monitoring(state, blogs),
         *auth.routes(authenticator, form),
         *static_files.routes(files),
-        schema.route(lambda: app.routes),
+        Route(FRONT, show_page, methods=["GET"]),
+        schema.route(lambda: [*fixed, *blogs.routes]),
     ]
-
-    async def open_workspace(workspace: Workspace) -> None:
-        """Serve another workspace from now on; what the old one streams ends."""
-        nonlocal current
-        old, current = current, current.of_workspace(workspace)
-        app.router.routes[len(fixed) :] = _workspace_routes(current, open_workspace)
-        await old.close()
-        state.successor = current
 
     middleware = Middleware(
         SecurityMiddleware,
@@ -76,7 +78,7 @@ def create_app(state: AppState) -> Starlette:
         metrics=state.metrics,
         # The page's files are public: they contain no data of the workspace.
         public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
-        pages={static_files.FRONT, LOGIN},
+        pages={FRONT, LOGIN},
         uploads={sources.UPLOADS},
     )
 
@@ -86,7 +88,7 @@ def create_app(state: AppState) -> Starlette:
         await state.close()
 
     app = Starlette(
-        routes=[*fixed, *_workspace_routes(state, open_workspace)],
+        routes=fixed,
         middleware=[middleware],
         lifespan=lifespan,
         exception_handlers={
@@ -95,11 +97,13 @@ def create_app(state: AppState) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
+    app.router.default = blogs
+    app.state.blogs = blogs
     return app
 
 
-def _workspace_routes(state: AppState, open_workspace: workspaces.Open) -> list[BaseRoute]:
-    """The routes about the workspace of `state`."""
+def _blog_routes(state: AppState, open_workspace: workspaces.Open) -> list[BaseRoute]:
+    """The routes about the blog of `state`."""
     return [
         *openai.routes(state),
         *(route for part in _PARTS for route in part.routes(state)),
@@ -107,7 +111,7 @@ def _workspace_routes(state: AppState, open_workspace: workspaces.Open) -> list[
     ]
 
 
-def _monitoring(current: Callable[[], AppState]) -> list[BaseRoute]:
+def _monitoring(state: AppState, blogs: OpenBlogs) -> list[BaseRoute]:
     """Create /healthz, which needs no key and shows no data, and /metrics for Prometheus."""
 
     async def health(_: Request) -> Response:
@@ -116,8 +120,7 @@ def _monitoring(current: Callable[[], AppState]) -> list[BaseRoute]:
 
     async def show_metrics(_: Request) -> Response:
         """Show figures for Prometheus."""
-        state = current()
-        page = state.metrics.page(state.queue_lengths())
+        page = state.metrics.page(blogs.queue_lengths())
         return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     return [
@@ -136,7 +139,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     path = request.url.path
     is_part = error.status_code == HTTPStatus.NOT_FOUND and not path.startswith(("/api/", "/v1/"))
     if is_part and request.method == "GET" and is_navigation(request.headers):
-        return RedirectResponse(f"{static_files.FRONT}#{path}")  # /ask is the page's part #/ask
+        front = with_blog(FRONT, request.query_params)
+        return RedirectResponse(f"{front}#{path}")  # /ask is the page's part #/ask
     messages = {
         HTTPStatus.NOT_FOUND: f"there is nothing at {path[:200]}",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not allowed here",

@@ -67,7 +67,7 @@ class AppState:
         self.settings = settings or ServeSettings()
         self.metrics = Metrics()
         self.stop_server: Callable[[], None] | None = None  # set by the server that runs
-        self.successor: AppState | None = None  # of another workspace, which is closed with it
+        self.others: list[AppState] = []  # of other workspaces, which are closed with it
         self._shutdown = asyncio.Event()
         self._extra_models = dict(models or {})
         self._loaded: dict[str, LoadedModel] = {}  # the most recently used last
@@ -86,9 +86,10 @@ class AppState:
         self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=self._job_result)
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
-        """The state of another workspace, served in place of this one."""
+        """The state of another workspace, served beside this one."""
         state = AppState(workspace, self.settings, models=self._extra_models)
         state.metrics, state.stop_server = self.metrics, self.stop_server
+        state._compute_lock = self._compute_lock
         return state
 
     # --- work that would block the event loop ----------------------------------------------------
@@ -327,8 +328,8 @@ class AppState:
         self._short.close()
         self._long.close()
         self._archive_pool.close()
-        if self.successor is not None:
-            await self.successor.close()
+        for other in self.others:
+            await other.close()
 
 
 def _is_model(folder: Path) -> bool:

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.static_files import FRONT, StaticFile
+from ownwords.serve.static_files import FRONT, StaticFile, with_blog
 
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
@@ -112,11 +112,11 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
     """The routes of the login form, its submission, and logging out."""
 
     async def show_form(request: Request) -> Response:
-        return form.response(request) if authenticator.is_needed else _to_front()
+        return form.response(request) if authenticator.is_needed else _to_front(request)
 
     async def submit(request: Request) -> Response:
         if not authenticator.is_needed:
-            return _to_front()
+            return _to_front(request)
         key = _key_of(await request.body())
         try:
             is_key = authenticator.is_key(key, request.client.host if request.client else "")
@@ -125,7 +125,7 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
             return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
         if not is_key:
             return _with_problem(form, _WRONG_KEY).response(request, HTTPStatus.UNAUTHORIZED)
-        return authenticator.log_in(_to_front(), is_https=request.url.scheme == "https")
+        return authenticator.log_in(_to_front(request), is_https=request.url.scheme == "https")
 
     async def log_out(request: Request) -> Response:
         authenticator.log_out(request.headers.get("cookie", ""))
@@ -154,8 +154,8 @@ def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
     return replace(form, data=form.data.replace(_NO_PROBLEM, problem, 1))
 
 
-def _to_front() -> Response:
-    return RedirectResponse(FRONT, HTTPStatus.SEE_OTHER)
+def _to_front(request: Request) -> Response:
+    return RedirectResponse(with_blog(FRONT, request.query_params), HTTPStatus.SEE_OTHER)
 
 
 def _digest(text: str) -> bytes:

@@ -24,7 +24,7 @@ from ownwords.serve.errors import (
 )
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.static_files import FRONT
+from ownwords.serve.static_files import FRONT, with_blog
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -120,6 +120,7 @@ class SecurityMiddleware:
     def _check(self, scope: Scope) -> Response | None:
         """Raise ApiError if the request is not allowed; return a redirect if it needs one."""
         headers, path = Headers(scope=scope), scope["path"]
+        query = QueryParams(scope["query_string"])
         reads = scope["method"] in _READS
         is_visit = reads and path in self._pages
         if self._metrics.requests_in_flight > self._settings.requests:
@@ -131,14 +132,15 @@ class SecurityMiddleware:
                 hint="to allow that name, start the server with --name",
             )
         _check_origin(headers, is_visit=is_visit)
-        if is_visit and (key := QueryParams(scope["query_string"]).get("key")) is not None:
-            return self._log_in_by_link(scope, key)
+        if is_visit and "key" in query:
+            return self._log_in_by_link(scope, query)
         if path not in self._public and not self._authenticator.admits(
             headers.get("authorization", ""), headers.get("cookie", ""), _client_of(scope)
         ):
             if is_visit or (reads and is_navigation(headers)):
+                login = with_blog(LOGIN, query)
                 return RedirectResponse(
-                    LOGIN if is_visit else f"{LOGIN}#{path}", HTTPStatus.SEE_OTHER
+                    login if is_visit else f"{login}#{path}", HTTPStatus.SEE_OTHER
                 )
             raise ApiError(
                 HTTPStatus.UNAUTHORIZED,
@@ -150,10 +152,11 @@ class SecurityMiddleware:
             _check_media_type(headers, media_type, needs_header=not path.startswith("/v1/"))
         return None
 
-    def _log_in_by_link(self, scope: Scope, key: str) -> Response:
+    def _log_in_by_link(self, scope: Scope, query: QueryParams) -> Response:
         """Redirect to the address without the key, and set a cookie if the key is right."""
-        redirect = RedirectResponse(FRONT, HTTPStatus.SEE_OTHER)
-        if self._authenticator.is_needed and self._authenticator.is_key(key, _client_of(scope)):
+        redirect = RedirectResponse(with_blog(FRONT, query), HTTPStatus.SEE_OTHER)
+        is_key = self._authenticator.is_key
+        if self._authenticator.is_needed and is_key(query["key"], _client_of(scope)):
             return self._authenticator.log_in(redirect, is_https=scope["scheme"] == "https")
         return redirect
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,7 +26,12 @@ _MEDIA_TYPES: Mapping[str, str] = {
     ".woff2": "font/woff2",
 }
 FRONT = "/"
-_INDEX = "index.html"
+
+
+def with_blog(path: str, query: Mapping[str, str]) -> str:
+    """A path with the blog of a query, which the page takes along wherever it goes."""
+    blog = query.get("blog")
+    return f"{path}?blog={quote(blog)}" if blog else path
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,12 @@ def read(folder: Path = _FOLDER) -> dict[str, StaticFile]:
 
 
 def routes(files: Mapping[str, StaticFile]) -> list[BaseRoute]:
-    """Create a route for each file; the index is at `/`."""
+    """Create a route for each file."""
 
     def route(name: str, file: StaticFile) -> Route:
         async def respond(request: Request) -> Response:
             return file.response(request)
 
-        return Route(FRONT if name == _INDEX else f"/{name}", respond, methods=["GET"])
+        return Route(f"/{name}", respond, methods=["GET"])
 
     return [route(name, file) for name, file in files.items()]

@@ -15,6 +15,10 @@ from ownwords.serve.api_route import ApiRoute, NoBody, json_response
 PATH: Final = "/api/schema"
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_BLOG = (
+    "Every path takes the query parameter `blog`: the path of its workspace."
+    " Without it, a request is about the blog that was opened last."
+)
 _ERROR = {
     "type": "object",
     "properties": {
@@ -49,7 +53,7 @@ def openapi(routes: Sequence[BaseRoute]) -> dict[str, Any]:
         paths.setdefault(path, {})[each.method.lower()] = _operation(each, refs)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "ownwords", "version": __version__},
+        "info": {"title": "ownwords", "version": __version__, "description": _BLOG},
         "security": [{"key": []}],
         "paths": dict(sorted(paths.items())),
         "components": {

@@ -1,4 +1,4 @@
-"""The switcher between blogs: lists the workspaces, and opens another one in this server."""
+"""The switcher between blogs: lists the workspaces, and opens another one, or a new one."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class _Workspaces:
         self._list.forget(call.body.path)
 
     async def open(self, request: Request) -> Response:
-        """Open another workspace, or a new one, in place of this one; its jobs go on."""
+        """Open another workspace, or a new one; requests without `blog` are then about it."""
         asked = await read_body(self._state, request, OpenRequest)
         workspace = await self._state.run(lambda: self._find(asked))
         await self._open(workspace)

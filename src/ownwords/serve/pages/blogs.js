@@ -10,8 +10,7 @@ export async function choose() {
   const open = async (body) => {
     try {
       await post("/api/workspaces/open", body);
-      location.assign("/#/home");
-      location.reload(); // the whole page is about another blog now
+      location.assign("/#/home"); // leads to the blog that was opened last
     } catch (error) {
       toast(error);
     }

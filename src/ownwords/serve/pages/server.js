@@ -9,6 +9,11 @@ export class ApiError extends Error {
   }
 }
 
+const blog = new URLSearchParams(location.search).get("blog");
+
+/** A path of the API, asked about the blog of this tab. */
+export const ofBlog = (path) => `${path}${path.includes("?") ? "&" : "?"}blog=${encodeURIComponent(blog)}`;
+
 const GONE = ["the server does not answer", "start `ownwords` again; nothing is lost"];
 const unreachable = () => new ApiError(...GONE);
 
@@ -34,7 +39,7 @@ async function change(method, path, body, { signal } = {}) {
 export function upload(path, file, onShare, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch does not tell how far it is
-    request.open("POST", path);
+    request.open("POST", ofBlog(path));
     request.setRequestHeader("X-Ownwords", "1");
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.responseType = "json";
@@ -119,7 +124,7 @@ async function send(path, options = {}) {
   const headers = { "X-Ownwords": "1", ...(options.body ? { "Content-Type": "application/json" } : {}), ...options.headers };
   let answer;
   try {
-    answer = await fetch(path, { ...options, headers, credentials: "same-origin" });
+    answer = await fetch(ofBlog(path), { ...options, headers, credentials: "same-origin" });
   } catch (error) {
     if (options.signal?.aborted) throw error;
     throw unreachable();
@@ -129,6 +134,6 @@ async function send(path, options = {}) {
 }
 
 function errorOf(status, body) {
-  if (status === 401) location.assign(`/login${location.hash}`); // the login form
+  if (status === 401) location.assign(`/login${location.search}${location.hash}`); // the login form
   return new ApiError(body?.error?.message ?? `the server answered ${status}`, body?.error?.hint ?? "", status);
 }

@@ -3,7 +3,7 @@
 import { add, answers, button, checkbox, choice, count, el, fill, masthead, p, quiet, row, section, size } from "/components.js";
 import { keysOn, setKeys, setTheme, showKeys, themeNow } from "/app.js";
 import { ask, toast } from "/messages.js";
-import { get, post } from "/server.js";
+import { get, ofBlog, post } from "/server.js";
 
 export async function show(element) {
   const now = await get("/api/machine");
@@ -15,7 +15,7 @@ export async function show(element) {
       ["Disk", `${size(now.disk_free_bytes)} free`], ["Instruction set", now.instruction_set || "portable"]])),
     section("Versions", answers([["ownwords", now.version], ["Python", now.python], ["PyTorch", now.torch || "not installed: models can be used, but not made"]]),
       quiet("The API is described at ", el("a", { href: "/api/schema", target: "_blank", rel: "noopener" }, "/api/schema"), ".")),
-    section("Your files", p(`Everything made here takes ${disk} and stays on this machine.`), quiet(el("code", {}, now.workspace)), row(el("a", { class: "button small", href: "/api/texts/markdown", download: "texts.md" }, "Download all saved texts"))),
+    section("Your files", p(`Everything made here takes ${disk} and stays on this machine.`), quiet(el("code", {}, now.workspace)), row(el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, "Download all saved texts"))),
     now.can_stop ? section("Stop", p("A training that is running goes on without the server."), row(button("Stop the server", () => stop(element), { kind: "danger", icon: "stop" }))) : null);
 }
 

@@ -3,7 +3,7 @@
 import { address, go } from "/app.js";
 import { button, count, day, el, fill, folded, input, link, quiet, row, title } from "/components.js";
 import { ask, toast } from "/messages.js";
-import { get, post, put, remove } from "/server.js";
+import { get, ofBlog, post, put, remove } from "/server.js";
 
 const MOST = 30;
 const WAIT_MS = 800;
@@ -11,7 +11,7 @@ const WAIT_MS = 800;
 /** The list of one kind ("text" or "conversation"); `part` is the page on which they open. */
 export function savedList(kind, part, heading) {
   const box = input({ type: "search", placeholder: "Search", "aria-label": `Search ${heading.toLowerCase()}`, on: { input: () => { clearTimeout(waiting); waiting = setTimeout(reload, 200); } } });
-  const list = el("ul", { class: "saved" }), rest = el("div"), all = el("a", { class: "button small", href: "/api/texts/markdown", download: "texts.md" }, "Download all");
+  const list = el("ul", { class: "saved" }), rest = el("div"), all = el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, "Download all");
   const node = folded(heading, box, list, rest, row(all));
   let waiting = null, current = "";
   node.hidden = true;
@@ -30,7 +30,7 @@ export function savedList(kind, part, heading) {
   function line(item) {
     return el("li", { "aria-current": item.id === current ? "true" : null }, link(address(part, [item.id]), title(item.title)),
       el("span", { class: "quiet" }, [day(new Date(item.changed * 1000).toISOString()), count(item.words, "word")].join(" · ")),
-      el("div", { class: "row" }, el("a", { class: "button small", href: `/api/texts/${item.id}/markdown`, download: "", "aria-label": `Download ${item.title}` }, "Download"),
+      el("div", { class: "row" }, el("a", { class: "button small", href: ofBlog(`/api/texts/${item.id}/markdown`), download: "", "aria-label": `Download ${item.title}` }, "Download"),
         button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.title}` })));
   }
 

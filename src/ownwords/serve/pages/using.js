@@ -5,7 +5,7 @@ import { bullets, button, command, el, field, fill, folded, icon, lines, link, p
 import { isRunning, newest, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
 import { progress } from "/progress.js";
-import { get, remove } from "/server.js";
+import { get, ofBlog, remove } from "/server.js";
 
 const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;
 /** The first lines and words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
@@ -98,7 +98,7 @@ function exportsOf({ options, exports: made }) {
     remove(`/api/exports/${encodeURIComponent(item.name)}`).catch(toast);
   };
   return [made.length ? el("ul", { class: "rows" }, made.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([size(item.bytes), when(item.made_at), item.path].join(" · ")),
-    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: `/api/exports/${encodeURIComponent(item.name)}`, download: item.name }, "Download") : null, button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.name}` }))))) : null,
+    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: ofBlog(`/api/exports/${encodeURIComponent(item.name)}`), download: item.name }, "Download") : null, button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.name}` }))))) : null,
   which ? el("div", { class: "inline" }, field("Format", which, "GGUF runs in llama.cpp, LM Studio and Jan; the folder is for Hugging Face’s libraries."), button("Export", begin, { icon: "drop" })) : null];
 }
 

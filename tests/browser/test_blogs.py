@@ -1,0 +1,75 @@
+"""Two blogs in two tabs of one browser, each with its own texts and jobs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import openai_server
+from browser import playing
+from browser.looking import shown
+from browser.site import Site, open_page
+from ownwords.archive.look import look
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """The blog `diary` and `garden` beside it; both have a model, and their jobs are played."""
+    monkeypatch.setenv(DATA_FOLDER_VARIABLE, str(tmp_path / "home"))
+    for name in ("garden", "diary"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rain.md").write_text("# Rain\n\nIt rained all day.\n")
+        workspace = Workspace(tmp_path / f"{name}.ownwords")
+        look([tmp_path / name], workspace=workspace.root)
+        openai_server.save(workspace.root / "model", ByteTokenizer())
+        (workspace.root / "manner").write_text("waits")
+    with playing.served(workspace) as address:
+        yield Site(address, workspace)
+
+
+def garden_of(diary: "Page") -> "Page":
+    """A second tab, in which the other blog has been opened."""
+    garden = diary.context.new_page()
+    shown(garden, "/")
+    garden.locator("#blogs").click()
+    garden.get_by_role("button", name="Open garden").click()
+    garden.wait_for_url("**garden.ownwords#/home")
+    garden.locator("#workspace", has_text="garden").wait_for()
+    return garden
+
+
+def saved(site: Site, name: str) -> list[str]:
+    folder = site.place.root.with_name(f"{name}.ownwords") / "texts"
+    return [json.loads(path.read_bytes())["text"] for path in folder.glob("*.json")]
+
+
+def test_two_tabs_write_in_two_blogs(browser: "Browser", site: Site) -> None:
+    for diary in open_page(browser, site):
+        shown(diary, "/#/write")
+        garden = garden_of(diary)
+        garden.locator("#parts").get_by_text("Write").click()
+        for page, text in ((garden, "In the garden"), (diary, "Dear diary")):
+            page.get_by_label("Your text").fill(text)
+            page.wait_for_url("**#/write/*")
+        assert saved(site, "garden") == ["In the garden"]
+        assert saved(site, "diary") == ["Dear diary"]
+        garden.reload()
+        garden.wait_for_selector(".page.write h1")
+        assert garden.get_by_label("Your text").input_value() == "In the garden"
+        garden.locator("#parts").get_by_text("Posts").click()
+        garden.wait_for_selector(".page.posts h1")
+        garden.go_back()
+        garden.wait_for_selector(".page.write h1")
+        for page, name in ((garden, "garden"), (diary, "diary")):
+            assert page.locator("#workspace").inner_text() == name
+            assert page.title().endswith(f"{name} · ownwords")
+            assert f"{name}.ownwords#/write/" in page.url
