@@ -10,7 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ownwords.core.workspace import Workspace
+import pytest
+
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.requests import JobInputs
 
@@ -32,6 +34,8 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:  # noqa: 
 def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
     """Start jobs that behave in a given manner; none outlives the block."""
     managers: list[JobManager] = []
+    patch = pytest.MonkeyPatch()  # no training of another test is waited for
+    patch.setenv(DATA_FOLDER_VARIABLE, str(workspace.root.parent / "home"))
 
     def start_manager(manner: str) -> JobManager:
         jobs = JobManager(
@@ -50,5 +54,6 @@ def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
                 pid = json.loads(record.read_text())["pid"]
                 if pid and pid != os.getpid():  # which a test writes there
                     os.killpg(pid, signal.SIGKILL)
+        patch.undo()
         for jobs in managers:
             until(lambda jobs=jobs: not jobs.find_worker())  # type: ignore[misc]

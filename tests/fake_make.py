@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from ownwords.core.progress import Event, JsonLines
+from ownwords.core.job_log import logged_job
+from ownwords.core.progress import Event, JsonLines, Progress
 from ownwords.core.workspace import try_lock
 
 MANNERS = ("waits", "ends", "fails", "falls", "is deaf")
@@ -56,6 +57,11 @@ def say(text: str, *, aside: bool = False) -> None:
 
 
 def main(manner: str, arguments: list[str]) -> int:
+    with logged_job(Progress(), os.environ):
+        return pretend(manner, arguments)
+
+
+def pretend(manner: str, arguments: list[str]) -> int:
     workspace = Path(arguments[arguments.index("--workspace") + 1])
     if manner == "as told":
         manner = (workspace / "manner").read_text()

@@ -4,6 +4,7 @@ Started as a program: `playing.py PORT serve …`; PORT 0 is none at all. How a 
 stands in the workspace's file `manner`.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ownwords.core.workspace import Workspace
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 
 MAKE = Path(__file__).resolve().parents[1] / "fake_make.py"
 
@@ -22,8 +23,10 @@ def served(workspace_served: Workspace, port: int = 0) -> Iterator[str]:
     from browser.site import link_of
 
     command = [sys.executable, "-u", __file__, str(port), "serve", str(workspace_served.root)]
+    home = os.environ.get(DATA_FOLDER_VARIABLE) or str(workspace_served.root.parent / "home")
     with subprocess.Popen(
         [*command, "--port", "0", "--threads", "1"],
+        env={**os.environ, DATA_FOLDER_VARIABLE: home},  # no other test's training is waited for
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,7 +1,11 @@
 """Two blogs in two tabs of one browser, each with its own texts and jobs."""
 
 import json
+import os
+import shutil
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +15,9 @@ import openai_server
 from browser import playing
 from browser.looking import shown
 from browser.site import Site, open_page
+from fake_jobs import until
 from ownwords.archive.look import look
-from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
+from ownwords.core.workspace import Workspace
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 if TYPE_CHECKING:
@@ -22,9 +27,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[Site]:
     """The blog `diary` and `garden` beside it; both have a model, and their jobs are played."""
-    monkeypatch.setenv(DATA_FOLDER_VARIABLE, str(tmp_path / "home"))
     for name in ("garden", "diary"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rain.md").write_text("# Rain\n\nIt rained all day.\n")
@@ -34,6 +38,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         (workspace.root / "manner").write_text("waits")
     with playing.served(workspace) as address:
         yield Site(address, workspace)
+    for record in tmp_path.glob("*.ownwords/runs/jobs/*/job.json"):
+        with suppress(OSError):
+            os.killpg(json.loads(record.read_bytes())["pid"], signal.SIGKILL)
 
 
 def garden_of(diary: "Page") -> "Page":
@@ -73,3 +80,30 @@ def test_two_tabs_write_in_two_blogs(browser: "Browser", site: Site) -> None:
             assert page.locator("#workspace").inner_text() == name
             assert page.title().endswith(f"{name} · ownwords")
             assert f"{name}.ownwords#/write/" in page.url
+
+
+def test_a_training_of_another_blog_is_shown_everywhere_and_waited_for(
+    browser: "Browser", site: Site
+) -> None:
+    root = site.place.root
+    shutil.rmtree(root / "model")
+    for diary in open_page(browser, site):
+        shown(diary, "/#/ask")
+        diary.request.post(
+            f"/api/jobs?blog={root.with_name('garden.ownwords')}",
+            data={"kind": "make"},
+            headers={"X-Ownwords": "1"},
+        )
+        elsewhere = diary.get_by_role("region", name="Other blogs")
+        elsewhere.get_by_text("garden: Making a model").wait_for()
+        diary.locator("#parts").get_by_text("Home").click()
+        diary.get_by_role("button", name="Start", exact=True).click()
+        diary.get_by_text("Waiting: garden is being trained").first.wait_for()
+        garden = diary.context.new_page()
+        shown(garden, "/")
+        garden.get_by_role("link", name="garden").click()
+        garden.get_by_role("button", name="Stop", exact=True).click()
+        garden.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
+        elsewhere.wait_for(state="hidden")
+        garden.get_by_role("region", name="Other blogs").get_by_text("diary").wait_for()
+        until((root / "begun").exists)

@@ -177,7 +177,7 @@ def test_colours_need_no_new_function_of_the_browser(page: "Page") -> None:
 def test_a_hint_never_names_a_command_that_has_a_button(page: "Page", expected: list[str]) -> None:
     expected.append("Failed to load resource")
     error = '{"error": {"message": "the archive is damaged", "hint": "run `ownwords look` again"}}'
-    page.route("**/api/corpus/facets", lambda route: route.fulfill(status=500, body=error))
+    page.route("**/api/corpus/facets?*", lambda route: route.fulfill(status=500, body=error))
     page.goto("/#/posts")
     alert = page.get_by_role("alert")
     assert "ownwords look" not in alert.inner_text()
@@ -226,11 +226,11 @@ def test_a_server_that_is_down_is_reported_and_can_be_retried(
     page: "Page", expected: list[str]
 ) -> None:
     expected.append("Failed to load resource")
-    page.route("**/api/corpus/facets", lambda route: route.abort())
+    page.route("**/api/corpus/facets?*", lambda route: route.abort())
     page.goto("/#/posts")
     alert = page.get_by_role("alert")
     assert "the server does not answer" in alert.inner_text().lower()
-    page.unroute("**/api/corpus/facets")
+    page.unroute("**/api/corpus/facets?*")
     alert.get_by_role("button", name="Try again").click()
     page.wait_for_selector("h1")
 
@@ -238,7 +238,7 @@ def test_a_server_that_is_down_is_reported_and_can_be_retried(
 def test_an_error_of_the_server_keeps_its_hint(page: "Page", expected: list[str]) -> None:
     expected.append("Failed to load resource")
     error_body = '{"error": {"message": "the disk is full", "hint": "make room"}}'
-    page.route("**/api/corpus/facets", lambda route: route.fulfill(status=507, body=error_body))
+    page.route("**/api/corpus/facets?*", lambda route: route.fulfill(status=507, body=error_body))
     page.goto("/#/posts")
     alert = page.get_by_role("alert").inner_text()
     assert "The disk is full." in alert
@@ -277,7 +277,7 @@ def test_other_parts_open_when_the_server_has_gone_meanwhile(
     with page.expect_response("**/settings.js"):
         shown(page, "/#/posts")
     page.route("**/*.js", lambda route: route.abort())
-    page.goto("/#/settings")
+    page.locator("#parts").get_by_text("Settings").click()
     page.wait_for_selector(".page.settings h1")
 
 

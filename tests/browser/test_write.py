@@ -157,7 +157,7 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
         headers={"X-Ownwords": "1", "Origin": page.url.split("/?")[0]},
     ).json()
     assert origins["nearest"]
-    page.route("**/api/write/origins", lambda route: route.fulfill(json=origins))
+    page.route("**/api/write/origins?*", lambda route: route.fulfill(json=origins))
     page.get_by_role("button", name="Where did this come from?").click()
     page.wait_for_selector(".origins")
     link = page.locator(".origins cite a").first

@@ -20,6 +20,7 @@ from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve import watcher
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
+from ownwords.serve.jobs.elsewhere import OtherJobs
 from ownwords.serve.jobs.job import Job
 from ownwords.serve.jobs.manager import JobManager
 from ownwords.serve.jobs.process import clean_environment
@@ -64,7 +65,7 @@ def test_a_job_gets_a_clean_environment_and_its_inputs(
 ) -> None:
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "MY_PASSWORD", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.setenv(name, "secret")
-    monkeypatch.setenv("OWNWORDS_HOME", "/somewhere")
+    monkeypatch.setenv("OWNWORDS_HOME", str(workspace.root / "somewhere"))
     jobs = begin("ends")
     job = wait_until_ended(jobs, jobs.start(ASKED).id)
     assert (job.status, job.share) == ("done", 1.0)
@@ -75,7 +76,7 @@ def test_a_job_gets_a_clean_environment_and_its_inputs(
         *(*FLAGS, "--json", "--base", "shipped"),
     ]
     assert "secret" not in inputs["env"].values()
-    assert inputs["env"]["OWNWORDS_HOME"] == "/somewhere"
+    assert inputs["env"]["OWNWORDS_HOME"] == str(workspace.root / "somewhere")
     wait_until_ended(jobs, jobs.start(MakeRequest()).id)
     assert "--minutes" not in json.loads((workspace.root / "given.json").read_text())["arguments"]
 
@@ -185,6 +186,28 @@ def test_there_are_never_two(workspace: Workspace, begin: Begin, lock_path: str)
             jobs.start(ASKED)
         assert not jobs.jobs()
     assert not jobs.find_worker()
+
+
+def test_a_second_training_waits_until_the_first_one_has_ended(tmp_path: Path) -> None:
+    first, second = (Workspace(tmp_path / f"{name}.ownwords") for name in ("diary", "garden"))
+    with fake_jobs(first) as of_first, fake_jobs(second) as of_second:
+        diary, garden = of_first("waits"), of_second("waits")
+        running = diary.start(ASKED)
+        until(lambda: has_begun(first))
+        for _ in range(2):
+            waiting = garden.start(ASKED)
+            line = until(lambda job=waiting: garden.job(job.id).line)  # type: ignore[misc]
+            assert line == "Waiting: diary is being trained, and this starts after it."
+            garden.stop(waiting.id)  # while it waits
+            assert wait_until_ended(garden, waiting.id).status == "stopped"
+        garden.resume(waiting.id)
+        until(lambda: garden.job(waiting.id).line)
+        assert not has_begun(second)
+        shown = OtherJobs(first).running()
+        assert [(job.name, job.title) for job in shown] == [("garden", "Making a model")]
+        diary.stop(running.id)
+        until(lambda: has_begun(second))
+        assert OtherJobs(second).running() == []
 
 
 def test_a_foreign_process_is_never_mistaken_for_the_job(

@@ -36,7 +36,7 @@ PREFIX = "OWNWORDS_"
 # folder and jobs read them.
 _OTHERS = (
     *("OWNWORDS_API_KEY", "OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS"),
-    *("OWNWORDS_JOB_LOG", "OWNWORDS_JOB_SPENT_S"),
+    *("OWNWORDS_JOB_LOG", "OWNWORDS_JOB_SPENT_S", "OWNWORDS_JOB_TRAINS"),
 )
 NONE = "none"  # the word for None in optional settings, since TOML has no null
 

@@ -101,6 +101,7 @@ class OpenBlogs:
         for path, blog in [*self._open.items()]:
             if not blog.requests and blog not in (self._first, self._last):
                 del self._open[path]
+                self._first.state.others.remove(blog.state)
                 task = asyncio.create_task(blog.state.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)

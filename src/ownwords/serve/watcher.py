@@ -11,6 +11,7 @@ import msgspec
 from ownwords.base import catalogue
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import TooManyRequestsError
+from ownwords.serve.jobs.elsewhere import OtherJob, OtherJobs
 from ownwords.serve.jobs.job import Job
 
 _POLL_S = 0.5
@@ -55,9 +56,11 @@ class Watcher:
 
     def __init__(self, state: AppState) -> None:
         self._state = state
+        self._other_jobs = OtherJobs(state.workspace)
         self._readers: set[ChangeReader] = set()
         self._task: asyncio.Task[None] | None = None
         self._jobs: dict[str, bytes] = {}
+        self._elsewhere: list[OtherJob] | None = None
         self._stamps: Mapping[str, object] = {}
 
     @property
@@ -71,33 +74,37 @@ class Watcher:
         reader = ChangeReader()
         self._readers.add(reader)
         if self._task is None or self._task.done():
-            self._jobs, self._stamps = {}, {}
+            self._jobs, self._elsewhere, self._stamps = {}, None, {}
             self._task = asyncio.create_task(self._poll())
         try:
             yield reader
         finally:
             self._readers.discard(reader)
 
-    async def jobs(self) -> list[object]:
-        """The jobs as they are now, as plain JSON."""
-        jobs = await self._state.run(self._state.jobs.jobs)
-        return [msgspec.to_builtins(job) for job in jobs]
+    async def jobs(self) -> dict[str, object]:
+        """The jobs as they are now, and those of other blogs that run, as plain JSON."""
+        jobs, elsewhere, _ = await self._state.run(self._look)
+        return {"jobs": msgspec.to_builtins(jobs), "elsewhere": msgspec.to_builtins(elsewhere)}
 
     async def _poll(self) -> None:
         is_first = True
         while self._readers:
             with suppress(TooManyRequestsError):  # try again at the next poll
-                jobs, stamps = await self._state.run(self._look)
+                jobs, elsewhere, stamps = await self._state.run(self._look)
                 self._compare(jobs, stamps, is_first=is_first)
+                if elsewhere != self._elsewhere:
+                    self._elsewhere = elsewhere
+                    value = {"jobs": msgspec.to_builtins(elsewhere)}
+                    self._tell("elsewhere", Change("elsewhere", value))
                 is_first = False
             if not await self._state.sleep(_POLL_S):
                 for reader in self._readers:
                     reader.add("end", Change("end", {}))
                 return
 
-    def _look(self) -> tuple[list[Job], Mapping[str, object]]:
-        parts = watched_files(self._state)
-        return self._state.jobs.jobs(), {name: stamp() for name, stamp in parts.items()}
+    def _look(self) -> tuple[list[Job], list[OtherJob], Mapping[str, object]]:
+        stamps = {name: stamp() for name, stamp in watched_files(self._state).items()}
+        return self._state.jobs.jobs(), self._other_jobs.running(), stamps
 
     def _compare(self, jobs: list[Job], stamps: Mapping[str, object], *, is_first: bool) -> None:
         encoded = {job.id: msgspec.json.encode(job) for job in jobs}

@@ -53,16 +53,18 @@ class WorkspaceList:
         self._current = current.root.absolute()
 
     def entries(self) -> list[WorkspaceEntry]:
+        """What `paths` lists."""
+        opened = self._read()
+        return [self._entry(path, opened) for path in self.paths()]
+
+    def paths(self) -> list[Path]:
         """The current one first, then the last opened ones, then those beside it."""
         opened = self._read()
         beside = sorted(self._current.parent.glob(f"*{SUFFIX}"))
         by_time = sorted(opened, key=lambda path: -opened[path])
         paths = dict.fromkeys([self._current, *map(Path, by_time), *beside])
-        return [
-            self._entry(path, opened)
-            for path in paths
-            if path == self._current or path.is_dir()  # others may be on a disk that is away
-        ]
+        # Others may be on a disk that is away.
+        return [path for path in paths if path == self._current or path.is_dir()]
 
     def last_opened(self) -> Path | None:
         """The workspace that was opened last and is still there."""
@@ -72,7 +74,7 @@ class WorkspaceList:
 
     def find(self, path: str) -> Workspace:
         """The listed workspace at this path. Raises ApiError if it is not listed."""
-        if path in {entry.path for entry in self.entries()}:
+        if path in map(path_text, self.paths()):
             return Workspace(Path(path))
         raise ApiError(
             HTTPStatus.NOT_FOUND,

@@ -136,14 +136,14 @@ class _Jobs:
         return JobLog(tuple(LogLine(time, text) for time, text in lines[-500:]))
 
     async def events(self, _: Request) -> Response:
-        """Stream what changes: `jobs` first, then `job`, `removed` and `changed`."""
+        """Stream what changes: `jobs` first, then `job`, `removed`, `elsewhere` and `changed`."""
         if self._watcher.readers >= _MAX_READERS:
             raise TooManyRequestsError(f"{_MAX_READERS} pages are already open", 10)
         return EventStreamResponse(partial(self._send))
 
     async def _send(self, events: EventSender) -> None:
         with self._watcher.reading() as reader:
-            await events.send({"jobs": await self._watcher.jobs()}, "jobs")
+            await events.send(await self._watcher.jobs(), "jobs")
             sent_at = time.monotonic()
             while not self._state.is_closing:
                 changes: list[Change] = []

@@ -71,6 +71,11 @@ class JobManager:
         known = [job for job in jobs if job is not None]
         return sorted(known, key=lambda job: job.began, reverse=True)[:_MAX_JOBS]
 
+    def running(self) -> list[Job]:
+        """The jobs that run."""
+        with self._mutex:
+            return [job for each in self._all() if each.is_alive() and (job := self._job(each))]
+
     def job(self, id_: str) -> Job:
         """The job with this id. Raises ApiError if there is none."""
         with self._mutex:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.job_log import LOG_VARIABLE, SPENT_VARIABLE
+from ownwords.core.job_log import LOG_VARIABLE, SPENT_VARIABLE, TRAINS_VARIABLE
 from ownwords.core.validation import decode, encode
-from ownwords.core.workspace import translate_os_errors, try_lock, write_atomically
+from ownwords.core.workspace import SUFFIX, translate_os_errors, try_lock, write_atomically
 
 _MAX_OUTPUT = 1 << 20  # bytes read from the end of the output
 _MAX_RESULT = 64 << 20
@@ -28,6 +28,7 @@ _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted pr
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
 # A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_TRAIN = ("make", "tune")  # one at a time on this machine
 _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on the hub
 _LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
@@ -83,6 +84,7 @@ class JobProcess:
             # Remove what the last attempt left, so that it is not mistaken for the new one's.
             for path in (self._result_path, self.events):
                 path.unlink(missing_ok=True)
+            blog = self.folder.absolute().parents[2].name.removesuffix(SUFFIX)
             self._write_record(record)
             with (
                 translate_os_errors(self.folder),
@@ -98,6 +100,7 @@ class JobProcess:
                     | {
                         LOG_VARIABLE: str(self.events.absolute()),
                         SPENT_VARIABLE: f"{record.spent_s:.1f}",
+                        TRAINS_VARIABLE: blog if record.kind in _TRAIN else "",
                     },
                     **_detached(lock),
                 )

@@ -32,7 +32,7 @@ export function progress({ isStaged = false } = {}) {
         if (now.share === null) gauge.removeAttribute("value");
         else gauge.value = now.share;
         line.textContent = doing(now);
-        last.textContent = now.line;
+        last.textContent = stageOf(now) ? now.line : ""; // else it stands above
         if (stages) fill(stages, now.stages.filter((stage) => stage.status !== "skipped").map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, stage.label)));
       },
     };
@@ -44,7 +44,7 @@ export function progress({ isStaged = false } = {}) {
 function doing(job) {
   if (job.status === "stopping") return "Saving, then stopping";
   const left = job.remaining_s === null ? "" : job.remaining_s < 5 ? "a few seconds left" : `about ${duration(job.remaining_s)} left`;
-  return [stageOf(job) || job.title, job.share === null ? "" : `${Math.floor(100 * job.share)}%`, left].filter(Boolean).join(" · ");
+  return [stageOf(job) || job.line || job.title, job.share === null ? "" : `${Math.floor(100 * job.share)}%`, left].filter(Boolean).join(" · ");
 }
 
 function ended(job) {
