@@ -49,9 +49,9 @@ def _alone(progress: Progress, blog: str) -> Iterator[None]:
     name = path.with_suffix(".txt")  # on Windows a locked file cannot be read
     with lock:
         if not try_lock(lock.fileno()):
-            other = name.read_text("utf-8") if name.exists() else "another blog"
+            other = (name.exists() and name.read_text("utf-8", "replace")) or "another blog"
             progress.note(f"Waiting: {other} is being trained, and this starts after it.")
             while not try_lock(lock.fileno()):
                 time.sleep(_POLL_S)
-        name.write_text(blog, "utf-8")
+        name.write_text(blog, "utf-8", "replace")
         yield

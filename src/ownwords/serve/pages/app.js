@@ -1,7 +1,7 @@
 // The app: routing, keys, colours, and the line at the top.
 
 import { checkbox, el, fill, icon, kbd, link, loading, problem, quiet } from "/components.js";
-import { begin, elsewhere, follow, running, shareOf } from "/jobs.js";
+import { begin, follow, running, shareOf } from "/jobs.js";
 import { announce, ask, dismiss, remember, remembered, toast } from "/messages.js";
 import { ApiError, get, load } from "/server.js";
 
@@ -216,6 +216,11 @@ function busy() {
 
 follow({
   onJob: busy,
+  onElsewhere(jobs) {
+    const line = document.getElementById("elsewhere");
+    line.hidden = !jobs.length;
+    fill(line, jobs.map((job) => quiet(link(`/?blog=${encodeURIComponent(job.path)}#/home`, job.name), `: ${job.title} ${shareOf(job)}`)));
+  },
   onChange: (what) => (what.includes("workspace") || what.includes("blog")) && named(),
   onLost(error) {
     const lost = document.getElementById("lost");

@@ -9,7 +9,7 @@ const listeners = new Set();
 let others = [];
 let isLost = false;
 
-/** Hear of jobs and changes: onJob(job), onChange(what), onLost(error or null). Returns a function that ends it. */
+/** Hear of jobs and changes: onJob(job), onElsewhere(the jobs of other blogs that run), onChange(what), onLost(error or null). Returns a function that ends it. */
 export function follow(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -94,7 +94,9 @@ export function begin() {
     } else if (event === "elsewhere") {
       others = data.jobs;
       tell("onJob", null);
+      tell("onElsewhere", data.elsewhere);
     } else if (event === "job") take(data);
+    else if (event === "elsewhere") tell("onElsewhere", data.jobs);
     else if (event === "removed") {
       jobs.delete(data.id);
       tell("onJob", null);
