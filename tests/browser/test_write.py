@@ -191,5 +191,5 @@ def test_the_message_that_a_text_was_not_saved_goes_when_it_is(
     page.locator(".toast").get_by_text("The disk is full.").wait_for()
     page.unroute("**/api/texts*")
     page.get_by_label("Your text").press_sequentially(" at dawn")
-    page.wait_for_url("**/#/write/*")
+    page.wait_for_url("**#/write/*")
     assert page.locator(".toast").count() == 0

@@ -204,9 +204,7 @@ function named() {
 }
 
 function busy() {
-  const job = running(), node = document.getElementById("busy"), others = document.getElementById("elsewhere");
-  others.hidden = !elsewhere().length;
-  fill(others, elsewhere().map((other) => quiet(link(`/?blog=${encodeURIComponent(other.path)}#/home`, other.name), `: ${other.title} ${shareOf(other)}`)));
+  const job = running(), node = document.getElementById("busy");
   node.hidden = !job;
   if (!job) return;
   node.textContent = shareOf(job) || "…";

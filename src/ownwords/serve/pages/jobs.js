@@ -6,7 +6,6 @@ import { sentence } from "/components.js";
 
 const jobs = new Map();
 const listeners = new Set();
-let others = [];
 let isLost = false;
 
 /** Hear of jobs and changes: onJob(job), onElsewhere(the jobs of other blogs that run), onChange(what), onLost(error or null). Returns a function that ends it. */
@@ -25,9 +24,6 @@ export function running() {
   const live = [...jobs.values()].filter(isRunning);
   return live.find((job) => job.kind === "make") ?? live[0] ?? null;
 }
-
-/** The jobs of other blogs that run: {path, name, title, share}. */
-export const elsewhere = () => others;
 
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
 
@@ -89,10 +85,6 @@ export function begin() {
     if (event === "jobs") {
       jobs.clear();
       for (const job of data.jobs) jobs.set(job.id, job);
-      others = data.elsewhere;
-      tell("onJob", null);
-    } else if (event === "elsewhere") {
-      others = data.jobs;
       tell("onJob", null);
       tell("onElsewhere", data.elsewhere);
     } else if (event === "job") take(data);
