@@ -319,7 +319,9 @@ class Planner:
         self.choose(
             "train.max_steps",
             length.max_steps,
-            f"the most if the machine is faster: the text is then read {times(most)}",
+            "those that you set"
+            if self.steps_are_fixed
+            else f"on a faster machine, too: reading the text more than {times(most)} memorises it",
             constants.source(
                 "lora_epochs" if self.rank else "tune_epochs" if facts.base else "epochs_limit"
             ),
