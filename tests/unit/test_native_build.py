@@ -164,7 +164,8 @@ V3_FEATURES = {
 LACKING = """
 #include <cpuid.h>
 static unsigned lacks_leaf, lacks_b, lacks_c;
-static int lacking(unsigned leaf, unsigned part, unsigned *a, unsigned *b, unsigned *c, unsigned *d) {
+static int lacking(unsigned leaf, unsigned part, unsigned *a, unsigned *b, unsigned *c,
+                   unsigned *d) {
     const int known = __get_cpuid_count(leaf, part, a, b, c, d);
     if (leaf == lacks_leaf) *b &= ~lacks_b, *c &= ~lacks_c;
     return known;
