@@ -308,7 +308,7 @@ class SearchIndex:
         """The ids of the chunks that have no vector of this embedder yet, in order."""
         with self.reading() as db:
             rows = db.execute(
-                "SELECT id FROM chunks WHERE id NOT IN"
+                "SELECT id FROM chunks WHERE id NOT IN"  # noqa: S608
                 f" (SELECT chunk FROM vectors WHERE {vector_store.IS_VECTOR}) ORDER BY id",
                 (name, dimensions),
             )

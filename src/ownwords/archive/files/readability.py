@@ -67,7 +67,7 @@ _ENCODINGS = re.compile(
 _DECLARED = re.compile(
     rb"""<\?xml[^>]{0,80}encoding=["']([\w-]+)|<meta[^>]{0,200}charset=["']?\s*([\w-]+)""", re.I
 )
-_SUFFIX = re.compile(r"\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
+_SUFFIX = re.compile(r"(?<!\s)\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
 
 
 def decode(data: bytes) -> str:
