@@ -205,9 +205,9 @@ class SpecialTokensConfig:
 
 
 def adds_start(document: Mapping[str, object], config: Mapping[str, object]) -> bool:
-    """Whether a text begins with the start token, by tokenizer_config.json or tokenizer.json."""
-    said = config.get("add_bos_token")
-    return said if isinstance(said, bool) else _begins_with_token(document.get("post_processor"))
+    """Whether a text begins with the start token, by tokenizer.json or tokenizer_config.json."""
+    # transformers looks at the post-processor only, llama.cpp's converter at both.
+    return _begins_with_token(document.get("post_processor")) or config.get("add_bos_token") is True
 
 
 def _begins_with_token(processor: object) -> bool:
