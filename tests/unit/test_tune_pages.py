@@ -6,11 +6,8 @@ from dataclasses import replace
 import pytest
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-pytest.importorskip("optuna")
-
-from ownwords.tune.search import TrialRecord
 from ownwords.tune.trials_page import trials_csv, trials_view
-from ownwords.tune.verdict import judge
+from ownwords.tune.verdict import TrialRecord, judge
 from ownwords.view import html
 from toy_search import AXES, PLAN
 

@@ -17,13 +17,11 @@ from ownwords.tune.search import (
     SearchBudget,
     Study,
     TrialFailedError,
-    TrialRecord,
     TrialResult,
     open_storage,
-    scored_trials,
     search,
 )
-from ownwords.tune.verdict import TuneVerdict, judge, winning_runs
+from ownwords.tune.verdict import TrialRecord, TuneVerdict, judge, scored_trials, winning_runs
 from toy_search import AXES, PLAN, Toy, far
 
 ELSEWHERE = {"rate": 2.8, "memory": 1.0, "dropout": 0.1, "size": 0.5}

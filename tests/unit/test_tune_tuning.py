@@ -17,7 +17,7 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.make import tuned_model as searches
+from ownwords.make import result as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import corpus, throughput

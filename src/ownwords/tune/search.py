@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import optuna
 from optuna.distributions import FloatDistribution
@@ -28,11 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ownwords.core.errors import ConfigError, OwnwordsError, WorkspaceError
 from ownwords.core.workspace import translate_os_errors
 from ownwords.tune.search_space import SearchAxis
-
-# plan: the plan's own settings; search: the sampler's; again: an earlier trial with another seed.
-TrialKind = Literal["plan", "search", "again"]
-# dropped: another worker began the same trial before.
-TrialStatus = Literal["running", "done", "failed", "dropped"]
+from ownwords.tune.verdict import TrialRecord, TrialStatus, best_trials, scored_trials
 
 FIRST_SEED = 1  # the seed of all trials except repetitions
 _RANDOM_TRIALS = 8  # before TPE has enough scores to learn from
@@ -65,37 +61,6 @@ class TrialFunction(Protocol):
     """
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult: ...
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """A trial as the storage holds it; `number` starts at 1."""
-
-    number: int
-    state: TrialStatus
-    kind: TrialKind
-    seed: int
-    settings: Mapping[str, float]
-    score: float | None = None
-    seconds: float = 0.0
-    model: str = ""
-    figures: Mapping[str, object] = field(default_factory=dict)
-    error: str = ""
-    worker: str = ""
-    attempts: int = 0
-    started_at: float = 0.0  # Unix time
-    repeats: int = 0  # number of the trial that this one repeats; 0 if it is no repetition
-
-
-def scored_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The finished trials with a score, the best first."""
-    scored = [trial for trial in trials if trial.state == "done" and trial.score is not None]
-    return sorted(scored, key=lambda trial: (trial.score, trial.number))
-
-
-def best_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The scored trials without the plan and the repetitions, the best first."""
-    return [trial for trial in scored_trials(trials) if trial.kind == "search"]
 
 
 # --- the storage --------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from ownwords.core.progress import duration
 from ownwords.core.version import __version__
-from ownwords.tune.search import TrialRecord, best_trials, scored_trials
 from ownwords.tune.search_space import SearchAxis, values_text
-from ownwords.tune.verdict import TuneVerdict, percent
+from ownwords.tune.verdict import TrialRecord, TuneVerdict, best_trials, percent, scored_trials
 from ownwords.view.blocks import Block, Code, Figure, Figures, Paragraph, Section, Table, View
 from ownwords.view.format import plain
 

@@ -34,16 +34,20 @@ from ownwords.tune.search import (
     SearchBudget,
     Study,
     TrialFailedError,
-    TrialRecord,
     TrialResult,
-    best_trials,
     open_storage,
-    scored_trials,
     search,
 )
 from ownwords.tune.search_space import SearchAxis, SearchSpace, search_space, settings_toml
 from ownwords.tune.trials_page import trial_text, trials_csv, trials_view
-from ownwords.tune.verdict import TuneVerdict, judge, winning_runs
+from ownwords.tune.verdict import (
+    TrialRecord,
+    TuneVerdict,
+    best_trials,
+    judge,
+    scored_trials,
+    winning_runs,
+)
 from ownwords.view import html
 from ownwords.view.blocks import View
 

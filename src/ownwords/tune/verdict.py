@@ -1,12 +1,10 @@
-"""Decides whether a trial is better than the plan by more than the noise of seeds."""
+"""The trials of a search, and whether one is better than the plan by more than seeds differ."""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-
-from ownwords.tune.search import TrialRecord, best_trials, scored_trials
 
 # better: a trial beats the plan by more than the noise; plan: none does; unsure: too few seeds;
 # instead: only the plan failed; nothing: every trial failed.
@@ -15,6 +13,43 @@ VerdictKind = Literal["better", "plan", "unsure", "instead", "nothing"]
 # Two-sided Student's t: scipy.stats.t.ppf(0.975, df) for df = 1, 2, ...
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _NEGLIGIBLE = 0.01  # smallest gain worth mentioning
+
+
+# plan: the plan's own settings; search: the sampler's; again: an earlier trial with another seed.
+TrialKind = Literal["plan", "search", "again"]
+# dropped: another worker began the same trial before.
+TrialStatus = Literal["running", "done", "failed", "dropped"]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A trial as the storage holds it; `number` starts at 1."""
+
+    number: int
+    state: TrialStatus
+    kind: TrialKind
+    seed: int
+    settings: Mapping[str, float]
+    score: float | None = None
+    seconds: float = 0.0
+    model: str = ""
+    figures: Mapping[str, object] = field(default_factory=dict)
+    error: str = ""
+    worker: str = ""
+    attempts: int = 0
+    started_at: float = 0.0  # Unix time
+    repeats: int = 0  # number of the trial that this one repeats; 0 if it is no repetition
+
+
+def scored_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The finished trials with a score, the best first."""
+    scored = [trial for trial in trials if trial.state == "done" and trial.score is not None]
+    return sorted(scored, key=lambda trial: (trial.score, trial.number))
+
+
+def best_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The scored trials without the plan and the repetitions, the best first."""
+    return [trial for trial in scored_trials(trials) if trial.kind == "search"]
 
 
 @dataclass(frozen=True)
