@@ -17,7 +17,7 @@ from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.shards import TrainingText
-from ownwords.tune.trainer import TrialTrainer
+from ownwords.tune.tuning import TrialTrainer
 
 EXPECTED = Forecast(
     bits_low=2.0,
