@@ -81,7 +81,7 @@ def ask_author(
         default = next(option for option in _OPTIONS if option == post.decision)
         answer = ask(PostQuestion(post.id, title_of(post.title), post.reason, _OPTIONS, default))
         decision = next(option for option in _OPTIONS if option == answer)
-        answers.append(AuthorChoice(post.id, decision, post.title))
+        answers.append(AuthorChoice(post.id, decision))
     return answers
 
 

@@ -66,7 +66,7 @@ def ingest(
                     reader.note(item)
     gone = set(before) - set(result.keys)
     by_key = {key: id_ for id_, key in result.keys.items() if id_ not in before}
-    result.renamed |= {id_: by_key[before[id_]] for id_ in gone if before[id_] in by_key}
+    result.renamed = {id_: by_key[before[id_]] for id_ in gone if before[id_] in by_key}
     archive.remove(gone)
     return result
 
@@ -125,8 +125,6 @@ class _SourceReader:
         key = _content_key(raw)
         if self._before.get(document_id) != key and not self._store(document_id, title, raw, key):
             return
-        if self._prefix != self._name:  # until version 0.2 ids began with the path's name
-            result.renamed.setdefault(f"{self._name}:{raw.ref}", document_id)
         result.keys[document_id] = key
         if not self._is_whole:
             result.partial.add(document_id)

@@ -10,15 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
-from ownwords.archive.choices import carry_over, parse_choices, read_bytes, write_choices
+from ownwords.archive.choices import parse_choices, read_bytes, write_choices
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
-from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.archive.report import Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
-from ownwords.archive.store import Archive
+from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.network import NetworkCalls, counting_network_calls
@@ -64,32 +63,31 @@ def look(
     if export:
         _refuse_no_file(export)
     progress = progress or Progress()
-    with (
-        counting_network_calls() as calls,
-        place.opened(),
-        _logged(place, progress),
-        _opened_archive(place, progress) as (store, notes),
-    ):
-        run = _LookRun(
-            place,
-            store,
-            progress,
-            calls,
-            provenance or ProvenanceConfig(),
-            split or SplitConfig(),
-        )
-        archive = archive or ArchiveConfig()
-        report = run.update(paths, archive, notes)
-        # Ask the author while nothing is locked; the archive is complete without an answer.
-        if ask and store.get_meta("asked") != "yes":
-            if answers := ask_author(report, run.choices, ask):
-                report = run.update(paths, archive, notes, answers)
-            with store.transaction():
-                store.set_meta("asked", "yes")
-        if export:
-            with progress.stage(f"Writing {export.name}", len(report.posts), "posts") as stage:
-                _export(store, export, stage)
-    return report
+    archive, provenance = archive or ArchiveConfig(), provenance or ProvenanceConfig()
+    split = split or SplitConfig()
+    with counting_network_calls() as calls, place.opened(), _logged(place, progress):
+
+        def run(notes: Sequence[str]) -> Report:
+            with Archive(place.archive) as store:
+                store.verify()
+                look_run = _LookRun(place, store, progress, calls, provenance, split)
+                report = look_run.update(paths, archive, notes)
+                # Ask the author while nothing is locked; the archive is complete without an answer.
+                if ask and store.get_meta("asked") != "yes":
+                    if answers := ask_author(report, look_run.choices, ask):
+                        report = look_run.update(paths, archive, notes, answers)
+                    with store.transaction():
+                        store.set_meta("asked", "yes")
+                if export:
+                    title = f"Writing {export.name}"
+                    with progress.stage(title, len(report.posts), "posts") as stage:
+                        _export(store, export, stage)
+                return report
+
+        try:
+            return run([])
+        except DamagedArchiveError as error:
+            return run([_set_aside(place.archive, error)])
 
 
 class _LookRun:
@@ -150,12 +148,14 @@ class _LookRun:
     def _present_choices(
         self, choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice]
     ) -> list[AuthorChoice]:
+        """The choices, for posts that are renamed under their new id, and the other answers."""
         assert self._ingested is not None
-        if any(choice.id not in self._ingested.keys for choice in choices):
-            titles = {header.id: header.title for header in self._store.headers()}
-            choices = carry_over(choices, titles, self._ingested.renamed)
-        decided = {choice.id for choice in choices}
-        return [*choices, *(answer for answer in answers if answer.id not in decided)]
+        renamed = self._ingested.renamed
+        present = {choice.id: choice for choice in choices if choice.id not in renamed}
+        for choice in choices:
+            id_ = renamed.get(choice.id, choice.id)
+            present.setdefault(id_, AuthorChoice(id_, choice.decision))
+        return list(({answer.id: answer for answer in answers} | present).values())
 
     def _analyse(self, report: Report) -> None:
         assert self._ingested is not None
@@ -203,30 +203,16 @@ class _LookRun:
         )
 
 
-@contextmanager
-def _opened_archive(place: Workspace, progress: Progress) -> Iterator[tuple[Archive, list[str]]]:
-    """Open and verify the archive; a damaged one is set aside and rebuilt, with a note."""
-    notes: list[str] = []
-    try:
-        store = Archive(place.archive)
-        try:
-            with progress.stage("Checking the archive"):
-                store.verify()
-        except BaseException:
-            store.close()
-            raise
-    except DamagedArchiveError as error:
-        damaged = place.archive.with_name("archive.damaged.sqlite")
-        with translate_os_errors(place.archive):
-            place.archive.replace(damaged)
-            place.archive.with_name(f"{place.archive.name}-journal").unlink(missing_ok=True)
-        notes.append(
-            f"The archive was damaged ({error.reason}) and has been rebuilt from your files. The"
-            f" damaged file is {damaged.name}; you can delete it."
-        )
-        store = Archive(place.archive)
-    with store:
-        yield store, notes
+def _set_aside(archive: Path, error: DamagedArchiveError) -> str:
+    """Rename a damaged archive; returns the note that says so."""
+    damaged = archive.with_name("archive.damaged.sqlite")
+    with translate_os_errors(archive):
+        archive.replace(damaged)
+        archive.with_name(f"{archive.name}-journal").unlink(missing_ok=True)
+    return (
+        f"The archive was damaged ({error.reason}) and has been rebuilt from your files. The"
+        f" damaged file is {damaged.name}; you can delete it."
+    )
 
 
 def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:

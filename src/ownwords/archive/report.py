@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from ownwords.core.errors import WorkspaceError
+
 
 @dataclass(slots=True)
 class SourceSummary:
@@ -200,5 +202,12 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """Parse the text that `to_json` returned."""
-        return msgspec.json.decode(text, type=cls)
+        """Parse the text that `to_json` returned; raises WorkspaceError if it is damaged."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise WorkspaceError(
+                f"the report in the archive is damaged ({error})",
+                hint="delete archive.sqlite and run the same `ownwords look` again: it is rebuilt"
+                " from your own files, which are untouched",
+            ) from error
