@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -106,6 +106,7 @@ class _LookRun:
         self._provenance, self._split = provenance, split
         self._ingested: IngestResult | None = None
         self._analysis: ArchiveAnalysis | None = None
+        self._is_new = False  # whether the report differs from that of the last look
         self.choices: list[AuthorChoice] = []
 
     def update(
@@ -117,75 +118,52 @@ class _LookRun:
     ) -> Report:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
-        choices.toml may be edited meanwhile, by hand or by the server: it is written only if it is
-        unchanged since it was read, else the report is made again from its new content.
+        If choices.toml is edited meanwhile, the report is made again from its new content. The
+        server locks the archive to write it, so the transaction keeps it out.
         """
-        place, store = self._place, self._store
-        while True:
-            content = read_bytes(place.choices)
-            choices = parse_choices(content, place.choices)
-            with store.transaction():
+        place, store, progress = self._place, self._store, self._progress
+        with store.transaction():
+            while True:
+                content = read_bytes(place.choices)
+                choices = parse_choices(content, place.choices)
                 if self._ingested is None:
-                    self._ingested = ingest(store, paths, config, self._progress)
+                    self._ingested = ingest(store, paths, config, progress)
                     if not self._ingested.keys:
                         raise _nothing_found(paths, self._ingested)
                     self._ingested.notes += notes
-                self.choices = self._present_choices(choices, answers)
-                command = _command(paths, place, config)
-                state = self._state(command)
-                if store.get_meta("state") == state and (known := store.get_meta("report")):
-                    report = Report.from_json(known)
-                else:
-                    report = _new_report(paths, place, self._ingested)
-                    report.command = command
-                    self._analyse(report)
-                    store.set_meta("state", state)
-                    store.set_meta("report", report.to_json())
-                    store.set_meta("asked", "yes" if answers else "no")
-            if self._write_files(report, state, content):
-                return report
+                self.choices = _present_choices(choices, answers, self._ingested.renamed)
+                report = self._report(paths, config, asked=bool(answers))
+                if read_bytes(place.choices) == content:
+                    self._write_files(report)
+                    return report
 
-    def _present_choices(
-        self, choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice]
-    ) -> list[AuthorChoice]:
-        """The choices, for posts that are renamed under their new id, and the other answers."""
+    def _report(self, paths: Sequence[Path], config: ArchiveConfig, asked: bool) -> Report:
+        """The report, from the archive if nothing has changed."""
         assert self._ingested is not None
-        renamed = self._ingested.renamed
-        present = {choice.id: choice for choice in choices if choice.id not in renamed}
-        for choice in choices:
-            id_ = renamed.get(choice.id, choice.id)
-            present.setdefault(id_, AuthorChoice(id_, choice.decision))
-        return list(({answer.id: answer for answer in answers} | present).values())
-
-    def _analyse(self, report: Report) -> None:
-        assert self._ingested is not None
+        store = self._store
+        command = _command(paths, self._place, config)
+        state = self._state(command)
+        if store.get_meta("state") == state:
+            return Report.from_json(store.get_meta("report"))
         self._analysis = self._analysis or ArchiveAnalysis(
-            self._store, self._ingested, self._provenance, self._split, self._progress
+            store, self._ingested, self._provenance, self._split, self._progress
         )
+        report = _new_report(paths, self._place, self._ingested)
+        report.command = command
         self._analysis.fill(report, self.choices)
         report.privacy.network_calls = self._calls.count
+        store.set_meta("state", state)
+        store.set_meta("report", report.to_json())
+        store.set_meta("asked", "yes" if asked else "no")
+        self._is_new = True
+        return report
 
-    def _write_files(self, report: Report, state: str, content: bytes) -> bool:
-        """Write report.html and choices.toml; returns False if choices.toml has changed.
-
-        The transaction keeps out the server, which locks the archive to write choices.toml.
-        """
-        place, store = self._place, self._store
-        # A run killed between its transactions leaves files of another state.
-        stale = store.get_meta("written") != state
-        if not stale and place.report_page.exists() and place.choices.exists():
-            return True
-        is_due = stale or not place.report_page.exists()
-        page = html.document(report_view(report)) if is_due else ""
-        with store.transaction():
-            if read_bytes(place.choices) != content:
-                return False
-            if stale or not place.choices.exists():
-                write_atomically(place.choices, write_choices(report.posts, self.choices))
-            if page:
-                write_atomically(place.report_page, page)
-            store.set_meta("written", state)
-        return True
+    def _write_files(self, report: Report) -> None:
+        place = self._place
+        if self._is_new or not place.choices.exists():
+            write_atomically(place.choices, write_choices(report.posts, self.choices))
+        if self._is_new or not place.report_page.exists():
+            write_atomically(place.report_page, html.document(report_view(report)))
 
     def _state(self, command: str) -> str:
         """A digest of everything the report depends on; an equal digest means an equal report."""
@@ -201,6 +179,17 @@ class _LookRun:
             repr(sorted(self.choices, key=lambda choice: choice.id)),
             repr((read.sources, read.skipped, read.notes, read.statuses_excluded)),
         )
+
+
+def _present_choices(
+    choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice], renamed: Mapping[str, str]
+) -> list[AuthorChoice]:
+    """The choices, for posts that are renamed under their new id, and the other answers."""
+    present = {choice.id: choice for choice in choices if choice.id not in renamed}
+    for choice in choices:
+        id_ = renamed.get(choice.id, choice.id)
+        present.setdefault(id_, AuthorChoice(id_, choice.decision))
+    return list(({answer.id: answer for answer in answers} | present).values())
 
 
 def _set_aside(archive: Path, error: DamagedArchiveError) -> str:
