@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from ownwords.archive.document import Segment
-from ownwords.archive.integrity import DamagedArchiveError
-from ownwords.archive.store import Archive
+from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.ask.answer import answer
 from ownwords.ask.index import SearchIndex, folded
 from ownwords.ask.search import ArchiveSearcher
