@@ -191,7 +191,6 @@ def measure_setting(
         fluency_scores.looped,
         fluency_scores.non_words,
         fluency_scores.broken,
-        fluency_scores.odd_turns,
     )
     ours, theirs = (
         [f"{getattr(score, side).value:.2%}" if score else "-" for score in shares]

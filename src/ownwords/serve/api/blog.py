@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.files.folders import PROGRAM_FOLDERS
+from ownwords.archive.files.untrusted_files import PROGRAM_FOLDERS
 from ownwords.archive.report import Report
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
