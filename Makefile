@@ -40,6 +40,7 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/size.py
 
 format: $(DEV)
 	$(BIN)/ruff format .

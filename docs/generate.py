@@ -1,4 +1,4 @@
-"""Writes docs/reference.md and what README.md and how-it-works.md quote; --check: is that up to date?
+"""Writes docs/reference.md and what README.md and how-it-works.md quote; --check: is it up to date?
 
 The reference is not in the repository: it says what the code says. --print shows it.
 """
