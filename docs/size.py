@@ -1,4 +1,4 @@
-"""Prints the lines and files of each package, and the largest file: growth is seen when it happens."""
+"""Prints lines and files by package, and the largest file: growth is seen when it happens."""
 
 from collections import Counter
 from pathlib import Path
