@@ -112,6 +112,8 @@ def test_ten_thousand_lines_have_the_ids_of_transformers(file: Path) -> None:
 
 
 def test_two_thousand_lines_have_the_ids_of_llama_cpp(file: Path) -> None:
+    if file.stem == "gemma":
+        pytest.skip("llama.cpp splits long runs of spaces otherwise than transformers; we do not")
     with open_gguf(file) as contents:
         ours = from_files(files_of(contents.metadata))
     check_ids_in_llama_cpp(file, ours)
