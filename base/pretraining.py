@@ -267,7 +267,8 @@ class Pretraining:
         run = self._run(name)
         job = self._job(run, chosen, trunk.step + decay, decay, brief)
         if not run.checkpoints.steps():
-            record = dict(trunk.state["record"], evaluations=[], stopped="")  # type: ignore[call-overload]
+            begun = {"evaluations": [], "stopped": "", "progress": trunk.step / job.loop.steps}
+            record = dict(trunk.state["record"], **begun)  # type: ignore[call-overload]
             state = {"identity": identity(job), "record": record}
             run.checkpoints.save(trunk.step, trunk.groups, state)
         return job

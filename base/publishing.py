@@ -169,7 +169,7 @@ docs/performance.md in the repository of ownwords has more blogs, and what was h
 def read_scorecard(scorecard: Path, parameters: int) -> MeasuredBase:
     """The figures of a scorecard of a base."""
     card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
-    rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
+    rows = {row.name: row.bits for row in card.bits}
     ours = next((row.bits for row in card.bits if row.is_ours and row.kind == "static"), None)
     if ours is None or BASE not in rows or SCRATCH not in rows:
         raise OwnwordsError(

@@ -143,7 +143,7 @@ def test_every_stage_reports_and_writes_its_files(
     assert result.scorecard_page.read_text("utf-8").lower().startswith("<!doctype html>")
     assert result.scorecard is not None
     assert result.scorecard.about.test_posts > 0
-    assert result.scorecard.row("from scratch") or len(result.scorecard.bits) > 3
+    assert result.scorecard.row(scorecard.SCRATCH)
     assert result.trained.before is not None
     assert result.trained.bits_per_byte is not None
     assert result.trained.bits_per_byte <= result.trained.before

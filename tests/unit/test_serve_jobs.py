@@ -207,7 +207,7 @@ def test_a_second_training_waits_until_the_first_one_has_ended(tmp_path: Path) -
         assert [(job.name, job.title) for job in shown] == [("garden", "Making a model")]
         diary.stop(running.id)
         until(lambda: has_begun(second))
-        assert OtherJobs(second).running() == []
+        until(lambda: OtherJobs(second).running() == [])
 
 
 def test_a_foreign_process_is_never_mistaken_for_the_job(
