@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -117,8 +117,9 @@ class _LookRun:
     ) -> Report:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
-        choices.toml may be edited meanwhile, by hand or by the server: it is written only if it is
-        unchanged since it was read, else the report is made again from its new content.
+        If choices.toml is edited meanwhile, the report is made again from its new content. The
+        server locks the archive to write it, so a transaction keeps it out. The state is stored
+        last: after a run that was killed before, the next one makes report and files again.
         """
         place, store = self._place, self._store
         while True:
@@ -130,62 +131,42 @@ class _LookRun:
                     if not self._ingested.keys:
                         raise _nothing_found(paths, self._ingested)
                     self._ingested.notes += notes
-                self.choices = self._present_choices(choices, answers)
-                command = _command(paths, place, config)
-                state = self._state(command)
-                if store.get_meta("state") == state and (known := store.get_meta("report")):
-                    report = Report.from_json(known)
-                else:
-                    report = _new_report(paths, place, self._ingested)
-                    report.command = command
-                    self._analyse(report)
+                self.choices = _present_choices(choices, answers, self._ingested.renamed)
+                state, report, is_new = self._report(paths, config, asked=bool(answers))
+            page = html.document(report_view(report)) if is_new else ""
+            with store.transaction():
+                if read_bytes(place.choices) != content:
+                    continue
+                if is_new:
+                    write_atomically(place.choices, write_choices(report.posts, self.choices))
+                    write_atomically(place.report_page, page)
                     store.set_meta("state", state)
-                    store.set_meta("report", report.to_json())
-                    store.set_meta("asked", "yes" if answers else "no")
-            if self._write_files(report, state, content):
                 return report
 
-    def _present_choices(
-        self, choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice]
-    ) -> list[AuthorChoice]:
-        """The choices, for posts that are renamed under their new id, and the other answers."""
+    def _report(
+        self, paths: Sequence[Path], config: ArchiveConfig, asked: bool
+    ) -> tuple[str, Report, bool]:
+        """The state and its report; from the archive (then False) if nothing has changed."""
         assert self._ingested is not None
-        renamed = self._ingested.renamed
-        present = {choice.id: choice for choice in choices if choice.id not in renamed}
-        for choice in choices:
-            id_ = renamed.get(choice.id, choice.id)
-            present.setdefault(id_, AuthorChoice(id_, choice.decision))
-        return list(({answer.id: answer for answer in answers} | present).values())
-
-    def _analyse(self, report: Report) -> None:
-        assert self._ingested is not None
+        place, store = self._place, self._store
+        command = _command(paths, place, config)
+        state = self._state(command)
+        has_files = place.choices.exists() and place.report_page.exists()
+        is_known = store.get_meta("state") == state
+        if is_known and has_files:
+            return state, Report.from_json(store.get_meta("report")), False
         self._analysis = self._analysis or ArchiveAnalysis(
-            self._store, self._ingested, self._provenance, self._split, self._progress
+            store, self._ingested, self._provenance, self._split, self._progress
         )
+        report = _new_report(paths, place, self._ingested)
+        report.command = command
         self._analysis.fill(report, self.choices)
         report.privacy.network_calls = self._calls.count
-
-    def _write_files(self, report: Report, state: str, content: bytes) -> bool:
-        """Write report.html and choices.toml; returns False if choices.toml has changed.
-
-        The transaction keeps out the server, which locks the archive to write choices.toml.
-        """
-        place, store = self._place, self._store
-        # A run killed between its transactions leaves files of another state.
-        stale = store.get_meta("written") != state
-        if not stale and place.report_page.exists() and place.choices.exists():
-            return True
-        is_due = stale or not place.report_page.exists()
-        page = html.document(report_view(report)) if is_due else ""
-        with store.transaction():
-            if read_bytes(place.choices) != content:
-                return False
-            if stale or not place.choices.exists():
-                write_atomically(place.choices, write_choices(report.posts, self.choices))
-            if page:
-                write_atomically(place.report_page, page)
-            store.set_meta("written", state)
-        return True
+        store.set_meta("state", "")
+        store.set_meta("report", report.to_json())
+        if not is_known:
+            store.set_meta("asked", "yes" if asked else "no")
+        return state, report, True
 
     def _state(self, command: str) -> str:
         """A digest of everything the report depends on; an equal digest means an equal report."""
@@ -201,6 +182,17 @@ class _LookRun:
             repr(sorted(self.choices, key=lambda choice: choice.id)),
             repr((read.sources, read.skipped, read.notes, read.statuses_excluded)),
         )
+
+
+def _present_choices(
+    choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice], renamed: Mapping[str, str]
+) -> list[AuthorChoice]:
+    """The choices, for posts that are renamed under their new id, and the other answers."""
+    present = {choice.id: choice for choice in choices if choice.id not in renamed}
+    for choice in choices:
+        id_ = renamed.get(choice.id, choice.id)
+        present.setdefault(id_, AuthorChoice(id_, choice.decision))
+    return list(({answer.id: answer for answer in answers} | present).values())
 
 
 def _set_aside(archive: Path, error: DamagedArchiveError) -> str:

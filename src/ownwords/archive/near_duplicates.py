@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.features import Features, sketch_size
-from ownwords.archive.word_hashes import SHINGLE, Hashes, WordHashes, hash_words, shingles
+from ownwords.core.text import SHINGLE, Hashes, WordHashes, hash_words, shingles
 
 MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 

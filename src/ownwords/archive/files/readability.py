@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.files import dates, untrusted_files
-from ownwords.archive.segments.sanitize import limit_nesting
+from ownwords.archive.segments.elements import limit_nesting
 
 # Selectors of the article in common themes, the most specific first.
 _ARTICLE = (
@@ -115,6 +115,14 @@ def remove(node: LexborNode, selectors: str) -> int:
     for match in matches:
         match.decompose()
     return len(matches)
+
+
+def remove_chrome(html: str, names: re.Pattern[str], selectors: str) -> str:
+    """HTML without what the selectors match; `names` tells quickly whether any of it is there."""
+    if not names.search(html):
+        return html
+    body = parse(html)
+    return (body.inner_html or "") if remove(body, selectors) else html
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:
