@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
 from ownwords.archive.features import (
     EXAMPLES,
-    MAX_STYLE_WORDS,
     MIN_STYLE_WORDS,
     NO_PII,
     SKETCH_FEW,
@@ -116,7 +115,7 @@ def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
         )
     )
     assert features.words == {"heading": 2, "prose": 5, "quote": 4, "code": 2, "log": 3}
-    assert (features.own_words, features.all_words, features.style_words) == (7, 16, 7)
+    assert (features.own_words, features.all_words) == (7, 16)
     assert "somebody" not in features.named.split()
     assert features.bytes == len("On hats\n\nMy own four words\n\nMore")
 
@@ -163,13 +162,6 @@ def test_the_vocabulary_keeps_the_most_frequent_words() -> None:
     assert sorted(features.counts.tolist())[-2:] == [20, 50]
 
 
-def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
-    features = extract_features(document(("prose", "the hat " * 50_000)))
-    assert features.own_words == 100_000
-    assert features.style_words == MAX_STYLE_WORDS
-    assert features.counts.tolist() == [32768, 32768]
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.text(max_size=60)), max_size=6),
     st.integers(0, 400),
@@ -180,7 +172,7 @@ def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int
     second = decode_features(data)
     assert encode_features(second) == data
     assert (second.words, second.bytes, second.exact) == (first.words, first.bytes, first.exact)
-    assert (second.level, second.style_words) == (first.level, first.style_words)
+    assert second.level == first.level
     assert (second.named, second.private) == (first.named, first.private)
     for name in ("sketch", "vocabulary", "counts", "style"):
         own_value, theirs = getattr(first, name), getattr(second, name)

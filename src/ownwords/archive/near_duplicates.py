@@ -133,7 +133,7 @@ def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], lis
     copies: list[tuple[str, str]] = []
     for id_ in sorted(features):
         document = features[id_]
-        if document.style_words == 0 and not len(document.sketch):
+        if not document.own_words and not len(document.sketch):
             continue  # no own or quoted words
         if (original := first.setdefault(document.exact, id_)) != id_:
             copies.append((original, id_))

@@ -51,10 +51,9 @@ class StyleOutlier:
 
 @dataclass(frozen=True, slots=True)
 class StyleComparison:
-    """The outliers, the furthest first; the number of posts judged, and a note if none."""
+    """The outliers, the furthest first, or a note on why no post was judged."""
 
     outliers: tuple[StyleOutlier, ...] = ()
-    judged: int = 0
     note: str = ""
     distances: Mapping[str, float] = field(default_factory=dict)  # robust z by post id
 
@@ -70,7 +69,7 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
     posts = [features[id_] for id_ in ids]
     vocabulary, names = _frequent(posts)
     rates = _rates(posts, vocabulary)
-    words = np.array([post.style_words for post in posts], float)
+    words = np.array([post.own_words for post in posts], float)
     z, norm, in_norm = _judge(rates, words, len(vocabulary), distance)
     far = sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i]))
     outliers = []
@@ -80,7 +79,7 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
         evidence = _evidence(names, rates[i], scores[0], means[0])
         outliers.append(StyleOutlier(ids[i], round(float(z[i]), 2), evidence))
     distances = {id_: round(float(row), 2) for id_, row in zip(ids, z, strict=True)}
-    return StyleComparison(tuple(outliers), len(ids), "", distances)
+    return StyleComparison(tuple(outliers), "", distances)
 
 
 def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
@@ -88,7 +87,7 @@ def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[
     sample = posts[:: -(-len(posts) // _SAMPLE)]
     known = _names(sample)
     keys = np.concatenate([post.vocabulary for post in sample])
-    rate = np.concatenate([post.counts / post.style_words for post in sample])
+    rate = np.concatenate([post.counts / post.own_words for post in sample])
     distinct, which, spread = np.unique(keys, return_inverse=True, return_counts=True)
     mean = np.bincount(which, rate)
     common = np.flatnonzero(spread >= _SPREAD * len(sample))
@@ -118,7 +117,7 @@ def _rates(posts: Sequence[Features], vocabulary: npt.NDArray[np.uint32]) -> _Ma
             )
             row[:n] = np.where(post.vocabulary[place] == vocabulary, post.counts[place], 0)
         row[n:] = post.style
-    words = np.array([post.style_words for post in posts], np.float32)
+    words = np.array([post.own_words for post in posts], np.float32)
     rates /= words[:, None]
     return rates
 
