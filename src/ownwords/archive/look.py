@@ -4,7 +4,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -154,7 +154,8 @@ class _LookRun:
         has_files = place.choices.exists() and place.report_page.exists()
         is_known = store.get_meta("state") == state
         if is_known and has_files:
-            return state, Report.from_json(store.get_meta("report")), False
+            with suppress(WorkspaceError):  # the stored report is damaged, so it is made again
+                return state, Report.from_json(store.get_meta("report")), False
         self._analysis = self._analysis or ArchiveAnalysis(
             store, self._ingested, self._provenance, self._split, self._progress
         )

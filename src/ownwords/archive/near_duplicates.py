@@ -8,13 +8,13 @@ footer) makes no candidates.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.features import Features, sketch_size
+from ownwords.archive.report import Duplicate
 from ownwords.core.text import SHINGLE, Hashes, WordHashes, hash_words, shingles
 
 MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
@@ -36,21 +36,6 @@ _FAR = 200  # words; a longer gap between matches is another text, not a differe
 _Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicatePair:
-    """Two documents that share text, `id` before `other_id` in order.
-
-    `share` is the fraction of the shorter text's shingles found in the longer. `passages` holds
-    pairs (from `id`, from `other_id`): first where they differ, then where they agree.
-    """
-
-    id: str
-    other_id: str
-    exact: bool
-    share: float
-    passages: tuple[tuple[str, str], ...] = ()
-
-
 class _ShingledText:
     """A text with its words and shingles, for comparison."""
 
@@ -63,7 +48,7 @@ class _ShingledText:
 
 def find_near_duplicates(
     features: Mapping[str, Features], text_of: Callable[[str], str], share: float
-) -> list[DuplicatePair]:
+) -> list[Duplicate]:
     """The pairs that share at least `share`, the most similar first.
 
     `text_of` returns a document's shared text (own words and quotes) by id. Exact copies are each
@@ -86,12 +71,12 @@ def find_near_duplicates(
             settled.update((a, b))
             passages = _side_by_side(read(a), read(b))
             pairs.append(
-                DuplicatePair(a, b, exact=False, share=round(similarity, 4), passages=passages)
+                Duplicate(a, b, exact=False, share=round(similarity, 4), passages=passages)
             )
     return sorted(pairs, key=lambda p: (not p.exact, -p.share, p.id, p.other_id))
 
 
-def duplicate_groups(pairs: Iterable[DuplicatePair]) -> list[frozenset[str]]:
+def duplicate_groups(pairs: Iterable[Duplicate]) -> list[frozenset[str]]:
     """The connected groups of documents, sorted by their first id."""
     joined = _UnionFind()
     for pair in pairs:
@@ -140,11 +125,11 @@ def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], lis
     return copies, sorted(first.values())
 
 
-def _copy(original: str, copy: str, text_of: Callable[[str], str]) -> DuplicatePair:
+def _copy(original: str, copy: str, text_of: Callable[[str], str]) -> Duplicate:
     texts = [_ShingledText(text_of(id_)) for id_ in (original, copy)]
     beginnings = [_excerpt(text, 0, _WIDTH) for text in texts]
-    return DuplicatePair(
-        original, copy, exact=True, share=1.0, passages=((beginnings[0], beginnings[1]),)
+    return Duplicate(
+        original, copy, exact=True, share=1.0, passages=[(beginnings[0], beginnings[1])]
     )
 
 
@@ -247,7 +232,7 @@ def _compare(left: _ShingledText, right: _ShingledText) -> float:
     return int(_contains(many, few).sum()) / len(few)
 
 
-def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str, str], ...]:
+def _side_by_side(left: _ShingledText, right: _ShingledText) -> list[tuple[str, str]]:
     """Pairs of passages: up to two where the texts differ, then their longest matches."""
     distinct, first = np.unique(right.shingles, return_index=True)
     place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
@@ -270,7 +255,7 @@ def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str,
     for i in np.argsort(-lengths, kind="stable")[: _PASSAGES - len(passages)].tolist():
         start, width = int(begins[i]), min(int(lengths[i]) + SHINGLE - 1, _WIDTH)
         passages.append(_at(left, right, int(left_at[start]), int(right_at[start]), width))
-    return tuple(dict.fromkeys(passages))
+    return list(dict.fromkeys(passages))
 
 
 def _at(
