@@ -453,7 +453,7 @@ def test_a_file_that_keeps_changing(database: Path, monkeypatch: pytest.MonkeyPa
         copy.write_bytes(path.read_bytes())
         os.utime(path, (0, next(moments)))
 
-    monkeypatch.setattr(publii.shutil, "copyfile", copyfile)
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
     with pytest.raises(SourceError, match="changed each time"):
         list(publii.read(database))
 

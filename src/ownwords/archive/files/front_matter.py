@@ -1,4 +1,4 @@
-"""Parse the untrusted front matter of a Markdown text (YAML, TOML, JSON), its links and permalinks."""
+"""Parse what site programs add to a Markdown text: front matter, their links, permalinks."""
 
 import json
 import re
