@@ -170,7 +170,7 @@ def read_scorecard(scorecard: Path, parameters: int) -> MeasuredBase:
     """The figures of a scorecard of a base."""
     card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
     rows = {row.name: row.bits for row in card.bits}
-    ours = next((row.bits for row in card.bits if row.is_ours and row.kind == "static"), None)
+    ours = next((row.bits for row in card.bits if row.is_ours), None)
     if ours is None or BASE not in rows or SCRATCH not in rows:
         raise OwnwordsError(
             f"{scorecard} does not compare a tuned model with its base and with one from nothing",

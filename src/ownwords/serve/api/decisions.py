@@ -12,8 +12,7 @@ import numpy as np
 from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.features import decode_features
-from ownwords.archive.near_duplicates import DuplicatePair
-from ownwords.archive.report import PostSummary
+from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
@@ -23,7 +22,6 @@ from ownwords.archive.selection import (
 )
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.archive.style_outliers import StyleOutlier
 from ownwords.core.config import resolve
 from ownwords.core.safe_toml import parse_toml
 from ownwords.core.workspace import Workspace, write_atomically
@@ -53,8 +51,8 @@ class SelectionInputs:
     """The inputs to the selection of posts, from one look; small even for large texts."""
 
     posts: list[PostFacts]
-    pairs: list[DuplicatePair]
-    outliers: list[StyleOutlier]
+    pairs: list[Duplicate]
+    outliers: list[UnlikePost]
     # Cache of the last selection by its key, since showing any post needs it.
     last: dict[_SelectionKey, dict[str, PostDecision]] = field(default_factory=dict)
 
@@ -68,9 +66,7 @@ def read_selection_inputs(archive: Archive, cached: CachedReport) -> SelectionIn
             post = report.posts[cached.positions[id_]]
             day = date.fromisoformat(post.day) if post.day else None
             posts.append(PostFacts(id_, post.title, _without_comparisons(data), day))
-    pairs = [DuplicatePair(x.id, x.other_id, x.exact, x.share) for x in report.duplicates]
-    outliers = [StyleOutlier(x.id, x.distance, tuple(x.evidence)) for x in report.style_outliers]
-    return SelectionInputs(posts, pairs, outliers)
+    return SelectionInputs(posts, report.duplicates, report.style_outliers)
 
 
 def preview(
