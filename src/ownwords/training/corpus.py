@@ -12,9 +12,9 @@ from typing import get_args
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.split import Side
 from ownwords.archive.store import Archive
-from ownwords.core.text import count_words
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest
+from ownwords.core.text import count_words
 from ownwords.training.shards import TrainingText
 
 
