@@ -14,8 +14,7 @@ from starlette.testclient import TestClient
 
 from fake_jobs import FLAGS, fake_jobs, until
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.job_log import logged_job
-from ownwords.core.progress import Event, JsonLines, Progress
+from ownwords.core.progress import Event, JsonLines, Progress, logged_job
 from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve import watcher
 from ownwords.serve.app import create_app

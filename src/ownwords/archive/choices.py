@@ -9,8 +9,8 @@ from pathlib import Path
 from ownwords.archive.report import PostSummary
 from ownwords.archive.report_view import flags
 from ownwords.archive.selection import AuthorChoice, Decision
+from ownwords.core.config import parse_toml
 from ownwords.core.errors import ConfigError
-from ownwords.core.safe_toml import parse_toml
 from ownwords.core.validation import decode
 from ownwords.view.format import plain
 

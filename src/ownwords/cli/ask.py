@@ -100,7 +100,7 @@ def ask(
     from ownwords.ask.embedders import BackgroundVectors, embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.core.resolve import resolve_workspace
+    from ownwords.core.workspace import resolve_workspace
 
     if not 1 <= passages <= _MOST_PASSAGES:
         raise ConfigError(f"--passages must be from 1 to {_MOST_PASSAGES}, not {passages}")

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ownwords.core.config import RENAMED
 from ownwords.core.errors import ConfigError
 from ownwords.models import bundle, fused, lora, peft
 from ownwords.models.base_license import BaseLicense
@@ -142,10 +141,7 @@ def plan_finetuning(
 
 
 def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> BaseModelInfo:
-    """What the plan needs to know of a base, including the learning rates in its provenance.
-
-    Bases made before a setting was renamed store it under the old name, which is mapped.
-    """
+    """What the plan needs to know of a base, including the learning rates in its provenance."""
     size = sum(parameter.numel() for parameter in model.parameters())
     weight = next(model.parameters())
     # Frozen bfloat16 weights need no float32 copy where products are computed in bfloat16.
@@ -154,17 +150,16 @@ def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> 
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
         return BaseModelInfo(model.config, size, lora=by_lora, bf16=bf16)
-    rates = {RENAMED.get(f"optim.{name}", f"optim.{name}"): optim[name] for name in optim}
     # A base that was trained on from another counts the rate of that: the last one may be low.
     start = loaded.provenance.get("start")
-    muon_rates = [rates.get("optim.muon_lr"), isinstance(start, dict) and start.get("muon_lr")]
+    muon_rates = [optim.get("muon_lr"), isinstance(start, dict) and start.get("muon_lr")]
     known = [rate for rate in map(_learning_rate, muon_rates) if rate]
     return BaseModelInfo(
         model.config,
         size,
         kind=optim["kind"],
         muon_lr=max(known, default=None),
-        learning_rate=_learning_rate(rates.get("optim.learning_rate")),
+        learning_rate=_learning_rate(optim.get("learning_rate")),
         lora=by_lora,
         bf16=bf16,
     )

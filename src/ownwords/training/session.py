@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
+from ownwords.core.hardware import torch_product
 from ownwords.core.progress import Progress
-from ownwords.core.speed import torch_product
 from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard

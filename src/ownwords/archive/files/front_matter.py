@@ -14,7 +14,7 @@ from frontmatter.default_handlers import YAMLHandler
 
 from ownwords.archive.document import Status
 from ownwords.archive.files import dates
-from ownwords.core.safe_toml import parse_toml
+from ownwords.core.config import parse_toml
 
 _YAML = YAMLHandler()
 _TOML_FENCE = re.compile(r"^\+{3,}[ \t]*$", re.MULTILINE)

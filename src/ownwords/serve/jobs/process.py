@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.job_log import LOG_VARIABLE, SPENT_VARIABLE, TRAINS_VARIABLE
+from ownwords.core.progress import LOG_VARIABLE, SPENT_VARIABLE, TRAINS_VARIABLE
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import (
     SUFFIX,

@@ -23,8 +23,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from ownwords.archive.sources import feed
 from ownwords.core.errors import OwnwordsError, SourceError
-from ownwords.core.job_log import logged_job
-from ownwords.core.progress import Progress, Stage
+from ownwords.core.progress import Progress, Stage, logged_job
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir

@@ -1,5 +1,7 @@
 """The options shared by the verbs that load a model and let it write."""
 
+import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -8,8 +10,11 @@ from cyclopts import Parameter
 
 from ownwords.cli.parameters import Device, flag
 from ownwords.core.errors import ConfigError
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import resolve_model
 from ownwords.inference.engine import WeightFormat
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.models.gguf_cache import is_gguf, model_directory
 
 Weights = Annotated[
     WeightFormat,
@@ -51,3 +56,14 @@ def check_positive(option: str, value: int | None) -> None:
     """Raise ConfigError for a count below 1; None passes."""
     if value is not None and value < 1:
         raise ConfigError(f"{option} should be 1 or more, and is {value}")
+
+
+def resolve_model_directory(given: Path | None) -> Path:
+    """The model directory of a path, of a GGUF file, or of the only workspace here."""
+    path = resolve_model(given, Path.cwd())
+    if not is_gguf(path) or not sys.stderr.isatty():
+        return model_directory(path)
+    from ownwords.cli.progress_bars import ProgressBars
+
+    with closing(ProgressBars()) as bars:
+        return model_directory(path, Progress(bars))
