@@ -1,3 +1,5 @@
+"""Questions of when, how often and how many: over 200 phrasings, each with its answer."""
+
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -7,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
-from ownwords.ask.date_questions import answer_from_dates
+from ownwords.ask.dates import Period, _marks, answer_from_dates, find_period
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.periods import Period, find_period
-from ownwords.ask.post_counts import _mentions
 from small_archives import DATED_POSTS, TODAY, Entry, put
 
 
@@ -21,6 +21,32 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
     with SearchIndex(path) as opened:
         opened.refresh()
         yield opened
+
+
+def _phrasings() -> Iterator[tuple[str, str]]:
+    sentence = ""
+    path = Path(__file__).parents[1] / "date_phrasings.txt"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("= "):
+            sentence = line.removeprefix("= ")
+        elif line and not line.startswith("#"):
+            yield line, sentence
+
+
+PHRASINGS = list(_phrasings())
+
+
+def test_there_are_many_phrasings() -> None:
+    assert len(PHRASINGS) == len({question.casefold() for question, _ in PHRASINGS}) > 200
+
+
+@pytest.mark.parametrize(("question", "sentence"), PHRASINGS, ids=[text for text, _ in PHRASINGS])
+def test_every_phrasing_is_answered_correctly(
+    index: SearchIndex, question: str, sentence: str
+) -> None:
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None
+    assert result.sentence == sentence
 
 
 @pytest.mark.parametrize(
@@ -433,4 +459,4 @@ def test_questions_without_a_time_are_unchanged() -> None:
 
 
 def test_mentions_in_a_script_without_spaces_are_counted_in_proportion() -> None:
-    assert is_far_from_quadratic(_mentions, "語" * 40_000 + "\x01")
+    assert is_far_from_quadratic(_marks, "語" * 40_000 + "\x01")
