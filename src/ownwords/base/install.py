@@ -154,7 +154,7 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:
-    from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
 
     with atomic_dir.replace_dir(folder) as made:
         convert(source, made, progress=progress)
