@@ -239,7 +239,8 @@ _OTHER_WORDS = frozenset(
     could do does did discussed everything ever exist find for from give has have how-many how-often
     i i've in is it list me mentioned mine month most my named occur of on one out overall per-month
     per-year please productive regarding show so far something tell that the there thing this time
-    times to total turn up used very was were what when which who whole with word words year you your
+    times to total turn up used very was were what when which who whole with word words year you
+    your
     """.split()  # noqa: SIM905
 )
 
