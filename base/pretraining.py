@@ -26,11 +26,11 @@ from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, TrainJob, identity, next_token
 from ownwords.training.loop import train
+from ownwords.training.metrics import SampleWriter
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import Run
-from ownwords.training.sample_writer import SampleWriter
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Shards
+from ownwords.training.token_dataset import TokenDataset
 
 OPTIONS: tuple[tuple[str, float, str], ...] = (
     ("parameters", 16e6, "of the model"),
@@ -359,7 +359,7 @@ class Pretraining:
 class HeldOutReport:
     """Writes bits per byte of held-out books, and a text, to `samples.txt` at each evaluation."""
 
-    def __init__(self, owner: Pretraining, books: Shards, chosen: BaseSettings) -> None:
+    def __init__(self, owner: Pretraining, books: TokenDataset, chosen: BaseSettings) -> None:
         self._owner, self._books, self._chosen = owner, books, chosen
         self._write = SampleWriter(owner.tokenizer, 160, _SAMPLES_S)
 

@@ -21,9 +21,8 @@ from ownwords.make import tuned_model as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import corpus, throughput
-from ownwords.training.corpus import Corpus, CorpusSplit
+from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
 from ownwords.training.recipes import TrainRequest
-from ownwords.training.shards import TrainingText
 from ownwords.tune.trial import choices, repetitions
 from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
 

@@ -17,7 +17,7 @@ from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult, TrainingSummary
-from ownwords.training.forecast import number, times
+from ownwords.training.plan import number, times
 from ownwords.view import format as say
 from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ownwords.base import catalogue
 from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
 from ownwords.make.scoring import REFERENCE
-from ownwords.training.shards import TrainingText
+from ownwords.training.corpus import TrainingText
 
 _SAMPLED_TEXTS = 50
 

@@ -15,15 +15,15 @@ from ownwords.models import atomic_dir, bundle
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training import validation
+from ownwords.training import metrics
+from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
 from ownwords.training.plan import Plan
-from ownwords.training.prepare import TextSample
 from ownwords.training.recipes import PlannedTraining, TrainRequest
-from ownwords.training.shards import TrainingText, build_shards
+from ownwords.training.token_dataset import build_dataset
 from ownwords.tune.search_space import SearchSpace
 from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
@@ -62,7 +62,7 @@ class TrialTrainer:
     def search_in(self, space: SearchSpace, held_out_bytes: int) -> None:
         """Set the search space, and the size of the held-out text that all trials are scored on."""
         self.space = space
-        self.held_out = TextSample(self.held_out, held_out_bytes)
+        self.held_out = TextCollection.read(self.held_out).sample(held_out_bytes)
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         assert self.space is not None
@@ -115,9 +115,9 @@ class TrialTrainer:
         device = choose(self.request.device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
         tokens = self.request.workspace / "tokens"
-        shards = build_shards(self.held_out, tokenizer, tokens, progress=Progress())
+        shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
-        return validation.bits_per_byte(
+        return metrics.bits_per_byte(
             LossModule(model, next_token),
             shards,
             rows=_SCORING_BATCH,

@@ -17,10 +17,9 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.training import recipes
-from ownwords.training.corpus import Corpus
+from ownwords.training.corpus import Corpus, TrainingText
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import PlannedTraining, TrainRequest
-from ownwords.training.shards import TrainingText
 from ownwords.tune import trials_csv
 from ownwords.tune.axis import SearchAxis
 from ownwords.tune.search import SearchBudget, SearchResult, search
