@@ -19,8 +19,8 @@ from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import corpus
-from ownwords.training.prepare import TextSample
-from ownwords.training.shards import Shards, TrainingText, build_shards, open_shards
+from ownwords.training.corpus import TextCollection, TrainingText
+from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
 from texts import Chapters, Cleaner, HeldOutCheck, documents, split_into_files
 
 HELD_OUT = SplitConfig(validation=0.006, test=0.006)  # of the books
@@ -34,13 +34,13 @@ PARTS = ("books", "modern", *WATCHED)
 
 @dataclass(frozen=True)
 class Mix:
-    """The encoded texts by name (keys of shards in `tokens`), and what was counted on the way."""
+    """The encoded texts by name (keys of datasets in `tokens`), and what was counted on the way."""
 
-    shards: dict[str, str]
+    datasets: dict[str, str]
     counts: dict[str, dict[str, int]]
 
-    def open(self, folder: Path, name: str) -> Shards:
-        return open_shards(folder / "tokens" / self.shards[name])
+    def open(self, folder: Path, name: str) -> TokenDataset:
+        return open_dataset(folder / "tokens" / self.datasets[name])
 
 
 def load(folder: Path) -> Mix:
@@ -71,19 +71,21 @@ def prepare(
     """Clean the texts, remove what is held out, train a tokenizer, and encode them."""
     counts = cleaned(folder, books, modern, held_out, apart, progress)
     parts = {name: list(texts.read(folder / "texts" / f"{name}.txt")) for name in PARTS}
-    watched = {name: TextSample(parts.pop(name), _WATCHED_BYTES) for name in WATCHED}
+    watched = {
+        name: TextCollection.read(parts.pop(name)).sample(_WATCHED_BYTES) for name in WATCHED
+    }
     tokenizer = trained_tokenizer(folder / "tokenizer", parts, vocabulary, progress)
-    shards: dict[str, str] = {}
+    datasets: dict[str, str] = {}
     for name, part in {**parts, **watched}.items():
-        encoded = build_shards(part, tokenizer, folder / "tokens", progress=progress)
-        shards[name] = encoded.key
+        encoded = build_dataset(part, tokenizer, folder / "tokens", progress=progress)
+        datasets[name] = encoded.key
         counts[name] = {
             **counts.get(name, {}),
             "texts": encoded.documents,
             "bytes": encoded.text_bytes,
             "tokens": encoded.tokens,
         }
-    mixture = Mix(shards, counts)
+    mixture = Mix(datasets, counts)
     write_atomically(folder / _MIX, json.dumps(asdict(mixture), indent=2))
     return mixture
 
@@ -178,7 +180,7 @@ def trained_tokenizer(
         if tokenizer.vocabulary_size == vocabulary:
             return tokenizer
     size = min(_TOKENIZER_BYTES, *(sum(len(text.text) for text in part) for part in parts.values()))
-    sampled = [TextSample(part, size) for part in parts.values()]
+    sampled = [TextCollection.read(part).sample(size) for part in parts.values()]
     with progress.stage("Training a tokenizer", None, "texts"):
         tokenizer = bpe.train((text.text for part in sampled for text in part), vocabulary)
     with atomic_dir.replace_dir(folder) as new_folder:

@@ -19,18 +19,18 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import validation
+from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import LoadedCheckpoint
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, TrainJob, identity, next_token
 from ownwords.training.loop import train
+from ownwords.training.metrics import SampleWriter
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import Run
-from ownwords.training.sample_writer import SampleWriter
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Shards
+from ownwords.training.token_dataset import TokenDataset
 
 OPTIONS: tuple[tuple[str, float, str], ...] = (
     ("parameters", 16e6, "of the model"),
@@ -360,7 +360,7 @@ class Pretraining:
 class HeldOutReport:
     """Writes bits per byte of held-out books, and a text, to `samples.txt` at each evaluation."""
 
-    def __init__(self, owner: Pretraining, books: Shards, chosen: BaseSettings) -> None:
+    def __init__(self, owner: Pretraining, books: TokenDataset, chosen: BaseSettings) -> None:
         self._owner, self._books, self._chosen = owner, books, chosen
         self._write = SampleWriter(owner.tokenizer, 160, _SAMPLES_S)
 
@@ -370,7 +370,7 @@ class HeldOutReport:
 
     def books(self, model: CausalLM) -> float:
         """Bits per byte of the held-out books."""
-        return validation.bits_per_byte(
+        return metrics.bits_per_byte(
             LossModule(model, self._owner._objective),
             self._books,
             rows=_ROWS_AT_ONCE,
@@ -397,9 +397,9 @@ def optim_config(width: int, chosen: BaseSettings) -> OptimConfig:
 def curve_table(folder: Path) -> str:
     """Each run's evaluations: step, tokens, bits per byte of modern prose and of books."""
     lines = ["run | step | modern | modern, averaged | books", "---|---:|---:|---:|---:"]
-    for metrics in sorted((folder / "runs").glob("*/metrics.jsonl")):
+    for path in sorted((folder / "runs").glob("*/metrics.jsonl")):
         books = ""
-        for line in metrics.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 event = json.loads(line)
             except ValueError:  # a line that was being written when the power went

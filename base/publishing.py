@@ -33,8 +33,8 @@ from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import replay_text
-from ownwords.training.forecast import number
-from ownwords.training.shards import TrainingText
+from ownwords.training.corpus import TrainingText
+from ownwords.training.plan import number
 
 STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
 SAMPLES, SAMPLE_TOKENS = 6, 160

@@ -19,7 +19,7 @@ from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.store import Archive
 from ownwords.core.workspace import write_atomically, writing_atomically
 from ownwords.training import corpus
-from ownwords.training.shards import TrainingText
+from ownwords.training.corpus import TrainingText
 
 DIVIDER = "\x1c"
 SHORTEST = 1200  # characters of a chapter; shorter ones are read with what follows

@@ -120,8 +120,8 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
 
     from ownwords.inference import copy_guard
     from ownwords.models import bundle
+    from ownwords.training.corpus import TrainingText
     from ownwords.training.settings import LoopConfig, OptimConfig
-    from ownwords.training.shards import TrainingText
 
     setting = Setting(
         {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352},

@@ -315,12 +315,12 @@ def by_the_laws() -> None:
 
     time.perf_counter = time.monotonic = standing
     os.environ["OMP_NUM_THREADS"] = "1"  # two would wait for each other
-    from ownwords.training import session, throughput
+    from ownwords.training import recipes, throughput
 
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
-    session.TrainingSession._seconds_left = lambda *_: None  # type: ignore[method-assign]
+    recipes.TrainingSession._seconds_left = lambda *_: None  # type: ignore[method-assign]
     # It is only told, and takes a clock to find.
-    session.TrainingSession._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
+    recipes.TrainingSession._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
 
 
 def search_row(args: argparse.Namespace, scratch: Path) -> int:

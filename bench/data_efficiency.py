@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.ours import Setting
 
     from ownwords.evaluation.scores import Score
-    from ownwords.training.shards import TrainingText
+    from ownwords.training.corpus import TrainingText
 
 SITE = SHARED / "columnist"
 BORDER = "\x1c"  # nanoGPT knows of no documents: this character ends each and begins the next

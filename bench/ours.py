@@ -15,11 +15,12 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches
+from ownwords.training.corpus import TrainingText
 from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.loop import train
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import TrainingText, build_shards
+from ownwords.training.token_dataset import build_dataset
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ def make(
     )
     chosen_device = device.choose("cpu")
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
-        shards = build_shards(training, tokenizer, Path(folder) / "tokens")
+        shards = build_dataset(training, tokenizer, Path(folder) / "tokens")
         held_out = (
-            build_shards(validation, tokenizer, Path(folder) / "tokens") if validation else None
+            build_dataset(validation, tokenizer, Path(folder) / "tokens") if validation else None
         )
         shape = Qwen3Config(
             vocabulary=tokenizer.vocabulary_size, context=loop.sequence_length, **setting.shape

@@ -29,13 +29,13 @@ from ownwords.core.hardware import Speed, torch_product
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
-from ownwords.training import flops
 from ownwords.training.batches import Batches, Prefetcher
 from ownwords.training.device import Device, choose
 from ownwords.training.job import next_token
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, OptimConfig, Precision
-from ownwords.training.shards import Shards
+from ownwords.training.throughput import flops_per_token
+from ownwords.training.token_dataset import TokenDataset
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
 
@@ -128,19 +128,18 @@ def measure(
     optimizer = Optimizer(model, optim, master_weights=precision == "bf16")
     model.train()
     model.dropout = dropout
-    with tempfile.TemporaryDirectory() as folder:
-        shards = _random_shards(Path(folder), model.config.vocabulary, rows * context)
-        batches = Batches(shards, rows=rows, context=context, seed=1, config=DataConfig())
-        with closing(Prefetcher(batches, 0, device=device.torch_device)) as stream:
-            steps = _Steps(model, optimizer, stream, device, precision)
-            for _ in range(3):  # memory is found, kernels are chosen, the stream fills
-                steps.run()
-            seconds = _timed(steps, device, for_s)
-            count = max(1, min(10, round(for_s / 3 / seconds)))
-            profile = _profiled(model, steps, device, count)
+    dataset = _random_dataset(model.config.vocabulary, rows * context)
+    batches = Batches(dataset, rows=rows, context=context, seed=1, config=DataConfig())
+    with closing(Prefetcher(batches, 0, device=device.torch_device)) as stream:
+        steps = _Steps(model, optimizer, stream, device, precision)
+        for _ in range(3):  # memory is found, kernels are chosen, the stream fills
+            steps.run()
+        seconds = _timed(steps, device, for_s)
+        count = max(1, min(10, round(for_s / 3 / seconds)))
+        profile = _profiled(model, steps, device, count)
     limit = torch_product(torch, device.kind, "float32" if precision == "float32" else "bfloat16")
     parts, host = _parts(profile, seconds)
-    flops_each = flops.per_token(model, context)
+    flops_each = flops_per_token(model, context)
     speed = rows * context / seconds
     return StepTime(
         device=f"{device.kind}: {device.name}",
@@ -366,23 +365,20 @@ def _parts(profile: Profile, seconds: float) -> tuple[tuple[Share, ...], float]:
     return tuple(parts), host
 
 
-def _random_shards(folder: Path, vocabulary: int, batch_tokens: int) -> Shards:
+def _random_dataset(vocabulary: int, batch_tokens: int) -> TokenDataset:
     """Random ids in documents of about 700 tokens, as posts are; enough for some batches."""
     random = np.random.default_rng(1)
     tokens = min(max(4 * batch_tokens, 10_000), 5_000_000)
     lengths = random.integers(200, 1200, size=tokens // 700 + 1)
     offsets_D1 = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     ids = random.integers(0, vocabulary, size=int(offsets_D1[-1])).astype(np.uint32)
-    return Shards(
-        folder=folder,
+    return TokenDataset(
         key="random",
         tokenizer="none",
         vocabulary=vocabulary,
-        special=(),
         ids=ids,
         offsets_D1=offsets_D1,
-        bytes_D=lengths.astype(np.int64),
-        names=tuple(str(i) for i in range(len(lengths))),
+        text_bytes=len(ids),
     )
 
 

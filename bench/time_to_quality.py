@@ -165,7 +165,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     from bench.ours import make
 
     from ownwords.evaluation import bits_per_byte
-    from ownwords.training.shards import TrainingText
+    from ownwords.training.corpus import TrainingText
 
     training, held_out = _texts()
     setting = recipes()[name]

@@ -12,7 +12,7 @@ alike, and the median over the rounds counts. Ratios are to nanoGPT as it comes:
 "chosen" is the precision in which a plan would train, had it measured these steps.
 The limit is the bfloat16 matrix product of this machine, the best that the run has seen until then;
 the float32 rows are held against it too. Arithmetic a token: 6 for each weight that is multiplied
-by, and attention over half the context (training/flops.py), the same formula for both.
+by, and attention over half the context (training/throughput.py), the same formula for both.
 """
 
 import argparse
@@ -274,14 +274,15 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     import torch
 
     from ownwords.models.decoder import build
-    from ownwords.training import device, flops
+    from ownwords.training import device
     from ownwords.training.optim import Optimizer
     from ownwords.training.settings import OptimConfig
+    from ownwords.training.throughput import flops_per_token
 
     chosen_device = device.choose("cpu")
     model = build(_shape_of(row))
     model.init_weights(1)
-    per_token = flops.per_token(model, row.context)
+    per_token = flops_per_token(model, row.context)
     parameters = sum(p.numel() for p in model.parameters())
     model.train()
     master_weights = row.precision == "bf16"

@@ -8,8 +8,8 @@ Weights are bfloat16, with float32 masters or frozen under a LoRA; batches are r
 shape is one process a checkout, which live side by side and take turns, round by round; the least
 time of a step counts, as a busy neighbour only ever adds to it. The limit is the bfloat16 matrix
 product of torch on this machine, measured between the shapes. Arithmetic a token:
-training/flops.py of this checkout. Memory is what training adds to a process that has imported all
-it needs.
+training/throughput.py of this checkout. Memory is what training adds to a process that has
+imported all it needs.
 """
 
 import argparse
@@ -230,7 +230,7 @@ def _training(work: Work) -> tuple[Callable[[int], object], dict[str, float]]:
     optim = _first("training.settings:OptimConfig")
     configs = {"gpt2": "GPT2", "llama": "Llama", "qwen3": "Qwen3", "gemma3": "Gemma3"}
     config = _first(f"models.configs.{work.family}:{configs[work.family]}Config")
-    per_token = _first("training.flops:per_token")
+    per_token = _first("training.throughput:flops_per_token")
     if library() is None:
         raise SystemExit("no compiled library: run python -m ownwords.native.build in the checkout")
 

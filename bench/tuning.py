@@ -27,8 +27,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import SHARED
 
 if TYPE_CHECKING:
-    from ownwords.training.corpus import Corpus
-    from ownwords.training.shards import TrainingText
+    from ownwords.training.corpus import Corpus, TrainingText
 
 
 def main() -> int:
@@ -67,7 +66,8 @@ def main() -> int:
 
 def _tune(args: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int) -> float:
     from ownwords.core.config import resolve, settings_of
-    from ownwords.training.recipes import Recipe, TrainRequest, plan_finetuning
+    from ownwords.training.recipes import TrainRequest, plan_finetuning
+    from ownwords.training.settings import Recipe
 
     wanted = {assignment.partition("=")[0] for assignment in args.sets}
     settings = settings_of(resolve(Recipe, sets=args.sets).settings)

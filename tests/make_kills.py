@@ -29,7 +29,7 @@ from ownwords.make.result import MakeCallbacks, MakeResult
 from ownwords.make.stage_cache import StageCache
 from ownwords.models import atomic_dir, bundle, lora, peft
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training import throughput, weight_mixing
+from ownwords.training import throughput, weight_averaging
 
 
 def kill_self(*_: object, **__: object) -> None:
@@ -107,7 +107,7 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     ),
     "when it is trimmed": lambda *_: kill_on_call(stages.MakeStages, "train"),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
-    "while the share is chosen": lambda *_: kill_on_call(weight_mixing, "scaling"),
+    "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
     "before the adapter is saved": lambda *_: kill_on_call(peft, "save"),
     "when the adapter is saved": lambda *_: kill_on_call(peft, "save", after=True),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),

@@ -9,8 +9,8 @@ from ownwords.evaluation.metrics import ScoreConfig
 from ownwords.make import scoring
 from ownwords.make.make_request import MakeRequest
 from ownwords.training import replay_text, throughput
+from ownwords.training.corpus import TrainingText
 from ownwords.training.recipes import TrainRequest, plan_pretraining
-from ownwords.training.shards import TrainingText
 
 if TYPE_CHECKING:
     import pytest

@@ -16,11 +16,12 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batches
+from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose
 from ownwords.training.loop import TrainJob
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Shards, TrainingText, build_shards
+from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 WORDS = ("hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "block")
 
@@ -35,8 +36,8 @@ def texts(count: int, seed: int) -> Iterable[TrainingText]:
     ]
 
 
-def shards(folder: Path, count: int = 12, seed: int = 1) -> Shards:
-    return build_shards(texts(count, seed), ByteTokenizer(), folder / "tokens")
+def dataset(folder: Path, count: int = 12, seed: int = 1) -> TokenDataset:
+    return build_dataset(texts(count, seed), ByteTokenizer(), folder / "tokens")
 
 
 def model(seed: int = 1, shape: ModelConfig = TINY["qwen3"]) -> CausalLM:
@@ -61,7 +62,7 @@ def job(
     settings = {
         "model": model(),
         "batches": Batches(
-            shards(folder),
+            dataset(folder),
             rows=loop.batch_size,
             context=loop.sequence_length,
             seed=loop.seed,
@@ -73,7 +74,7 @@ def job(
         "run": Run.new(folder / "runs", key),
         "device": choose("cpu"),
         "tokenizer": ByteTokenizer(),
-        "validation": shards(folder, count=4, seed=2) if held_out else None,
+        "validation": dataset(folder, count=4, seed=2) if held_out else None,
     }
     return TrainJob(**{**settings, **options})
 

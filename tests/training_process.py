@@ -21,18 +21,15 @@ from families import EVEN
 from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import shards as shards_room
 from ownwords.training.batches import Batch, Batches
+from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose
-from ownwords.training.distributed import World, init_distributed
-from ownwords.training.divergence import DivergenceDetector
-from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training.distributed import World, full_tensor, init_distributed
 from ownwords.training.job import Objective, TrainJob, TrainOutcome, next_token
-from ownwords.training.loop import train
-from ownwords.training.run import Run
+from ownwords.training.loop import TrainingInterrupted, train
+from ownwords.training.run import DivergenceDetector, Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.sharding import full_tensor
-from ownwords.training.shards import TrainingText
+from ownwords.training.token_dataset import build_dataset
 
 STEPS = 20
 # Muon and AdamW make tiny gradients large, and with them what rounding made of them: at full rates
@@ -74,8 +71,8 @@ def job(
 ) -> TrainJob:
     tokenizer = ByteTokenizer()
     with world.in_rank_order():
-        texts = shards_room.build_shards(TEXTS, tokenizer, folder / "tokens")
-        held_out = shards_room.build_shards(TEXTS[3:5], tokenizer, folder / "tokens")
+        texts = build_dataset(TEXTS, tokenizer, folder / "tokens")
+        held_out = build_dataset(TEXTS[3:5], tokenizer, folder / "tokens")
     loop = LoopConfig(
         seed=bfloat16_seed or 3,
         steps=STEPS,

@@ -19,8 +19,7 @@ from families import some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM
-from ownwords.training.distributed import SINGLE_PROCESS, World, init_distributed
-from ownwords.training.sharding import full_tensor
+from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor, init_distributed
 
 STEPS = 5
 ROWS = 8
@@ -141,12 +140,10 @@ def main(folder: Path) -> None:
     ddp = replace(world, mode="ddp")
     result: dict[str, object] = {
         "mode": world.mode,
-        "note": world.note,
         "rank": world.rank,
         "size": world.size,
         "first": world.is_first,
         "sum": float(world.sum(torch.tensor(world.rank + 0.5, dtype=torch.float64))),
-        "agreed": [world.any(False), world.any(world.rank == 1), world.any(True)],
         "least": world.min(7 - world.rank),
         "rows": [ddp.rows_per_process(5), world.rows_per_process(6)],
         "shared": world.broadcast(

@@ -1,11 +1,13 @@
 """Batches: correct targets and document borders, independent of the order of access."""
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain
-from pathlib import Path
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import pytest
@@ -16,9 +18,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
-from ownwords.training.batches import Batches, sequential_batches
+from ownwords.training.batches import (
+    Batch,
+    Batches,
+    EpochLayout,
+    Prefetcher,
+    TokenStream,
+    sequential_batches,
+)
 from ownwords.training.settings import DataConfig
-from small_shards import batches_of, same, shards_of
+from ownwords.training.token_dataset import TokenDataset
+from small_datasets import batches_of, dataset_of, same
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
@@ -28,12 +38,12 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 def test_a_target_is_the_next_token_of_the_same_document(
     lengths: list[int], context: int, rows: int, seed: int, isolate: bool
 ) -> None:
-    shards = shards_of(lengths)
-    if shards.tokens <= context:
+    dataset = dataset_of(lengths)
+    if dataset.tokens <= context:
         return
     owner = np.repeat(np.arange(len(lengths)), lengths).tolist()
     batches = batches_of(
-        shards, rows=rows, context=context, seed=seed, config=DataConfig(document_masking=isolate)
+        dataset, rows=rows, context=context, seed=seed, config=DataConfig(document_masking=isolate)
     )
     for step in range(6):
         batch = batches.batch(step)
@@ -61,7 +71,7 @@ def test_a_target_is_the_next_token_of_the_same_document(
 
 def test_in_an_epoch_only_the_last_token_of_a_piece_has_no_target() -> None:
     # 5 + 9 + 18 = 32 tokens are 4 rows of 8: each step is one epoch.
-    batches = batches_of(shards_of([5, 9, 18]))
+    batches = batches_of(dataset_of([5, 9, 18]))
     for step in range(20):
         batch = batches.batch(step)
         assert sorted(batch.ids_BT.flatten().tolist()) == list(range(32))
@@ -82,15 +92,15 @@ def test_in_an_epoch_only_the_last_token_of_a_piece_has_no_target() -> None:
 def test_any_step_can_be_computed_directly_and_is_split_among_ranks(
     lengths: list[int], context: int, rows: int, replay: float
 ) -> None:
-    shards, base = shards_of(lengths, special=3), shards_of([70, 30], key="base")
-    if shards.tokens <= context:
+    dataset, base = dataset_of(lengths, special=3), dataset_of([70, 30], key="base")
+    if dataset.tokens <= context:
         return
-    base = replace(base, ids=base.ids % shards.vocabulary)
+    base = replace(base, ids=base.ids % dataset.vocabulary)
     config = DataConfig(replay=replay)
 
     def fresh(rank: int = 0, world: int = 1) -> Batches:
         return batches_of(
-            shards,
+            dataset,
             rows=rows,
             context=context,
             config=config,
@@ -117,7 +127,7 @@ def test_any_step_can_be_computed_directly_and_is_split_among_ranks(
 
 
 def test_a_distant_step_costs_no_more_than_the_first() -> None:
-    batches = batches_of(shards_of([3000, 5000]), rows=16, context=64)
+    batches = batches_of(dataset_of([3000, 5000]), rows=16, context=64)
     far = 10**12
     batch = batches.batch(far)
     assert same(batch, batches.batch(far))
@@ -128,7 +138,7 @@ def test_a_distant_step_costs_no_more_than_the_first() -> None:
 def test_replay_is_exact_over_time_and_reads_the_base_in_its_own_order(
     share: float, rows: int
 ) -> None:
-    own, base = shards_of([60, 40]), shards_of([90, 37], key="base", first=1000)
+    own, base = dataset_of([60, 40]), dataset_of([90, 37], key="base", first=1000)
     config = DataConfig(replay=share)
     batches = batches_of(own, rows=rows, config=config, replay=base)
     alone = batches_of(own, rows=1)
@@ -148,30 +158,30 @@ def test_replay_is_exact_over_time_and_reads_the_base_in_its_own_order(
 
 
 def test_the_key_covers_exactly_what_decides_the_batches() -> None:
-    shards, base = shards_of([60, 40]), shards_of([80], key="base")
-    other_base = shards_of([80], key="other")
+    dataset, base = dataset_of([60, 40]), dataset_of([80], key="base")
+    other_base = dataset_of([80], key="other")
     half = DataConfig(replay=0.5)
     keys = [
-        batches_of(shards).key,
-        batches_of(replace(shards, key="another")).key,
-        batches_of(shards, rows=5).key,
-        batches_of(shards, context=9).key,
-        batches_of(shards, seed=2).key,
-        batches_of(shards, config=half, replay=base).key,
-        batches_of(shards, config=half, replay=other_base).key,
-        batches_of(shards, config=DataConfig(document_masking=False)).key,
-        batches_of(shards, config=DataConfig(shuffle=False)).key,
+        batches_of(dataset).key,
+        batches_of(replace(dataset, key="another")).key,
+        batches_of(dataset, rows=5).key,
+        batches_of(dataset, context=9).key,
+        batches_of(dataset, seed=2).key,
+        batches_of(dataset, config=half, replay=base).key,
+        batches_of(dataset, config=half, replay=other_base).key,
+        batches_of(dataset, config=DataConfig(document_masking=False)).key,
+        batches_of(dataset, config=DataConfig(shuffle=False)).key,
     ]
     assert len(set(keys)) == len(keys)
-    assert batches_of(shards, replay=base).key == keys[0]  # of which nothing is read
-    assert batches_of(replace(shards, folder=Path("moved")), rank=1, world=2).key == keys[0]
+    assert batches_of(dataset, replay=base).key == keys[0]  # of which nothing is read
+    assert batches_of(dataset, rank=1, world=2).key == keys[0]
 
 
 def test_batches_never_change_between_versions() -> None:
     """A run resumed by a later version, on another machine, continues with the same batches."""
-    shards, base = shards_of([60, 0, 40], special=2), shards_of([80], key="base")
+    dataset, base = dataset_of([60, 0, 40], special=2), dataset_of([80], key="base")
     batches = batches_of(
-        shards,
+        dataset,
         rows=2,
         context=6,
         config=DataConfig(replay=0.5),
@@ -183,36 +193,36 @@ def test_batches_never_change_between_versions() -> None:
 
 def test_too_little_text_is_reported_with_both_numbers() -> None:
     with pytest.raises(CorpusError) as raised:
-        batches_of(shards_of([5, 3]))
+        batches_of(dataset_of([5, 3]))
     assert "8 tokens" in str(raised.value)
     assert "needs 9" in str(raised.value)
     assert "at most 7" in raised.value.hint
-    assert batches_of(shards_of([5, 4])).batch(7).ids_BT.shape == (4, 8)
+    assert batches_of(dataset_of([5, 4])).batch(7).ids_BT.shape == (4, 8)
     with pytest.raises(CorpusError, match="there are 0 tokens"):
-        batches_of(shards_of([0, 0]))
+        batches_of(dataset_of([0, 0]))
     with pytest.raises(CorpusError, match="3 tokens"):
         batches_of(
-            shards_of([50]), config=DataConfig(replay=0.5), replay=shards_of([3], key="base")
+            dataset_of([50]), config=DataConfig(replay=0.5), replay=dataset_of([3], key="base")
         )
 
 
 def test_impossible_settings_are_refused() -> None:
-    shards = shards_of([50])
+    dataset = dataset_of([50])
     with pytest.raises(ConfigError, match=r"train\.batch_size \(0\)"):
-        batches_of(shards, rows=0)
+        batches_of(dataset, rows=0)
     with pytest.raises(ConfigError, match=r"train\.sequence_length \(0\)"):
-        batches_of(shards, context=0)
+        batches_of(dataset, context=0)
     with pytest.raises(ConfigError, match="2 rows cannot be shared among 3 processes"):
-        batches_of(shards, rows=2, world=3)
+        batches_of(dataset, rows=2, world=3)
     with pytest.raises(CorpusError, match="there is none"):
-        batches_of(shards, config=DataConfig(replay=0.5))
-    foreign = replace(shards_of([50], key="base"), tokenizer="other")
+        batches_of(dataset, config=DataConfig(replay=0.5))
+    foreign = replace(dataset_of([50], key="base"), tokenizer="other")
     with pytest.raises(CorpusError, match="another tokenizer"):
-        batches_of(shards, config=DataConfig(replay=0.5), replay=foreign)
+        batches_of(dataset, config=DataConfig(replay=0.5), replay=foreign)
 
 
 def test_parts_of_a_batch_add_up_to_it() -> None:
-    batch = batches_of(shards_of([5, 9, 3, 20]), rows=5).batch(3)
+    batch = batches_of(dataset_of([5, 9, 3, 20]), rows=5).batch(3)
     for counts in (batch.counts_B, ()):
         counted = replace(batch, counts_B=counts)
         parts = [counted.part(slice(begin, begin + 2)) for begin in range(0, 5, 2)]
@@ -247,7 +257,7 @@ class _Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def test_only_a_copy_from_pinned_memory_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """MPS copies pageable memory later, when it may hold another batch already."""
-    batch = batches_of(shards_of([5, 9, 3, 20]), rows=5).batch(3)
+    batch = batches_of(dataset_of([5, 9, 3, 20]), rows=5).batch(3)
     for pinned in (False, True):
         monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _, pinned=pinned: pinned)
         with _Copies() as copies:
@@ -260,18 +270,18 @@ def test_only_a_copy_from_pinned_memory_does_not_wait(monkeypatch: pytest.Monkey
 def test_evaluation_reads_every_token_once_in_order(
     lengths: list[int], context: int, rows: int
 ) -> None:
-    shards = shards_of(lengths)
-    batches = list(sequential_batches(shards, rows=rows, context=context))
+    dataset = dataset_of(lengths)
+    batches = list(sequential_batches(dataset, rows=rows, context=context))
     assert all(batch.ids_BT.shape == (rows, context) for batch in batches)
-    assert len(batches) == -(-shards.tokens // (rows * context))
+    assert len(batches) == -(-dataset.tokens // (rows * context))
     if not batches:
         return
     ids = torch.cat([batch.ids_BT.flatten() for batch in batches]).tolist()
     targets = torch.cat([batch.targets_BT.flatten() for batch in batches]).tolist()
-    assert ids[: shards.tokens] == list(range(shards.tokens))
-    starts = set(shards.offsets_D1[:-1].tolist())
+    assert ids[: dataset.tokens] == list(range(dataset.tokens))
+    starts = set(dataset.offsets_D1[:-1].tolist())
     for i, target in enumerate(targets):
-        foretold = i + 1 < shards.tokens and i + 1 not in starts
+        foretold = i + 1 < dataset.tokens and i + 1 not in starts
         assert target == (i + 1 if foretold else IGNORED)
     assert sum(batch.tokens for batch in batches) == sum(t != IGNORED for t in targets)
     owner = np.repeat(np.arange(len(lengths)), lengths)
@@ -284,7 +294,7 @@ def test_evaluation_reads_every_token_once_in_order(
                 assert ((numbers[1:] != numbers[:-1]) == (own_ids[1:] != own_ids[:-1])).all()
             else:
                 assert len(set(own_ids.tolist())) <= 1
-    unmasked = list(sequential_batches(shards, rows=rows, context=context, isolate=False))
+    unmasked = list(sequential_batches(dataset, rows=rows, context=context, isolate=False))
     assert all(batch.documents_BT is None for batch in unmasked)
 
 
@@ -295,7 +305,7 @@ def test_rows_begin_with_the_start_token_that_a_base_expects(
 ) -> None:
     if sum(lengths) < context + 1:
         return
-    plain = shards_of(lengths)
+    plain = dataset_of(lengths)
     start = plain.vocabulary  # an id that no document holds
     with_start = replace(plain, row_start=start)
     before = batches_of(plain, rows=rows, context=context).batch(step)
@@ -318,11 +328,14 @@ def test_rows_begin_with_the_start_token_that_a_base_expects(
 
 
 def test_the_first_tokens_of_a_text_count_more_in_the_loss() -> None:
-    shards = shards_of([5, 9, 18])
-    start = shards.vocabulary
-    shards.ids[shards.offsets_D1[:-1]] = start
-    shards = replace(shards, special=(start,), row_start=start)
-    plain, weighted = batches_of(shards), batches_of(shards, config=DataConfig(opening_weight=4.0))
+    dataset = dataset_of([5, 9, 18])
+    start = dataset.vocabulary
+    dataset.ids[dataset.offsets_D1[:-1]] = start
+    dataset = replace(dataset, start=start, row_start=start)
+    plain, weighted = (
+        batches_of(dataset),
+        batches_of(dataset, config=DataConfig(opening_weight=4.0)),
+    )
     openings = 0
     for step in range(6):
         batch = weighted.batch(step)
@@ -369,3 +382,179 @@ def test_a_weighted_target_has_that_many_times_the_gradient() -> None:
         strict=True,
     ):
         torch.testing.assert_close(ours, reference)
+
+
+def unrolled(
+    dataset: TokenDataset, context: int, epochs: int, seed: int, shuffle: bool
+) -> list[int]:
+    """The ids of some epochs in the order of the stream, joined from its rows."""
+    stream = TokenStream(dataset, context=context, seed=seed, shuffle=shuffle, rows=3, name="x")
+    rows = range(-(-epochs * dataset.tokens // context))
+    ids_RT1 = np.empty((len(rows), context + 1), np.int64)
+    stream.read(rows, ids_RT1, np.empty((len(rows), context + 1), np.int32))
+    begins = [stream.position(row) for row in rows]
+    assert sorted(begins) == [row * context for row in rows]
+    # Those that begin in an epoch are dealt out before any that begins in the next.
+    dealt = [begin // dataset.tokens for begin in begins]
+    assert dealt == sorted(dealt)
+    in_order = ids_RT1[np.argsort(begins)]
+    assert in_order[:-1, -1].tolist() == in_order[1:, 0].tolist()
+    return in_order[:, :-1].flatten().tolist()[: epochs * dataset.tokens]
+
+
+@settings(max_examples=60)
+@given(LENGTHS, st.integers(1, 50), st.integers(0, 5), st.booleans())
+def test_every_token_is_read_exactly_once_an_epoch(
+    lengths: list[int], context: int, seed: int, shuffle: bool
+) -> None:
+    dataset = dataset_of(lengths)
+    tokens = sum(lengths)
+    if tokens <= context:
+        with pytest.raises(CorpusError):
+            unrolled(dataset, context, 3, seed, shuffle)
+        return
+    ids = unrolled(dataset, context, 3, seed, shuffle)
+    for epoch in range(3):
+        here = ids[epoch * tokens : (epoch + 1) * tokens]
+        assert sorted(here) == list(range(tokens))
+        assert shuffle or here == list(range(tokens))
+        # Documents are whole, but for one that is begun within and ended last.
+        ends = {int(end) - 1 for end in dataset.offsets_D1[1:]}
+        torn = [a for a, b in pairwise(here) if a not in ends and b != a + 1]
+        assert not torn
+        begun_within = here[0] not in set(dataset.offsets_D1[:-1].tolist())
+        assert (here[-1] not in ends) == begun_within
+        assert not begun_within or here[-1] + 1 == here[0]
+
+
+@pytest.mark.parametrize("lengths", [[640], [640, 0], [320, 320], [1000, 280]])
+def test_each_epoch_has_its_own_order_and_offset(lengths: list[int]) -> None:
+    # Rows of 64 divide the text, so that only a fresh offset can cut it elsewhere.
+    dataset = dataset_of(lengths)
+    rows = dataset.tokens // 64
+
+    def begins(seed: int) -> list[list[int]]:
+        batches = batches_of(dataset, rows=rows, context=64, seed=seed)
+        return [batches.batch(epoch).ids_BT[:, 0].tolist() for epoch in range(12)]
+
+    places = {tuple(sorted(first)) for first in begins(1)}
+    orders = {tuple(first) for first in begins(1)}
+    assert len(places) >= 9
+    assert len(orders) == 12
+    assert not orders & {tuple(first) for first in begins(2)}
+
+
+def test_documents_follow_each_other_in_a_different_order_each_epoch() -> None:
+    ids = unrolled(dataset_of([5] * 40), 7, 6, 1, True)
+    orders = {
+        tuple(dict.fromkeys(token // 5 for token in ids[epoch * 200 : (epoch + 1) * 200]))
+        for epoch in range(6)
+    }
+    assert len(orders) == 6
+    assert len({order[0] for order in orders}) > 1
+
+
+@pytest.mark.parametrize("tokens", [9, 100, 5000])
+def test_each_epoch_is_laid_out_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out: list[int] = []
+
+    def counting(self: TokenStream, e: int) -> EpochLayout:
+        laid_out.append(e)
+        return original(self, e)
+
+    original = TokenStream._epoch_layout
+    monkeypatch.setattr(TokenStream, "_epoch_layout", counting)
+    batches = batches_of(dataset_of([tokens]), rows=16)
+    for step in range(40):
+        batches.batch(step)
+        batches.total(step)
+    assert laid_out == list(range(len(laid_out)))
+
+
+def test_without_shuffling_the_text_is_read_in_order() -> None:
+    batches = batches_of(dataset_of([13, 0, 7, 1]), rows=3, config=DataConfig(shuffle=False))
+    read = torch.cat([batches.batch(step).ids_BT.flatten() for step in range(7)])
+    assert read.tolist() == [i % 21 for i in range(7 * 24)]
+
+
+class CountingBatches(Batches):
+    """Batches that count how many were made, and can fail or be slow."""
+
+    batches_made = 0
+    fails_at: int | None = None
+    pause_s = 0.0
+
+    def batch(self, step: int) -> Batch:
+        time.sleep(self.pause_s)
+        if step == self.fails_at:
+            raise OSError(f"no step {step}")
+        self.batches_made += 1
+        return super().batch(step)
+
+
+def counting_batches() -> CountingBatches:
+    return CountingBatches(dataset_of([60, 40]), rows=2, context=8, seed=1, config=DataConfig())
+
+
+def alive() -> bool:
+    return any(thread.name.startswith("batches") for thread in threading.enumerate())
+
+
+def test_prefetched_batches_belong_to_their_steps() -> None:
+    batches = counting_batches()
+    with closing(Prefetcher(batches, 5, 25)) as prefetched:
+        got = list(prefetched)
+    assert [step for step, _ in got] == list(range(5, 25))
+    assert all(same(batch, batches.batch(step)) for step, batch in got)
+    assert not alive()
+
+
+def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[str] = []
+
+    def pin(self: Batch) -> Batch:
+        pinned.append(threading.current_thread().name)
+        return self
+
+    monkeypatch.setattr(Batch, "pinned", pin)
+    for device, expected in (("cpu", []), ("cuda:0", ["batches_0"] * 3)):
+        with closing(Prefetcher(counting_batches(), 0, 3, device=device)) as prefetched:
+            assert len(list(prefetched)) == 3
+        assert pinned == expected
+
+
+def test_prefetching_is_limited_to_its_depth() -> None:
+    batches = counting_batches()
+    with closing(Prefetcher(batches, 0, depth=3)) as prefetched:
+        for count in range(5):
+            deadline = time.monotonic() + 5
+            while batches.batches_made < count + 3 and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(0.02)
+            assert batches.batches_made == count + 3
+            assert next(prefetched)[0] == count
+    assert not alive()
+
+
+def test_an_error_in_the_thread_is_raised_at_its_step() -> None:
+    batches = counting_batches()
+    batches.fails_at = 3
+    with closing(Prefetcher(batches, 0)) as prefetched:
+        assert [step for step, _ in islice(prefetched, 3)] == [0, 1, 2]
+        for _ in range(2):
+            with pytest.raises(OSError, match="no step 3"):
+                next(prefetched)
+    assert not alive()
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.05])
+def test_closing_ends_the_thread_in_any_state(pause_s: float) -> None:
+    batches = counting_batches()
+    batches.pause_s = pause_s
+    for count in (0, 1):
+        prefetched = Prefetcher(batches, 0, depth=2)
+        assert len(list(islice(prefetched, count))) == count
+        prefetched.close()
+        prefetched.close()
+        assert not alive()
+        assert list(prefetched) == []

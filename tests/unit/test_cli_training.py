@@ -16,13 +16,13 @@ from ownwords.base import trimming
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
 from ownwords.training import recipes
-from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training.corpus import TrainingText
 from ownwords.training.job import TrainOutcome
+from ownwords.training.loop import TrainingInterrupted
 from ownwords.training.plan import Plan, PlannedValue
-from ownwords.training.recipes import PlannedTraining, Recipe, TrainedModel, TrainRequest
-from ownwords.training.run import Run
-from ownwords.training.run_record import Evaluation
-from ownwords.training.shards import TrainingText
+from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
+from ownwords.training.run import Evaluation, Run
+from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 

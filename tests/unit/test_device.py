@@ -19,7 +19,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.models import lora
 from ownwords.models.decoder import build
 from ownwords.models.quantize import quantize
-from ownwords.training import flops, throughput
+from ownwords.training import throughput
 from ownwords.training.device import Device, choose, eval_mode, try_compile
 
 CPU = Device("cpu", torch.device("cpu"))
@@ -214,13 +214,13 @@ def test_flops_equal_those_counted_by_pytorch(name: str) -> None:
     products = sum(n for op, n in counts.items() if "attention" not in op)
     config = model.config
     attention = 6.0 * config.layers * config.heads * config.head_dim * context
-    assert flops.per_token(model, context) - attention == products / context
-    assert flops.per_token(config, context) == flops.per_token(model, context)
+    assert throughput.flops_per_token(model, context) - attention == products / context
+    assert throughput.flops_per_token(config, context) == throughput.flops_per_token(model, context)
 
 
 def test_flops_of_frozen_hidden_and_small_parts() -> None:
     config = TINY["qwen3-window"]
-    all_weights = flops.per_token(config, 40)
+    all_weights = throughput.flops_per_token(config, 40)
     model = build(config, device="cpu")
     model.init_weights(1)
     lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
@@ -230,10 +230,10 @@ def test_flops_of_frozen_hidden_and_small_parts() -> None:
         for name, p in model.named_parameters()
         if not p.requires_grad and p.dim() == 2 and name != "embedding.weight"
     )
-    assert all_weights - flops.per_token(model, 40) == 2.0 * matrices - 6.0 * adapter
-    assert flops._attended(40, 7) == pytest.approx(sum(min(i, 7) for i in range(1, 41)) / 40)
-    assert flops._attended(400, None) == pytest.approx(sum(range(1, 401)) / 400, rel=0.003)
+    assert all_weights - throughput.flops_per_token(model, 40) == 2.0 * matrices - 6.0 * adapter
+    assert throughput._attended(40, 7) == pytest.approx(sum(min(i, 7) for i in range(1, 41)) / 40)
+    assert throughput._attended(400, None) == pytest.approx(sum(range(1, 401)) / 400, rel=0.003)
     frozen = build(TINY["qwen3"]).requires_grad_(False)
     packed = tiny("qwen3")
     quantize(packed)
-    assert flops.per_token(packed, 40) == flops.per_token(frozen, 40)
+    assert throughput.flops_per_token(packed, 40) == throughput.flops_per_token(frozen, 40)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.training.ema import EMA, interpolate
+from ownwords.training.weight_averaging import EMA, interpolate
 from stored_state import through_a_file
 
 
@@ -71,18 +71,6 @@ def test_resumed_is_not_stopped(tmp_path: Path) -> None:
     assert all(
         torch.equal(tensor, uninterrupted.weights()[n]) for n, tensor in second.weights().items()
     )
-
-
-def test_other_weights_are_refused_by_name() -> None:
-    average = EMA(random_weights(0), 2)
-    with pytest.raises(OwnwordsError, match=r"b\.weight"):
-        average.update({k: v for k, v in random_weights(0).items() if k != "b.weight"})
-    with pytest.raises(OwnwordsError, match=r"\[3, 5\]"):
-        interpolate(random_weights(0), random_weights(1) | {"a.weight": torch.ones(5, 3)}, 0.5)
-    with pytest.raises(OwnwordsError, match="sum/c"):
-        average.load_state({k: v for k, v in average.state().items() if k != "sum/c"})
-    with pytest.raises(OwnwordsError, match="half-life"):
-        EMA(random_weights(0), 0)
 
 
 def test_interpolation_ends_are_exact_and_its_middle_is_between() -> None:

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ownwords.models import fused
 from ownwords.native.build import Isa
-from ownwords.training import fused_muon
-from ownwords.training.grad_clip import GradClip
-from ownwords.training.muon import Muon
+from ownwords.training import optim
+from ownwords.training.optim import GradClip, Muon
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -44,7 +43,7 @@ def _apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
 
 def test_it_is_as_close_to_float32_as_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, momenta = _steps(torch.bfloat16)
-    monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
+    monkeypatch.setattr(optim, "has_native_muon", lambda *_: False)
     twin, twins_momenta = _steps(torch.bfloat16)
     truth, _ = _steps(torch.float32)
     assert _apart(momenta, twins_momenta) < 1e-6
@@ -58,6 +57,6 @@ def test_the_number_of_threads_changes_nothing() -> None:
 
 @pytest.mark.parametrize("side", [1, 30, 48])
 def test_odd_sizes_are_not_supported(side: int) -> None:
-    assert fused_muon.is_supported(64, 32)
-    assert not fused_muon.is_supported(64, side)
-    assert not fused_muon.is_supported(side, 64)
+    assert optim.has_native_muon(64, 32)
+    assert not optim.has_native_muon(64, side)
+    assert not optim.has_native_muon(side, 64)

@@ -18,10 +18,9 @@ from families import EVEN
 from ownwords.models import fused, fused_block
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.native.build import Isa
-from ownwords.training import fused_muon
-from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training import optim
 from ownwords.training.job import TrainJob, TrainOutcome, next_token
-from ownwords.training.loop import train
+from ownwords.training.loop import TrainingInterrupted, train
 from ownwords.training.settings import LoopConfig, Precision
 from training_jobs import LOOP, checksum, job, model, with_adapter
 
@@ -49,7 +48,7 @@ def counts_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """How many blocks, in training or not, and steps of Muon were computed by the library."""
     monkeypatch.setattr(fused, "FAST_BF16", frozenset(Isa))  # to be tested wherever it runs
     counts = {"blocks": 0, "trained": 0, "steps": 0}
-    forward, advance_ = fused_block.forward, fused_muon.update_
+    forward, advance_ = fused_block.forward, optim._native_muon
 
     def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
         output = forward(*arguments)
@@ -62,7 +61,7 @@ def counts_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         advance_(*arguments, **options)
 
     monkeypatch.setattr(fused_block, "forward", counted)
-    monkeypatch.setattr(fused_muon, "update_", advanced)
+    monkeypatch.setattr(optim, "_native_muon", advanced)
     yield counts
     torch.set_num_threads(1)
 
@@ -121,7 +120,7 @@ def test_native_runs_differ_no_more_than_two_seeds(
     threads = run("threads")
     torch.set_num_threads(1)
     monkeypatch.setattr(fused_block, "fusable_weights", lambda *_: None)
-    monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
+    monkeypatch.setattr(optim, "has_native_muon", lambda *_: False)
     plain = run("plain")
     seeds = [run(f"{seed}", seed) for seed in (2, 3)]
     apart = max(float((other_seed - plain).abs().max()) for other_seed in seeds)

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from ownwords.training.interrupt import InterruptHandler
+from ownwords.training.loop import InterruptHandler
 
 ASKING = ["SIGINT", "SIGTERM", "SIGBREAK"]
 

@@ -23,11 +23,9 @@ from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models.decoder import CausalLM
 from ownwords.training import loop as loop_module
-from ownwords.training import meter
+from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Checkpoints
-from ownwords.training.device import Device
-from ownwords.training.ema import EMA
 from ownwords.training.job import next_token
 from ownwords.training.loop import (
     MAX_ROLLBACKS,
@@ -40,7 +38,8 @@ from ownwords.training.loop import (
 )
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
-from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_adapter
+from ownwords.training.weight_averaging import EMA
+from training_jobs import LOOP, checksum, dataset, job, model, weights_of, with_adapter
 
 RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
 
@@ -87,7 +86,7 @@ def stop_after(job: TrainJob, after: int) -> TrainJob:
 
 
 def test_two_runs_are_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "_EVERY_S", 0.0)  # every step, however long it takes
+    monkeypatch.setattr(metrics, "_EVERY_S", 0.0)  # every step, however long it takes
     recorders = EventLog(), EventLog()
     for i, recorder in enumerate(recorders):
         run_job = job(tmp_path, RICH, key=f"{i}", progress=recorder.progress())
@@ -147,7 +146,7 @@ def test_a_run_of_some_time_has_the_steps_that_fit_and_decays_to_its_end(
     step_s: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, recorder = Clock(monkeypatch), EventLog()
-    monkeypatch.setattr(meter, "_EVERY_S", 0.0)
+    monkeypatch.setattr(metrics, "_EVERY_S", 0.0)
     clock.step_s = step_s
     loop = replace(LOOP, steps=40, max_steps=200, evaluations=4)
     outcome = train(clock.job(tmp_path, loop, 20.0, progress=recorder.progress()))
@@ -305,9 +304,8 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         objective = ChangedLoss(change)
         return objective
 
-    cache = tmp_path / "cache" / "rows.json"
     recorder = EventLog()
-    first = job(tmp_path, objective=limited(1), row_limits=cache, progress=recorder.progress())
+    first = job(tmp_path, objective=limited(1), progress=recorder.progress())
     outcome = train(first)
     assert outcome.micro_batch_size == 1
     assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
@@ -315,10 +313,9 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
     by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
     train(by_one)
     assert weights_of(by_one) == weights_of(first)
-    for folder in ({"key": "run"}, {"key": "another", "row_limits": cache}):
-        second = job(tmp_path, objective=limited(1), **folder)
-        train(second)
-        assert set(second.objective.rows) <= {1}  # type: ignore[attr-defined]
+    again = job(tmp_path, objective=limited(1))
+    train(again)
+    assert set(again.objective.rows) <= {1}  # type: ignore[attr-defined]
     with pytest.raises(TrainingError, match="one row of 24 tokens does not fit into memory"):
         train(job(tmp_path, key="none", objective=limited(0)))
 
@@ -419,7 +416,7 @@ def test_early_stopping_returns_the_best_weights(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=120, evaluations=40, patience=2)
     fast = OptimConfig(muon_lr=0.1, learning_rate=0.03)
     small = Batches(
-        shards(tmp_path, count=1, seed=5), rows=4, context=24, seed=1, config=DataConfig()
+        dataset(tmp_path, count=1, seed=5), rows=4, context=24, seed=1, config=DataConfig()
     )
     outcome = train(job(tmp_path, loop, batches=small, optim=fast))
     assert outcome.stopped == "early" and outcome.steps < 120
@@ -516,7 +513,9 @@ def test_a_failed_evaluation_loses_no_progress(
 def test_a_run_refuses_changed_inputs(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted):
         train(stop_after(job(tmp_path), 5))
-    other_text = Batches(shards(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig())
+    other_text = Batches(
+        dataset(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig()
+    )
     with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was started"):
         train(job(tmp_path, batches=other_text))
     with pytest.raises(ConfigError, match=r"the held-out texts have changed"):
@@ -640,23 +639,3 @@ def test_a_full_disk_reports_what_is_lost(tmp_path: Path, monkeypatch: pytest.Mo
     resumed = job(tmp_path)
     train(resumed)
     assert weights_of(resumed) == weights_of(uninterrupted)
-
-
-def test_more_free_memory_allows_another_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = tmp_path / "rows.json"
-    free = 10**9
-    monkeypatch.setattr(Device, "free_memory", lambda _: free)
-
-    def change(_: int, loss: Tensor) -> Tensor:
-        if free < 2 * 10**9 and objective.rows[-1] > 1:
-            raise torch.OutOfMemoryError("no room")
-        return loss
-
-    for key, rows in (("busy", 1), ("still-busy", 1), ("idle", 4)):
-        if key == "idle":
-            free = 3 * 10**9
-        objective = ChangedLoss(change)
-        outcome = train(job(tmp_path, key=key, objective=objective, row_limits=cache))
-        assert outcome.micro_batch_size == rows

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.training.lr_schedule import lr_scale
-from ownwords.training.run_record import Evaluation, RunRecord
+from ownwords.training.optim import lr_scale
+from ownwords.training.run import Evaluation, RunRecord
 from ownwords.training.settings import ScheduleConfig
 
 

@@ -28,8 +28,7 @@ from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import FirstParagraph
 from ownwords.make.result import MakeCallbacks, MakeResult, PlanValue, TrainingSummary
-from ownwords.training.forecast import Forecast
-from ownwords.training.plan import Plan, PlannedValue
+from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")

@@ -19,7 +19,7 @@ from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of,
 from ownwords.make.stage_cache import StageCache
 from ownwords.make.stages import expect_from_writing
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training.shards import TrainingText
+from ownwords.training.corpus import TrainingText
 
 SENTENCE = "It rained on the hat, and nobody minded at all. "
 

@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from families import some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
-from ownwords.training.adamw import AdamW
-from ownwords.training.ema import EMA
-from ownwords.training.grad_clip import GradClip
-from ownwords.training.muon import newton_schulz
-from ownwords.training.optim import Optimizer
+from ownwords.training.optim import AdamW, GradClip, Optimizer, newton_schulz
 from ownwords.training.settings import OptimConfig
+from ownwords.training.weight_averaging import EMA
 from stored_state import through_a_file
 
 F32 = OptimConfig(newton_schulz_dtype="float32")
@@ -58,7 +55,7 @@ def test_adamw_is_torchs(
     waits: bool, clip: float, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fused:
-        monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
+        monkeypatch.setattr("ownwords.training.optim.FUSED", ())
     config = OptimConfig(
         kind="adamw",
         learning_rate=1e-2,
@@ -241,7 +238,7 @@ def test_the_start_tokens_embedding_learns_as_many_times_as_fast(
     waits: bool, fused: bool, master_weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fused:
-        monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
+        monkeypatch.setattr("ownwords.training.optim.FUSED", ())
     dtype = torch.bfloat16 if master_weights else torch.float32
     plain_model, model = tiny("qwen3", dtype), tiny("qwen3", dtype)
     plain = Optimizer(plain_model, F32, master_weights=master_weights, waits=waits)
@@ -276,7 +273,7 @@ def test_a_non_finite_step_changes_nothing(
     bad: float, waits: bool, fused: bool, master_weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fused:
-        monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
+        monkeypatch.setattr("ownwords.training.optim.FUSED", ())
     dtype = torch.bfloat16 if master_weights else torch.float32
     model = tiny("qwen3", dtype)
     optimizer = Optimizer(model, F32, master_weights=master_weights, waits=waits)

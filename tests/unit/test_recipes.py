@@ -25,27 +25,27 @@ from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import (
     corpus,
+    metrics,
+    recipes,
     replay_text,
-    session,
-    shard_cache,
     throughput,
-    validation,
-    weight_mixing,
+    token_dataset,
+    weight_averaging,
 )
+from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, TrainJob, next_token
+from ownwords.training.metrics import SampleWriter
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.prepare import TextSample
 from ownwords.training.recipes import (
     TrainedModel,
     TrainRequest,
     plan_finetuning,
     plan_pretraining,
 )
-from ownwords.training.sample_writer import SampleWriter
-from ownwords.training.shards import TrainingText, build_shards, open_shards
+from ownwords.training.token_dataset import build_dataset
 
 TINY: Mapping[str, object] = {
     "model.parameters": 40_000,
@@ -96,12 +96,12 @@ def weights(trained: TrainedModel) -> bytes:
 
 def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
     loaded = bundle.load(folder)
-    shards = build_shards(
+    dataset = build_dataset(
         texts, tokenizers.from_files(loaded.tokenizer_files), folder_path / "again"
     )
-    return validation.bits_per_byte(
+    return metrics.bits_per_byte(
         LossModule(loaded.model, next_token),
-        shards,
+        dataset,
         rows=8,
         context=32,
         isolate=True,
@@ -172,8 +172,8 @@ def test_steps_that_are_set_are_done_unless_they_must_fit_the_time(
         raise PowerCut
 
     now = 1000.0
-    monkeypatch.setattr(session, "run_training_loop", stop)
-    monkeypatch.setattr(session, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(recipes, "run_training_loop", stop)
+    monkeypatch.setattr(recipes, "time", SimpleNamespace(perf_counter=lambda: now))
     fixed = {key: value for key, value in TINY.items() if key != "train.steps"}
     fixed |= {"train.steps": steps} if steps else {}
     request = work(tmp_path, fixed, ends_in_time=ends_in_time, began=now)
@@ -184,22 +184,6 @@ def test_steps_that_are_set_are_done_unless_they_must_fit_the_time(
     loop, seconds = jobs[0].loop, jobs[0].seconds
     assert seconds == (pytest.approx(0.97 * 600 - 1) if is_timed else None)
     assert loop.max_steps == steps if steps else loop.max_steps >= loop.steps
-
-
-def test_encoded_texts_that_no_run_is_of_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard_cache, "MAX_SHARDS", 0)
-    old = build_shards(OTHERS, ByteTokenizer(), tmp_path / "tokens")
-    fixed = {**TINY, "train.steps": 2, "model.vocab_size": 0}
-    for _ in range(2):
-        trained = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
-        assert not old.folder.exists()
-        files = {path.name for path in (tmp_path / "tokens").iterdir()}
-        assert files == {
-            build_shards(texts, ByteTokenizer(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)
-        }
-        assert json.loads((trained.run.folder / "tokens.json").read_text())["keys"] == sorted(files)
 
 
 def test_the_vocabulary_is_learned_from_the_training_texts_alone(tmp_path: Path) -> None:
@@ -285,13 +269,13 @@ def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:
     finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED), replay=replay)
     openings = {}
     for folder in (tmp_path / "w" / "tokens").iterdir():
-        shards = open_shards(folder)
-        openings[shards.names] = [shards.document(i) for i in range(shards.documents)]
+        dataset = token_dataset.open_dataset(folder)
+        openings[dataset.documents] = [dataset.document(i) for i in range(dataset.documents)]
     tokenizer = ByteTokenizer()
     start, end = tokenizer.start, tokenizer.end
-    for ids in openings[tuple(text.id for text in OTHERS)]:
+    for ids in openings[len(OTHERS)]:
         assert (ids[0], ids[-1]) == (start, end)
-    for text, ids in zip(replay, openings[tuple(text.id for text in replay)], strict=True):
+    for text, ids in zip(replay, openings[len(replay)], strict=True):
         assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
@@ -337,7 +321,7 @@ def test_the_best_mix_is_found_in_few_tries() -> None:
         def bits(best: float = best, tried: list[float] = tried) -> float:
             return 1 + (tried[-1] - best) ** 2
 
-        share, here, base_bits = weight_mixing.best_share(tried.append, bits)
+        share, here, base_bits = weight_averaging.best_share(tried.append, bits)
         assert (share, here, base_bits) == (best, 1.0, 1 + best**2)
         assert tried[-1] == best  # the model is left there
 
@@ -405,10 +389,10 @@ def test_a_run_resumes_after_the_cache_has_lost_its_replay_text(
 
 def test_a_sample_of_held_out_texts_is_deterministic() -> None:
     texts = [TrainingText(str(i), "x" * (100 + i)) for i in range(40)]
-    texts_sampled = list(TextSample(texts, 1000))
-    assert texts_sampled == list(TextSample(list(reversed(texts)), 1000))[::-1]
+    texts_sampled = list(TextCollection.read(texts).sample(1000))
+    assert texts_sampled == list(TextCollection.read(list(reversed(texts))).sample(1000))[::-1]
     assert 700 < sum(len(text.text) for text in texts_sampled) <= 1000
-    assert len(list(TextSample(texts, 1))) == 1
+    assert len(list(TextCollection.read(texts).sample(1))) == 1
 
 
 def test_texts_of_an_archive_are_titles_and_own_words(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ pytest.importorskip("torch")
 
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Progress
-from ownwords.training.run import MicroBatchLimits, Run
+from ownwords.training.run import Run
 
 
 @pytest.fixture
@@ -84,47 +83,11 @@ def test_samples_are_appended_and_harmless(run: Run) -> None:
     )
 
 
-def test_limits_are_kept_in_the_run_and_in_the_cache(run: Run, tmp_path: Path) -> None:
-    cache = tmp_path / "cache" / "rows.json"
-    limits = MicroBatchLimits(run, cache, "gpu and model", 1000)
-    assert limits.lower(16) == 16
-    limits.remember(4)
-    assert limits.lower(16) == 4 and limits.lower(2) == 2
-    other_run = Run.new(tmp_path / "runs", "other")
-    assert MicroBatchLimits(other_run, cache, "gpu and model", 1000).lower(16) == 4
-    assert MicroBatchLimits(other_run, cache, "another model", 1000).lower(16) == 16
-    assert MicroBatchLimits(other_run, None, "gpu and model", 1000).lower(16) == 16
-    assert MicroBatchLimits(run, None, "gpu and model", 1000).lower(16) == 4
-    MicroBatchLimits(other_run, cache, "another model", 1000).remember(8)
-    assert {key: limit[0] for key, limit in json.loads(cache.read_text()).items()} == {
-        "gpu and model": 4,
-        "another model": 8,
-    }
-
-
-def test_a_batch_size_that_did_not_fit_is_retried_later_or_with_more_memory(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = tmp_path / "rows.json"
-    MicroBatchLimits(run, cache, "k", 1000).remember(4)
-    other_run = Run.new(tmp_path / "runs", "other")
-    assert MicroBatchLimits(other_run, cache, "k", 1050).lower(16) == 4
-    assert MicroBatchLimits(other_run, cache, "k", 2000).lower(16) == 16
-    later = time.time() + 8 * 24 * 3600
-    monkeypatch.setattr(time, "time", lambda: later)
-    assert MicroBatchLimits(other_run, cache, "k", 1000).lower(16) == 16
-    # The run itself resumes with the sums it had.
-    assert MicroBatchLimits(run, cache, "k", 2000).lower(16) == 4
-
-
-@pytest.mark.parametrize("damaged", ["", "[]", '{"k": "x"}', '{"k": 4}', '{"k": [0, 1, 1]}', "\0"])
-def test_a_damaged_cache_is_ignored(damaged: str, run: Run, tmp_path: Path) -> None:
-    cache = tmp_path / "rows.json"
-    cache.write_text(damaged)
-    limits = MicroBatchLimits(run, cache, "k", 1000)
-    assert limits.lower(8) == 8
-    limits.remember(2)
-    assert limits.lower(8) == 2
-    (tmp_path / "folder").mkdir()
-    MicroBatchLimits(run, tmp_path / "folder", "k", 1000).remember(1)  # cannot be written
-    assert MicroBatchLimits(run, None, "k", 1000).lower(8) == 1
+@pytest.mark.parametrize("damaged", [None, "", "[]", '{"k": "x"}', '{"rows": 0}', "\0"])
+def test_a_run_remembers_how_many_rows_fit(damaged: str | None, run: Run) -> None:
+    if damaged is not None:
+        (run.folder / "limits.json").write_text(damaged)
+    assert run.micro_batch_limit(16) == 16
+    run.limit_micro_batch(4)
+    assert Run(run.folder).micro_batch_limit(16) == 4
+    assert Run(run.folder).micro_batch_limit(2) == 2

@@ -1,7 +1,6 @@
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,30 +71,6 @@ def test_a_resumed_run_counts_its_steps_from_the_beginning() -> None:
     )
     assert (both.step, both.total, both.is_ended) == (15, 40, False)
     assert [point.step for point in both.points] == [10, 15]
-
-
-@pytest.mark.parametrize(
-    ("steps_done", "best", "is_best"),
-    [
-        pytest.param(10, 2.1, False, id="an earlier process had a better one"),
-        pytest.param(10, 2.4, True, id="better than all of the earlier process"),
-        pytest.param(30, 2.4, False, id="the first of all has nothing to be compared with"),
-    ],
-)
-def test_the_best_so_far_is_that_of_all_processes(
-    steps_done: int, best: float, is_best: bool
-) -> None:
-    history = history_of(
-        Event(0.0, "train", "start", total=20),
-        metric(
-            30,
-            steps_done=steps_done,
-            total=20,
-            validation_bits_per_byte=2.4,
-            best_bits_per_byte=best,
-        ),
-    )
-    assert history.is_best_so_far == is_best
 
 
 def test_rolled_back_steps_are_removed_from_the_curve() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from fake_training import FakeTraining
 from ownwords.cli.main import main
-from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training.loop import TrainingInterrupted
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import TrainedModel, TrainRequest
 from ownwords.training.run import Run

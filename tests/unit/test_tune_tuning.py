@@ -21,9 +21,8 @@ from ownwords.make import result as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import corpus, throughput
-from ownwords.training.corpus import Corpus, CorpusSplit
+from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
 from ownwords.training.recipes import TrainRequest
-from ownwords.training.shards import TrainingText
 from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"

@@ -23,7 +23,7 @@ from ownwords.core.progress import printable
 from ownwords.core.workspace import source_name
 from ownwords.models import base_license
 from ownwords.models.directory import CARD
-from ownwords.training.forecast import number, size
+from ownwords.training.plan import number, size
 from ownwords.view.terminal import LOUD, QUIET
 
 if TYPE_CHECKING:

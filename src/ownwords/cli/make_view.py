@@ -15,7 +15,7 @@ from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
 from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
-from ownwords.training.forecast import number, times
+from ownwords.training.plan import number, times
 from ownwords.view import format as say
 from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 

@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.archive.analysis import AskAuthor
-    from ownwords.training.corpus import Corpus, CorpusSplit
+    from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
     from ownwords.training.distributed import Mode, World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
     from ownwords.training.run_history import RunHistory
-    from ownwords.training.shards import TrainingText
 
     Texts = Iterable[TrainingText]
 
@@ -230,7 +229,7 @@ def reading(
 @contextmanager
 def _tensorboard(workspace: Workspace, kind: str, progress: Progress) -> Iterator[None]:
     """Write the events to TensorBoard meanwhile."""
-    from ownwords.training.tensorboard import TensorBoard
+    from ownwords.training.metrics import TensorBoard
 
     name = f"{kind}-{datetime.now():%Y-%m-%d-%H%M%S}"
     with closing(TensorBoard(workspace.runs / "tensorboard" / name)) as curves:

@@ -13,8 +13,7 @@ from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.scoring import REFERENCE
 from ownwords.make.stage_cache import StageCache
-from ownwords.training.corpus import Corpus
-from ownwords.training.shards import TrainingText
+from ownwords.training.corpus import Corpus, TrainingText
 
 _STAGE = "base"
 _SAMPLED_TEXTS = 50

@@ -16,7 +16,7 @@ from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import read_json
-from ownwords.training.forecast import Forecast
+from ownwords.training.plan import Forecast
 from ownwords.tune.verdict import percent
 
 if TYPE_CHECKING:

@@ -1,15 +1,25 @@
 """Batches for training and evaluation: token ids, targets, document numbers.
 
-Shapes: B rows, T tokens, V vocabulary; T1 is T + 1.
+The stream of training rows is endless: every token once per epoch, in a new order each epoch. An
+epoch is all documents end to end, shuffled; the first starts at a random token, and the tokens
+before that one come last. Epochs follow one another without a gap, and the stream is cut into rows
+of equal length: no token is dropped or repeated, and rows start elsewhere in each epoch, even with
+a single document. The rows that start in an epoch are shuffled too, so that a batch has no
+neighbouring rows. Every row depends on the seed and its number only, so it can be read without the
+rows before it.
+
+Shapes: B rows, T tokens; T1 is T + 1; R rows of a stream, S pieces of an epoch.
 """
 
 import json
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
+from itertools import count, islice
 from typing import Any, Self
 
 import numpy as np
@@ -21,8 +31,132 @@ from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.models.loss import IGNORED
 from ownwords.training.settings import DataConfig
-from ownwords.training.shards import Shards
-from ownwords.training.token_stream import TokenStream
+from ownwords.training.token_dataset import TokenDataset
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EpochLayout:
+    """The layout of one epoch as pieces of documents, none of them empty."""
+
+    ends_S: Int64s  # the end of each piece in the epoch
+    shifts_S: Int64s  # the offset from a piece's end in the epoch to its end in the dataset
+    order: Int64s | None  # of the rows that start in the epoch; None: unshuffled
+
+
+class TokenStream:
+    """The endless rows of a dataset, numbered from 0."""
+
+    def __init__(
+        self, dataset: TokenDataset, *, context: int, seed: int, shuffle: bool, rows: int, name: str
+    ) -> None:
+        """`rows` is the batch size; `name` distinguishes two streams of one seed."""
+        self.tokens = dataset.tokens
+        if self.tokens < context + 1:
+            raise CorpusError(
+                f"there are {self.tokens:,} tokens to train on, but a row of {context:,} needs"
+                f" {context + 1:,}",
+                hint=f"add texts, or train with a context of at most {max(1, self.tokens - 1):,}",
+            )
+        self._dataset, self._context = dataset, context
+        self._shuffle, self._name = shuffle, f"{name}/{seed}"
+        # The epochs of one batch, and a few more for the next.
+        epochs = rows * context // self.tokens + 4
+        self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
+
+    def read(self, rows: range, ids_RT1: Int64s, pieces_RT1: npt.NDArray[np.int32]) -> None:
+        """Read rows, each with the token after it, and each token's document number in its row."""
+        for row, ids_T1, pieces_T1 in zip(rows, ids_RT1, pieces_RT1, strict=True):
+            filled = number = 0
+            for epoch, at, end in self._stretches(self.position(row), len(ids_T1)):
+                here = slice(filled, filled + end - at)
+                filled = here.stop
+                first, last = np.searchsorted(epoch.ends_S, (at, end - 1), side="right").tolist()
+                if first == last:
+                    shift = int(epoch.shifts_S[first])
+                    ids_T1[here] = self._dataset.ids[at + shift : end + shift]
+                    pieces_T1[here] = number
+                else:
+                    pieces = slice(first, last + 1)
+                    ends = np.minimum(epoch.ends_S[pieces], end)
+                    lengths = np.diff(ends, prepend=at)
+                    shifts = np.repeat(epoch.shifts_S[pieces], lengths)
+                    ids_T1[here] = self._dataset.ids[np.arange(at, end) + shifts]
+                    pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
+                number += last - first + 1
+
+    def targets(self, rows: range, row_start: int | None = None) -> int:
+        """The number of tokens in these rows whose next token is of the same document.
+
+        Where rows begin with a token of their own, their first counts only if it is this token.
+        """
+        counted = 0
+        for row in rows:
+            position = self.position(row)
+            skip = int(row_start is not None and self._token(position) != row_start)
+            counted += self._context - skip
+            for epoch, at, end in self._stretches(position + skip, self._context - skip):
+                first, last = np.searchsorted(epoch.ends_S, (at, end), side="right").tolist()
+                counted -= last - first
+        return counted
+
+    def position(self, row: int) -> int:
+        """The position in the stream at which a row starts."""
+        e = row * self._context // self.tokens
+        order = self._epoch(e).order
+        if order is not None:
+            first = self._first(e)
+            row = first + int(order[row - first])
+        return row * self._context
+
+    def _token(self, position: int) -> int:
+        """The token at a position in the stream."""
+        ((epoch, at, _),) = self._stretches(position, 1)
+        piece = int(np.searchsorted(epoch.ends_S, at, side="right"))
+        return int(self._dataset.ids[at + epoch.shifts_S[piece]])
+
+    def _first(self, e: int) -> int:
+        """The first row that starts in an epoch."""
+        return -(-e * self.tokens // self._context)
+
+    def _stretches(self, position: int, count: int) -> Iterator[tuple[EpochLayout, int, int]]:
+        """Split a range of the stream into (epoch, start, end), one for each epoch it touches."""
+        while count:
+            e, at = divmod(position, self.tokens)
+            end = min(self.tokens, at + count)
+            yield self._epoch(e), at, end
+            position, count = position + end - at, count - (end - at)
+
+    def _epoch_layout(self, e: int) -> EpochLayout:
+        begins, ends = self._dataset.offsets_D1[:-1], self._dataset.offsets_D1[1:]
+        documents = np.flatnonzero(ends > begins)
+        order = None
+        if self._shuffle:
+            documents = documents[self._shuffled(f"documents/{e}", len(documents))]
+        begins, ends = begins[documents], ends[documents]
+        if self._shuffle:
+            order = self._shuffled(f"rows/{e}", self._first(e + 1) - self._first(e))
+            # The first document starts at a random token; what precedes it ends the epoch.
+            skipped = int(self._draws(f"offset/{e}", 1)[0] % np.uint64(ends[0] - begins[0]))
+            if skipped:
+                begins = np.concatenate([begins, begins[:1]])
+                ends = np.concatenate([ends, begins[:1] + skipped])
+                begins[0] += skipped
+        ends_S = np.cumsum(ends - begins)
+        return EpochLayout(ends_S, ends - ends_S, order)
+
+    def _shuffled(self, what: str, count: int) -> Int64s:
+        # `Generator.permutation` may differ between versions of numpy.
+        return np.argsort(self._draws(what, count), kind="stable")
+
+    def _draws(self, what: str, count: int) -> npt.NDArray[np.uint64]:
+        return random_bits(f"{self._name}/{what}", count)
+
+
+def random_bits(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64]:
+    """Random numbers that depend on the key only, after the first 4 * `skip` of them."""
+    return np.random.Philox(key=int(digest(key), 16), counter=skip).random_raw(count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +210,13 @@ class Batches:
 
     def __init__(
         self,
-        shards: Shards,
+        dataset: TokenDataset,
         *,
         rows: int,
         context: int,
         seed: int,
         config: DataConfig,
-        replay: Shards | None = None,
+        replay: TokenDataset | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
@@ -98,10 +232,10 @@ class Batches:
                 f"a batch of {rows} rows cannot be shared among {world} processes",
                 hint=f"set train.batch_size to {world} or more, or start fewer processes",
             )
-        self.shards, self.rows, self.context, self.config = shards, rows, context, config
+        self.dataset, self.rows, self.context, self.config = dataset, rows, context, config
         self._low, self._high = rank * rows // world, (rank + 1) * rows // world
         self._own = TokenStream(
-            shards, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
+            dataset, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
         )
         # The decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
@@ -109,9 +243,9 @@ class Batches:
         settings = asdict(config)
         if config.opening_weight == 1:  # runs from before this setting keep their key
             del settings["opening_weight"]
-        key: list[object] = [shards.key, rows, context, seed, settings]
+        key: list[object] = [dataset.key, rows, context, seed, settings]
         if config.replay:
-            replay = _checked_replay(replay, shards)
+            replay = _checked_replay(replay, dataset)
             self._base = TokenStream(
                 replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
             )
@@ -121,30 +255,30 @@ class Batches:
     def batch(self, step: int) -> Batch:
         """The rows of a step that belong to this rank."""
         own, base = self._rows(step, self._low, self._high)
-        count = len(own) + len(base)
-        ids_BT1: npt.NDArray[np.int64] = np.empty((count, self.context + 1), np.int64)
-        documents_BT1: npt.NDArray[np.int32] = np.empty((count, self.context + 1), np.int32)
+        shape = (len(own) + len(base), self.context + 1)
+        ids_BT1: npt.NDArray[np.int64] = np.empty(shape, np.int64)
+        documents_BT1: npt.NDArray[np.int32] = np.empty(shape, np.int32)
         self._own.read(own, ids_BT1[: len(own)], documents_BT1[: len(own)])
         if self._base is not None:
             self._base.read(base, ids_BT1[len(own) :], documents_BT1[len(own) :])
         ids_BT = ids_BT1[:, :-1].copy()
         counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
-        if self.shards.row_start is not None:
+        if self.dataset.row_start is not None:
             # What follows the start token in the middle of a text is no beginning to learn.
-            counted_BT[:, 0] &= ids_BT[:, 0] == self.shards.row_start
-            ids_BT[:, 0] = self.shards.row_start
+            counted_BT[:, 0] &= ids_BT[:, 0] == self.dataset.row_start
+            ids_BT[:, 0] = self.dataset.row_start
         batch = _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
         if self.config.opening_weight == 1:
             return batch
         weights_BT = _opening_weights(
-            ids_BT1[:, :-1] == self.shards.document_start, self.config.opening_weight
+            ids_BT1[:, :-1] == self.dataset.start, self.config.opening_weight
         )
         return replace(batch, weights_BT=torch.from_numpy(weights_BT))
 
     def total(self, step: int) -> int:
         """The number of targets in the loss of a step, over all ranks."""
         own, base = self._rows(step, 0, self.rows)
-        start = self.shards.row_start
+        start = self.dataset.row_start
         of_base = self._base.targets(base, start) if self._base else 0
         return self._own.targets(own, start) + of_base
 
@@ -161,30 +295,30 @@ class Batches:
 
 
 def sequential_batches(
-    shards: Shards, *, rows: int, context: int, isolate: bool = True
+    dataset: TokenDataset, *, rows: int, context: int, isolate: bool = True
 ) -> Iterator[Batch]:
     """Batches that contain every token once, in order, for evaluation; the last rows are padded.
 
-    All batches have the same shape. Shards without tokens give no batch.
+    All batches have the same shape. A dataset without tokens gives no batch.
     """
-    ends_D = shards.offsets_D1[1:]
+    ends_D = dataset.offsets_D1[1:]
     size = rows * context
 
     def in_rows(flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.lib.stride_tricks.sliding_window_view(flat, context + 1)[::context]
 
-    for begin in range(0, shards.tokens, size):
+    for begin in range(0, dataset.tokens, size):
         places = np.arange(begin, begin + size + 1)
-        there = places < shards.tokens
+        there = places < dataset.tokens
         ids = np.zeros(size + 1, np.int64)
-        ids[there] = shards.ids[begin : begin + size + 1]
+        ids[there] = dataset.ids[begin : begin + size + 1]
         ids_BT1, there_BT1 = in_rows(ids), in_rows(there)
         # The padding is a document of its own, numbered after the last.
         documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))
         counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & there_BT1[:, 1:]
         ids_BT = ids_BT1[:, :-1].copy()
-        if shards.row_start is not None:
-            ids_BT[:, 0] = shards.row_start
+        if dataset.row_start is not None:
+            ids_BT[:, 0] = dataset.row_start
         yield _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, isolate)
 
 
@@ -220,14 +354,14 @@ def _opening_weights(starts_BT: npt.NDArray[np.bool_], weight: float) -> npt.NDA
     return weights_BT
 
 
-def _checked_replay(replay: Shards | None, shards: Shards) -> Shards:
+def _checked_replay(replay: TokenDataset | None, dataset: TokenDataset) -> TokenDataset:
     """The base's text; CorpusError if it is missing or was encoded by another tokenizer."""
     if replay is None:
         raise CorpusError(
             "data.replay needs text of the base model, and there is none",
             hint="set data.replay=0, or give text with --replay",
         )
-    if replay.tokenizer != shards.tokenizer:
+    if replay.tokenizer != dataset.tokenizer:
         raise CorpusError(
             "the base's text was encoded with another tokenizer than the text to be learned",
             hint="encode both with the tokenizer of the base model",
@@ -251,56 +385,34 @@ class Prefetcher:
         depth: int = 4,
         device: torch.device | str = "cpu",
     ) -> None:
-        self._batches, self._start, self._stop, self._depth = batches, start, stop, max(1, depth)
+        self._batches, self._depth = batches, depth
+        self._steps = iter(count(start) if stop is None else range(start, stop))
         self._pinned = torch.device(device).type == "cuda"
-        self._ready: deque[tuple[int, Batch]] = deque()
-        self._error: BaseException | None = None
-        self._ended = self._closed = False
-        self._changed = threading.Condition()
-        # A daemon, so that the process can exit without closing it.
-        self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
-        self._thread.start()
+        self._executor = ThreadPoolExecutor(1, "batches")
+        self._ahead: deque[tuple[int, Future[Batch]]] = deque()
+        self._fill()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> tuple[int, Batch]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._ended or self._closed)
-            if self._ready and not self._closed:
-                self._changed.notify_all()
-                return self._ready.popleft()
-            if self._error is not None and not self._closed:
-                raise self._error
-        raise StopIteration
+        if not self._ahead:
+            raise StopIteration
+        step, future = self._ahead[0]
+        batch = future.result()
+        self._ahead.popleft()
+        self._fill()
+        return step, batch
 
     def close(self) -> None:
         """Stop the thread; may be called more than once."""
-        with self._changed:
-            self._closed = True
-            self._ready.clear()
-            self._changed.notify_all()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._executor.shutdown(cancel_futures=True)
+        self._ahead.clear()
 
-    def _work(self) -> None:
-        step = self._start
-        try:
-            while self._stop is None or step < self._stop:
-                with self._changed:
-                    self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)
-                    if self._closed:
-                        return
-                batch = self._batches.batch(step)
-                if self._pinned:
-                    batch = batch.pinned()
-                with self._changed:
-                    self._ready.append((step, batch))
-                    self._changed.notify_all()
-                step += 1
-        except BaseException as error:  # raised again by __next__
-            self._error = error
-        finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+    def _fill(self) -> None:
+        for step in islice(self._steps, self._depth - len(self._ahead)):
+            self._ahead.append((step, self._executor.submit(self._prepare, step)))
+
+    def _prepare(self, step: int) -> Batch:
+        batch = self._batches.batch(step)
+        return batch.pinned() if self._pinned else batch

@@ -17,16 +17,13 @@ from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import atomic_dir
-from ownwords.models.safetensors import CODES, FLOATS, TensorToWrite, read_blocks, write_tensors
+from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import TensorInfo, read_header
 from ownwords.models.untrusted_files import open_file, read_json
 
 _MANIFEST = "checkpoint.json"
-_FORMAT = 2
+_FORMAT = 3
 _NAME = re.compile(r"step-(\d{8,})")
-# Counters are stored as JSON: a few integers each.
-_COUNTERS = {str(each): each for each in (torch.int64, torch.int32, torch.bool)}
-_MOST_COUNTERS = 4096
 _BLOCK = 1 << 20
 _LEFTOVERS = (atomic_dir.UNFINISHED, atomic_dir.DELETED)
 
@@ -72,23 +69,18 @@ class Checkpoints:
         WorkspaceError if the disk is full or cannot be written; other checkpoints stay intact.
         """
         with atomic_dir.replace_dir(self.path(step)) as beside:
-            counters: dict[str, dict[str, object]] = {}
             for group, tensors in groups.items():
-                small = {n: t for n, t in tensors.items() if t.dtype not in CODES}
-                counters[group] = {name: _counted(name, each) for name, each in small.items()}
                 write_tensors(
                     beside / f"{group}.safetensors",
                     [
                         TensorToWrite(name, each.dtype, tuple(each.shape), [each.detach().cpu()])
                         for name, each in tensors.items()
-                        if name not in small
                     ],
                 )
             content = {
                 "format": _FORMAT,
                 "step": step,
                 "files": {group: _checksum(beside / f"{group}.safetensors") for group in groups},
-                "counters": counters,
                 "state": dict(state),
             }
             text = json.dumps({"content": content, "checksum": _digest(content)})
@@ -144,14 +136,11 @@ def _read(folder: Path) -> LoadedCheckpoint:
         path = folder / f"{group}.safetensors"
         if _checksum(path) != checksum:
             raise CheckpointError(f"{path} is damaged: it does not match its checksum")
-        groups[group] = {name: read_tensor(stored) for name, stored in read_header(path).items()}
-        for name, counter in content["counters"][group].items():
-            values = torch.tensor(counter["values"], dtype=_COUNTERS[counter["dtype"]])
-            groups[group][name] = values.reshape(counter["shape"])
+        groups[group] = {name: _read_tensor(stored) for name, stored in read_header(path).items()}
     return LoadedCheckpoint(content["step"], groups, content["state"])
 
 
-def read_tensor(stored: TensorInfo) -> Tensor:
+def _read_tensor(stored: TensorInfo) -> Tensor:
     """Read a tensor from a safetensors file."""
     value = torch.empty(stored.shape, dtype=FLOATS[stored.dtype])
     rows = value if stored.shape else value.view(1)
@@ -161,16 +150,6 @@ def read_tensor(stored: TensorInfo) -> Tensor:
             rows[at : at + len(block)] = block
             at += len(block)
     return value
-
-
-def _counted(name: str, tensor: Tensor) -> dict[str, object]:
-    if str(tensor.dtype) not in _COUNTERS or tensor.numel() > _MOST_COUNTERS:
-        raise TypeError(f"{name} is {tensor.numel()} of {tensor.dtype}, which no checkpoint holds")
-    return {
-        "dtype": str(tensor.dtype),
-        "shape": list(tensor.shape),
-        "values": tensor.flatten().tolist(),
-    }
 
 
 def _digest(content: object) -> str:

@@ -1,13 +1,14 @@
-"""The training, validation and test texts of an archive.
+"""The training, validation and test texts of an archive, and collections of such texts.
 
 A document is its title on the first line, a blank line, then the author's own words in reading
 order (prose, headings, lists, captions; no quotes, code, tables or logs). A capped text
 consists of whole segments from the beginning.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import get_args
+from typing import Self, get_args
 
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.split import Side
@@ -15,7 +16,71 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.core.text import count_words
-from ownwords.training.shards import TrainingText
+from ownwords.tokenizers.text import TokenizerError, encode_utf8
+
+# Larger texts are read from the archive again in each pass.
+_MOST_IN_MEMORY = 200 << 20
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """One document of training text."""
+
+    id: str
+    text: str
+
+    def utf8(self) -> bytes:
+        """The text in UTF-8; TokenizerError if it contains half a character (a lone surrogate)."""
+        try:
+            return encode_utf8(self.text)
+        except TokenizerError as error:
+            raise TokenizerError(f"in {self.id!r}, {error.message}", error.hint) from None
+
+
+@dataclass(frozen=True)
+class TextCollection:
+    """Texts in their order, with their total size and a hash of their content."""
+
+    texts: Iterable[TrainingText]
+    documents: int
+    bytes: int
+    key: str
+
+    @classmethod
+    def read(cls, texts: Iterable[TrainingText]) -> Self:
+        """Read the texts once, into memory if they are not too large or come from an iterator."""
+        if isinstance(texts, cls):
+            return texts
+        kept: list[TrainingText] | None = []
+        is_iterator = iter(texts) is texts
+        hasher = hashlib.blake2b(digest_size=16)
+        size = documents = 0
+        for text in texts:
+            data = text.utf8()
+            hasher.update(bytes.fromhex(digest(text.id, data)))
+            size += len(data)
+            documents += 1
+            if kept is not None:
+                kept.append(text)
+                if size > _MOST_IN_MEMORY and not is_iterator:
+                    kept = None
+        return cls(texts if kept is None else kept, documents, size, hasher.hexdigest())
+
+    def __iter__(self) -> Iterator[TrainingText]:
+        return iter(self.texts)
+
+    def sample(self, max_bytes: int) -> "TextCollection":
+        """A deterministic pseudorandom sample of at most `max_bytes`, and of at least one text."""
+        if max_bytes >= self.bytes:
+            return self
+        sizes = {text.id: len(text.utf8()) for text in self.texts}
+        chosen: set[str] = set()
+        for id_ in sorted(sizes, key=digest):
+            if chosen and sizes[id_] > max_bytes:
+                break
+            chosen.add(id_)
+            max_bytes -= sizes[id_]
+        return TextCollection.read([text for text in self.texts if text.id in chosen])
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ docs/scale-out.md lists the commands.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from inspect import signature
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,7 +27,9 @@ from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM, build
-from ownwords.training.sharding import as_sharded, full_tensor, local_like
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 # Modules of torch.distributed are imported where needed: they take half as long as PyTorch.
 
@@ -50,7 +53,6 @@ class World:
     size: int = 1
     local_rank: int = 0  # the rank among the processes of this machine
     mode: Mode = "ddp"
-    note: str = ""  # what differs from the request, for the user
 
     @property
     def is_first(self) -> bool:
@@ -70,17 +72,9 @@ class World:
         dist.all_reduce(total)
         return total
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
-        if self.size == 1:
-            return flag
-        value = torch.tensor(int(flag))
-        dist.all_reduce(value, dist.ReduceOp.MAX)
-        return bool(value)
-
     def barrier(self) -> None:
         """Wait until all processes have called this."""
-        self.any(False)
+        self.min(0)
 
     def min(self, number: int) -> int:
         """The smallest of all processes' numbers."""
@@ -160,9 +154,8 @@ class World:
 
         if not self.is_sharded:
             # Buffers never change. Newer versions of PyTorch renamed the option.
-            accepted = signature(DistributedDataParallel).parameters
-            option = "forward_sync_buffers"
-            option = option if option in accepted else "broadcast_buffers"
+            is_new = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+            option = "forward_sync_buffers" if is_new else "broadcast_buffers"
             options: dict[str, Any] = {option: False, "gradient_as_bucket_view": True}
             return DistributedDataParallel(task, **options)
         first, *others = task.parameters()
@@ -298,11 +291,7 @@ def init_distributed(device: torch.device, mode: Mode = "ddp") -> World:
     dist.init_process_group(
         _BACKENDS[device.type], store=store, rank=rank, world_size=size, timeout=_TIMEOUT
     )
-    note = ""
-    if mode == "fsdp" and device.type == "cpu" and (why := _no_sharding()):
-        mode = "ddp"
-        note = f"DDP is used instead of FSDP, which does not work here on the CPU: {why}"
-    return World(rank, size, local_rank, mode, note)
+    return World(rank, size, local_rank, mode)
 
 
 def _sharded_like(full: Tensor, like: Tensor | None) -> Tensor:
@@ -312,15 +301,61 @@ def _sharded_like(full: Tensor, like: Tensor | None) -> Tensor:
     return as_sharded(local_like(full, like), like)
 
 
-def _no_sharding() -> str:
-    """Why FSDP2 does not work over gloo here, as in older versions of PyTorch; "" if it does."""
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+# --- sharded tensors (DTensor): the local shard, the full tensor, and back; others are unchanged
 
-    probe = nn.Linear(2, 2)
-    try:
-        fully_shard(probe, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-        probe(torch.ones(1, 2)).sum().backward()
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        return str(error).strip().partition("\n")[0][:160]
-    return ""
+
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether this process has only a shard of the tensor."""
+    # Not imported here: it takes 0.4 s, and a tensor can be sharded only if it is loaded already.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """The shard of this process, sharing memory with the tensor."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The full tensor, gathered from all processes."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def local_like(full: Tensor, like: Tensor) -> Tensor:
+    """The local shard of a tensor that all processes have in full, sharded like `like`."""
+    if not is_sharded(like):
+        return full
+    from torch.distributed.tensor import DTensor, Replicate  # noqa: PLC0415
+
+    mesh = like.device_mesh
+    copies = DTensor.from_local(full, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    local: Tensor = copies.redistribute(placements=like.placements).to_local()
+    return local
+
+
+def as_sharded(shard: Tensor, like: Tensor) -> Tensor:
+    """One sharded tensor from the shards of all processes, sharded like `like`."""
+    if not is_sharded(like):
+        return shard
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+    return DTensor.from_local(
+        shard,
+        like.device_mesh,
+        like.placements,
+        run_check=False,
+        shape=like.shape,
+        stride=like.stride(),
+    )
+
+
+def global_norm(norms: Sequence[Tensor], like: Tensor) -> Tensor:
+    """The norm over all processes, from the local norms of tensors sharded like `like`."""
+    square = torch.stack(list(norms)).square().sum()
+    if is_sharded(like):
+        from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415
+
+        mesh = like.device_mesh
+        square = DTensor.from_local(square, mesh, [Partial()] * mesh.ndim, run_check=False)
+        square = full_tensor(square)
+    return square.sqrt()

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
@@ -18,10 +17,9 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
-from ownwords.training.run import Run
-from ownwords.training.run_record import Evaluation
+from ownwords.training.run import Evaluation, Run
 from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Shards
+from ownwords.training.token_dataset import TokenDataset
 
 
 class Objective(Protocol):
@@ -81,7 +79,7 @@ class TrainJob:
     run: Run
     device: Device
     tokenizer: Tokenizer
-    validation: Shards | None = None
+    validation: TokenDataset | None = None
     world: World = SINGLE_PROCESS
     objective: Objective = next_token
     progress: Progress = field(default_factory=Progress)
@@ -93,7 +91,6 @@ class TrainJob:
     # Time for training, interruptions excluded; the run then ends when it is up, or after
     # `loop.max_steps`. None: after `loop.steps`.
     seconds: float | None = None
-    row_limits: Path | None = None  # the cache file of MicroBatchLimits
 
 
 @dataclass(frozen=True)
@@ -104,16 +101,16 @@ class TrainOutcome:
     weights of `best_step`, averaged if `averaged`; without held-out text these are the last ones.
     """
 
-    steps: int
-    stopped: Literal["done", "early", "memorised"]
-    best_step: int
-    averaged: bool
-    bits_per_byte: float | None  # of the best weights, on the held-out text
-    evaluations: tuple[Evaluation, ...]
-    tokens: int
-    seconds: float  # evaluations included, interruptions excluded
-    setbacks: int
-    micro_batch_size: int  # at the end
+    steps: int = 0
+    stopped: Literal["done", "early", "memorised"] = "done"
+    best_step: int = 0
+    averaged: bool = False
+    bits_per_byte: float | None = None  # of the best weights, on the held-out text
+    evaluations: tuple[Evaluation, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0  # evaluations included, interruptions excluded
+    setbacks: int = 0
+    micro_batch_size: int = 0  # at the end
 
 
 def identity(job: TrainJob) -> dict[str, object]:

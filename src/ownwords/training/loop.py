@@ -7,11 +7,14 @@ a run resumes with the share of its time that is left.
 """
 
 import math
+import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
-from typing import Literal, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from types import FrameType
+from typing import Literal, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,16 +22,14 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.training import lr_schedule, validation
+from ownwords.training import metrics
 from ownwords.training.batches import Batch, Prefetcher
 from ownwords.training.device import eval_mode, try_compile
-from ownwords.training.interrupt import InterruptHandler, TrainingInterrupted
+from ownwords.training.distributed import full_tensor
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome
-from ownwords.training.meter import Meter
-from ownwords.training.run import MicroBatchLimits
-from ownwords.training.run_record import Evaluation, RunRecord
+from ownwords.training.optim import lr_scale
+from ownwords.training.run import Evaluation, RunRecord
 from ownwords.training.settings import LoopConfig
-from ownwords.training.sharding import full_tensor
 from ownwords.training.training_state import TrainingState
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 MAX_ROLLBACKS = 5
+# SIGBREAK is Ctrl-Break, which ends a group of processes on Windows.
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGBREAK")
 # On a GPU the loss of a step is read LAG steps later, so that the host need not wait for it.
 LAG = 4
 
@@ -53,6 +56,50 @@ class TrainingError(OwnwordsError):
 
 class _OptimizerOutOfMemoryError(Exception):
     """The optimizer ran out of memory, and may have updated a part of the weights."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Training was interrupted, and everything is saved; the message says how to resume."""
+
+
+class InterruptHandler:
+    """In its block the first SIGINT or SIGTERM sets `wanted`; the second raises KeyboardInterrupt.
+
+    Outside the main thread it does nothing, because Python handles no signals there.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._at_once = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for name in _SIGNALS:
+                if (number := getattr(signal, name, None)) is not None:
+                    self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let the first signal interrupt this block, which can be repeated, as an evaluation."""
+        self._at_once = True
+        try:
+            if self.wanted:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._at_once = False
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self.wanted or self._at_once:
+            self.wanted = True
+            raise KeyboardInterrupt
+        self.wanted = True
 
 
 def train(job: TrainJob) -> TrainOutcome:
@@ -75,7 +122,6 @@ class _TrainingLoop:
         self.counted_at = time.monotonic()  # until when the time is counted in `record.elapsed`
         self.job, self.progress, self.signals = job, progress, signals
         self.loop, self.model, self.device, self.world = job.loop, job.model, job.device, job.world
-        free_memory = self.device.free_memory()
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
@@ -87,12 +133,11 @@ class _TrainingLoop:
         self.task = self.world.wrap(LossModule(self.model, job.objective), self.model.blocks)
         self.state.make_optimizer()
         self.optimizer, self.ema = self.state.optimizer, self.state.ema
-        self.limits = MicroBatchLimits(job.run, job.row_limits, _memory_key(job), free_memory)
         rows = self.world.rows_per_process(self.loop.batch_size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
-        self.micro_batch_size = self.world.min(self.limits.lower(at_once))
+        self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
-        self.meter = Meter(job)
+        self.meter = metrics.Meter(job)
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
 
@@ -163,9 +208,9 @@ class _TrainingLoop:
         step, total = self.record.step, max(1, self.job.batches.total(self.record.step))
         on_device = batch.to(self.device.torch_device)
         loss = self._until_it_fits(lambda: self._gradients(on_device, total))
-        lr_scale = self._lr_scale()
+        scale = self._lr_scale()
         try:
-            self.optimizer.step(lr_scale, step)
+            self.optimizer.step(scale, step)
         except (RuntimeError, MemoryError) as error:
             if not self.device.is_out_of_memory(error):
                 raise
@@ -177,7 +222,7 @@ class _TrainingLoop:
         self.pending.append((step, self.device.later(figures)))
         self.record.step += 1
         self.record.tokens += total
-        self.meter.learning_rate = lr_scale * self.optimizer.lr_factor * self._peak_lr()
+        self.meter.learning_rate = scale * self.optimizer.lr_factor * self._peak_lr()
         self.stage.advance()
 
     def _until_it_fits(self, work: Callable[[], T]) -> T:
@@ -219,7 +264,7 @@ class _TrainingLoop:
                 " train.sequence_length or a smaller model",
             )
         self.micro_batch_size = failed // 2
-        self.limits.remember(self.micro_batch_size)
+        self.job.run.limit_micro_batch(self.micro_batch_size)
         note = f"{failed} rows at once do not fit into memory; from now on {self.micro_batch_size}"
         if self.world.size > 1:  # the other processes are in the middle of the step
             raise TrainingError(note, hint="run the same command again: it resumes with fewer rows")
@@ -266,7 +311,7 @@ class _TrainingLoop:
         if self.job.validation is not None:
             bits = self._bits_per_byte()
             if self.ema is not None:
-                with validation.swapped_weights(self.model, self.ema.weights()):
+                with metrics.swapped_weights(self.model, self.ema.weights()):
                     averaged = self._bits_per_byte()
         if self.job.memorised or self.job.samples:
             model = self.world.unsharded(self.model)
@@ -282,7 +327,7 @@ class _TrainingLoop:
 
     def _bits_per_byte(self) -> float:
         assert self.job.validation is not None
-        return validation.bits_per_byte(
+        return metrics.bits_per_byte(
             self.task,
             self.job.validation,
             rows=self.micro_batch_size,
@@ -322,9 +367,7 @@ class _TrainingLoop:
     def _lr_scale(self) -> float:
         """The next step's learning rate as a fraction of the peak."""
         record = self.record
-        return lr_schedule.lr_scale(
-            record.step, self.loop.steps, record.progress, self.job.schedule
-        )
+        return lr_scale(record.step, self.loop.steps, record.progress, self.job.schedule)
 
     # --- stopping, saving, rolling back ----------------------------------------------------------
 
@@ -404,17 +447,3 @@ def micro_batches(rows: int, at_once: int) -> list[slice]:
     """Split the rows into as few nearly equal slices as possible, of at most `at_once` rows."""
     count = max(1, -(-rows // at_once))
     return [slice(i * rows // count, (i + 1) * rows // count) for i in range(count)]
-
-
-def _memory_key(job: TrainJob) -> str:
-    """A key of everything that determines how many rows fit into memory."""
-    loop = job.loop
-    trained = [name for name, each in job.model.named_parameters() if each.requires_grad]
-    parts = (
-        job.device.name,
-        job.model.config,
-        loop.sequence_length,
-        loop.precision,
-        loop.gradient_checkpointing,
-    )
-    return digest(*map(str, parts), *trained)

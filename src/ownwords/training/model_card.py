@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from ownwords.core.config import settings_of
 from ownwords.models.decoder import CausalLM
-from ownwords.training.forecast import number, size, times
 from ownwords.training.job import TrainOutcome
-from ownwords.training.plan import Plan
+from ownwords.training.plan import Plan, number, size, times
 
 
 def card(

@@ -1,10 +1,22 @@
-"""Muon + AdamW without host synchronisation on a GPU.
+"""Muon + AdamW without host synchronisation on a GPU, and the schedule of their learning rates.
 
 Muon updates the matrices inside the blocks, AdamW everything else; or AdamW updates everything.
+
+Muon is orthogonalized momentum: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. A
+small model has many small matrices, and launching an operation on one costs more than computing it.
+So momenta and gradients are stacked by shape, and each operation processes all matrices of a shape
+in one batch; in bfloat16 on a CPU one call of the C++ library does, a thread a matrix.
+
+AdamW: Loshchilov & Hutter 2019, arXiv 1711.05101. A step, including clipping, is one pass over
+memory with PyTorch's fused kernel, or for bfloat16 gradients with our own kernel, which also writes
+the bfloat16 weights. Without either, it is a few operations on flat tensors.
+
+Shapes: N matrices, R rows, C columns, S the smaller of the two.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -15,11 +27,8 @@ from ownwords.core.hardware import read_cpu
 from ownwords.models import fused
 from ownwords.models.lora import LoraLinear
 from ownwords.models.untrusted_files import preview
-from ownwords.training.adamw import AdamW
-from ownwords.training.grad_clip import GradClip
-from ownwords.training.muon import Muon
-from ownwords.training.settings import OptimConfig
-from ownwords.training.sharding import (
+from ownwords.native.bindings import interface
+from ownwords.training.distributed import (
     as_sharded,
     full_tensor,
     global_norm,
@@ -27,9 +36,39 @@ from ownwords.training.sharding import (
     local_like,
     local_shard,
 )
+from ownwords.training.settings import OptimConfig, ScheduleConfig
 
 # Processors on which PyTorch, too, multiplies bfloat16 several times as fast as float32.
 _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
+# A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
+A, B, C = 3.4445, -4.7750, 2.0315
+EPS = 1e-7
+# Where PyTorch's fused kernel can clip and skip a step.
+FUSED = ("cpu", "cuda")
+# Elements of narrow gradients widened at a time for their norm: they fit into a core's cache.
+_BLOCK = 2**18
+# Each tensor starts on a cache line: 16 numbers are 64 bytes.
+ALIGNED = 16
+
+
+def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> float:
+    """The learning rate of a step as a fraction of the peak; steps count from 0.
+
+    Linear warmup, constant, linear decay (WSD, Hägele et al. 2024, arXiv 2405.18392): runs of
+    different lengths can share the constant part, and the loss falls most during the decay.
+
+    The warmup takes a fraction of the planned `steps`: in a timed run a slow first step, which
+    compiles, would otherwise use it up. The decay follows `progress`, the share of the run that
+    lies before this step. It reaches `final_lr_fraction` at the end, so it is never zero in a step.
+    """
+    warmup, decay = config.warmup_fraction * steps, config.decay_fraction
+    rising = (step + 1) / warmup if step + 1 < warmup else 1.0
+    left = max(0.0, 1 - progress)
+    falling = left / decay if left < decay else 1.0
+    if left == 0:
+        falling = 0.0
+    final = config.final_lr_fraction
+    return min(rising, final + (1 - final) * falling)
 
 
 class _Rows(NamedTuple):
@@ -319,3 +358,389 @@ def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
     else:
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
     return torch.bfloat16 if fast else torch.float32
+
+
+@dataclass(frozen=True)
+class GradClip:
+    """The factor that clips all gradients of a step, and whether the step is skipped.
+
+    `ok` is a tensor: 1, or 0 if the step must change nothing; None if it is known to be 1.
+    """
+
+    factor: float | Tensor
+    ok: Tensor | None = None
+
+    def apply(self, gradients: Tensor, otherwise: Tensor | float) -> None:
+        """Clip gradients in place; if the step is skipped, set them to `otherwise`."""
+        if not isinstance(self.factor, float) or self.factor != 1.0:
+            gradients.mul_(self.factor)
+        if self.ok is not None:
+            # Not a product: zero times NaN is NaN.
+            gradients.copy_(torch.where(self.ok.bool(), gradients, otherwise))
+
+    def unless_skipped(self, number: float) -> float | Tensor:
+        """The number, or zero if the step is skipped."""
+        return number if self.ok is None else self.ok * number
+
+
+def newton_schulz(x_NRC: Tensor, steps: int) -> Tensor:
+    """Newton-Schulz iteration: brings the singular values of matrices of norm <= 1 near to 1.
+
+    Each step X becomes (A + B XX' + C (XX')^2) X. For tall matrices X'X is smaller and multiplies
+    from the right, so nothing is transposed.
+    """
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
+    ratio = max(x_NRC.shape[1:]) / max(1, min(x_NRC.shape[1:]))
+    if x_NRC.dtype == torch.float32 and ratio >= 1.5 and steps > 0:
+        return _newton_schulz_rectangular(x_NRC, steps)
+    for _ in range(steps):
+        gram_NSS = _gram(x_NRC)
+        polynomial_NSS = torch.baddbmm(gram_NSS, gram_NSS, gram_NSS, beta=B, alpha=C)
+        left_N, right_N = (x_NRC, polynomial_NSS) if is_tall else (polynomial_NSS, x_NRC)
+        x_NRC = torch.baddbmm(x_NRC, left_N, right_N, beta=A)
+    return x_NRC
+
+
+def _newton_schulz_rectangular(x_NRC: Tensor, steps: int) -> Tensor:
+    """The same iteration with two products on the long side in total, not two per step.
+
+    Each step multiplies by a polynomial in XX', and these commute, so it is enough to update XX'
+    and the product of the polynomials. In bfloat16 the rounding errors would grow too much.
+    """
+    gram_NSS = _gram(x_NRC)
+    product_NSS: Tensor | None = None
+    for left in reversed(range(steps)):
+        polynomial_NSS = torch.baddbmm(gram_NSS, gram_NSS, gram_NSS, beta=B, alpha=C)
+        polynomial_NSS.diagonal(dim1=1, dim2=2).add_(A)
+        product_NSS = (
+            polynomial_NSS if product_NSS is None else torch.bmm(polynomial_NSS, product_NSS)
+        )
+        if left:
+            gram_NSS = torch.bmm(polynomial_NSS, torch.bmm(gram_NSS, polynomial_NSS))
+    assert product_NSS is not None
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
+    return torch.bmm(x_NRC, product_NSS) if is_tall else torch.bmm(product_NSS, x_NRC)
+
+
+def _gram(x_NRC: Tensor) -> Tensor:
+    """XX' or X'X, whichever is smaller."""
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
+    return torch.bmm(x_NRC.mT, x_NRC) if is_tall else torch.bmm(x_NRC, x_NRC.mT)
+
+
+class MatrixStack:
+    """All matrices of one shape: their momenta, and a buffer for their gradients."""
+
+    def __init__(self, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
+        self.names = tuple(names)
+        self.parameters = list(parameters)
+        rows, columns = parameters[0].shape
+        device = parameters[0].device
+        self.momentum_NRC = torch.zeros(
+            len(names), rows, columns, dtype=torch.float32, device=device
+        )
+        self.update_NRC = torch.zeros_like(self.momentum_NRC)
+        self.updates = list(self.update_NRC.unbind())
+        self.scale = max(1.0, rows / columns) ** 0.5
+
+
+class Muon:
+    """The Muon optimizer for a set of matrices."""
+
+    def __init__(
+        self, parameters: dict[str, Tensor], *, steps: int, precision: torch.dtype
+    ) -> None:
+        self.steps, self.precision = steps, precision
+        self.names = tuple(parameters)
+        shapes: dict[torch.Size, list[str]] = {}
+        for name, parameter in parameters.items():
+            shapes.setdefault(parameter.shape, []).append(name)
+        self.stacks = [
+            MatrixStack(names, [parameters[name] for name in names]) for names in shapes.values()
+        ]
+
+    def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
+        """Copy the gradients; returns their norms, one per shape."""
+        for stack in self.stacks:
+            here = [full_tensor(gradients[name]) for name in stack.names]
+            torch._foreach_copy_(stack.updates, here)
+        return [torch.linalg.vector_norm(stack.update_NRC) for stack in self.stacks]
+
+    def step(
+        self,
+        weights: dict[str, Tensor],
+        *,
+        lr: float,
+        momentum: float,
+        decay: float,
+        clip: GradClip,
+    ) -> None:
+        """Update the weights, or their local shards, from the gathered gradients."""
+        native = [stack for stack in self.stacks if self._is_native(stack, clip)]
+        if native:
+            _native_muon(
+                [stack.update_NRC for stack in native],
+                [stack.momentum_NRC for stack in native],
+                factor=float(clip.factor),
+                momentum=momentum,
+                newton_schulz_steps=self.steps,
+            )
+        for stack in self.stacks:
+            if stack not in native:
+                self._advance(stack, momentum, clip)
+            here = [weights[name] for name in stack.names]
+            updates = stack.updates
+            if is_sharded(stack.parameters[0]):
+                pairs = zip(updates, stack.parameters, strict=True)
+                updates = [local_like(update, parameter) for update, parameter in pairs]
+            if decay:
+                torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
+            torch._foreach_add_(here, updates, alpha=-lr * stack.scale)
+
+    def _is_native(self, stack: MatrixStack, clip: GradClip) -> bool:
+        return (
+            self.precision == torch.bfloat16
+            and stack.update_NRC.device.type == "cpu"
+            and clip.ok is None
+            and has_native_muon(*stack.update_NRC.shape[1:])
+        )
+
+    def _advance(self, stack: MatrixStack, momentum: float, clip: GradClip) -> None:
+        """Update the momenta, and turn the gradients into orthogonalized updates in place."""
+        clip.apply(stack.update_NRC, stack.momentum_NRC)
+        # If the step is skipped, both are the momentum, which stays exactly as it is.
+        stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
+        stack.update_NRC.lerp_(stack.momentum_NRC, momentum)
+        self._orthogonalize(stack.update_NRC)
+        if clip.ok is not None:
+            stack.update_NRC.mul_(clip.ok)
+
+    def _orthogonalize(self, update_NRC: Tensor) -> None:
+        norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)
+        update_NRC.mul_(1 / (norm_N11 + EPS))
+        update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.steps))
+
+    def momenta(self) -> dict[str, Tensor]:
+        """The momenta by parameter name, as views."""
+        return {
+            name: momentum
+            for stack in self.stacks
+            for name, momentum in zip(stack.names, stack.momentum_NRC.unbind(), strict=True)
+        }
+
+
+def has_native_muon(rows: int, columns: int) -> bool:
+    """Whether the C++ library supports matrices of this shape, and has fast bfloat16."""
+    return fused.has_fast_bf16() and rows % fused.TILE == columns % fused.TILE == 0
+
+
+@torch.no_grad()
+def _native_muon(
+    updates: Sequence[Tensor],
+    momenta: Sequence[Tensor],
+    *,
+    factor: float,
+    momentum: float,
+    newton_schulz_steps: int,
+) -> None:
+    """Update the momenta, and turn gradients times `factor` into orthogonalized updates in place.
+
+    Both are contiguous float32 stacks, [N, R, C].
+    """
+    struct = interface().structs["MuonMatrix"]
+    matrices = [
+        struct(update_RC.data_ptr(), momentum_RC.data_ptr(), *update_RC.shape)
+        for update_NRC, momentum_NRC in zip(updates, momenta, strict=True)
+        for update_RC, momentum_RC in zip(update_NRC, momentum_NRC, strict=True)
+    ]
+    array = (struct * len(matrices))(*matrices)
+    fused.library().muon(array, len(matrices), factor, momentum, newton_schulz_steps)
+
+
+class AdamW:
+    """The AdamW optimizer of parameters that share one weight decay.
+
+    `weights` are float32, their gradients of any dtype; sharded tensors are passed as local shards.
+    """
+
+    def __init__(
+        self,
+        weights: dict[str, Tensor],
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        decay: float,
+    ) -> None:
+        self.names = tuple(weights)
+        self.betas, self.eps, self.decay = betas, eps, decay
+        shapes = [weight.shape for weight in weights.values()]
+        device = next(iter(weights.values())).device
+        self.fused = device.type in FUSED
+        # Names of the parameters that the last step has also written in bfloat16.
+        self.written: frozenset[str] = frozenset()
+        self.mean, self.means = _flat(shapes, device)
+        self.square, self.squares = _flat(shapes, device)
+        # One count for all parameters: they are always updated together.
+        self.count = torch.zeros((), dtype=torch.float32, device=device)
+        self.gradients: list[Tensor] = []
+        self._copy: tuple[Tensor, list[Tensor]] | None = None
+        self._shapes, self._device = shapes, device
+
+    def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
+        """Keep the gradients for the step; returns norms whose norm is that of all of them."""
+        ordered = [gradients[name] for name in self.names]
+        wide = all(gradient.dtype == torch.float32 for gradient in ordered)
+        if self.fused and wide:
+            self.gradients = ordered
+            return list(torch._foreach_norm(ordered))
+        if self.fused and fused.is_supported(*ordered):
+            self.gradients = [gradient.contiguous() for gradient in ordered]
+            return [_norm(self.gradients)]
+        if self._copy is None:
+            self._copy = _flat(self._shapes, self._device)
+        flat, self.gradients = self._copy
+        torch._foreach_copy_(self.gradients, ordered)
+        return [torch.linalg.vector_norm(flat)]
+
+    def release(self) -> None:
+        """Free the gradients, because the next ones need the memory."""
+        self.gradients = []
+
+    def step(
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        lr: float,
+        clip: GradClip,
+        narrow: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Update the weights from the gathered gradients.
+
+        `narrow`: the bfloat16 parameters of some of the weights; `written` then names those that
+        this step has updated as well.
+        """
+        here = [weights[name] for name in self.names]
+        self.written = frozenset()
+        if not self.fused:
+            self._step_plain(here, lr, clip)
+        elif any(gradient.dtype != torch.float32 for gradient in self.gradients):
+            self._step_native(here, lr, clip, narrow or {})
+        else:
+            self._step_fused(here, lr, clip)
+        self.release()
+
+    def _step_native(
+        self, weights: Sequence[Tensor], lr: float, clip: GradClip, narrow: Mapping[str, Tensor]
+    ) -> None:
+        if clip.ok is not None and not bool(clip.ok):
+            return
+        self.count.add_(1)
+        step, scale = int(self.count), float(clip.factor)
+        written = [name for name, each in narrow.items() if _is_writable(each)]
+        self.written = frozenset(written).intersection(self.names)
+        every = zip(self.names, weights, self.gradients, self.means, self.squares, strict=True)
+        for name, weight, gradient, mean, square in every:
+            fused.adamw_(
+                weight,
+                gradient,
+                mean,
+                square,
+                step=step,
+                learning_rate=lr,
+                betas=self.betas,
+                eps=self.eps,
+                weight_decay=self.decay,
+                scale=scale,
+                bf16_copy=narrow[name] if name in self.written else None,
+            )
+
+    def _step_fused(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
+        # The kernel divides the gradients by `scale`.
+        scale: Tensor | None = None
+        if isinstance(clip.factor, Tensor):
+            scale = 1 / clip.factor
+        elif clip.factor != 1.0:
+            scale = self.count.new_full((), 1 / clip.factor)
+        bad = None if clip.ok is None else 1 - clip.ok
+        self.count.add_(1)
+        torch._fused_adamw_(
+            weights,
+            self.gradients,
+            self.means,
+            self.squares,
+            [],
+            [self.count] * len(weights),
+            lr=lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=self.decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=bad,
+        )
+        if bad is not None:
+            self.count.sub_(bad)
+
+    def _step_plain(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
+        assert self._copy is not None
+        gradient, updates = self._copy
+        beta1, beta2 = self.betas
+        clip.apply(gradient, 0.0)
+        self.count.add_(clip.unless_skipped(1.0))
+        self.mean.lerp_(gradient, clip.unless_skipped(1 - beta1))
+        self.square.lerp_(gradient.square(), clip.unless_skipped(1 - beta2))
+        spread = (self.square / (1 - beta2**self.count)).sqrt_().add_(self.eps)
+        torch.div(self.mean / (1 - beta1**self.count), spread, out=gradient)
+        GradClip(1.0, clip.ok).apply(gradient, 0.0)  # 0 / 0 if every step so far was skipped
+        if self.decay:
+            torch._foreach_mul_(weights, 1 - clip.unless_skipped(lr * self.decay))
+        torch._foreach_add_(weights, updates, alpha=-lr)
+
+    def moments(self) -> dict[str, Tensor]:
+        """The two moments as views, by "mean/name" and "square/name"."""
+        means = {f"mean/{n}": each for n, each in zip(self.names, self.means, strict=True)}
+        squares = {f"square/{n}": each for n, each in zip(self.names, self.squares, strict=True)}
+        return means | squares
+
+
+def _is_writable(narrow: Tensor) -> bool:
+    return narrow.dtype == torch.bfloat16 and narrow.is_contiguous()
+
+
+def _norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of all gradients in float32, without a float32 copy of all of them."""
+    buffer = torch.empty(_BLOCK, dtype=torch.float32, device=gradients[0].device)
+    norms: list[Tensor] = []
+    parts: list[Tensor] = []
+
+    def take() -> None:
+        sizes = [part.numel() for part in parts]
+        here = buffer[: sum(sizes)]
+        torch._foreach_copy_(list(torch.split(here, sizes)), parts)
+        norms.append(torch.linalg.vector_norm(here))
+        parts.clear()
+
+    left = _BLOCK
+    for gradient in gradients:
+        flat = gradient.view(-1)
+        # With a single part, `split` would take as long as everything else here.
+        for part in torch.split(flat, _BLOCK) if flat.numel() > _BLOCK else (flat,):
+            if part.numel() > left:
+                take()
+                left = _BLOCK
+            parts.append(part)
+            left -= part.numel()
+    take()
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
+
+
+def _flat(shapes: list[torch.Size], device: torch.device) -> tuple[Tensor, list[Tensor]]:
+    """A flat tensor of zeros, and aligned views of it with these shapes."""
+    sizes = [-(-shape.numel() // ALIGNED) * ALIGNED for shape in shapes]
+    flat = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
+    parts = torch.split(flat, sizes)
+    pairs = zip(parts, shapes, strict=True)
+    return flat, [part[: shape.numel()].view(shape) for part, shape in pairs]

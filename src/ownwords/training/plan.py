@@ -1,17 +1,19 @@
-"""A plan (every setting of a run with its reason), and the inputs it is made from."""
+"""A plan (every setting of a run with its reason), its inputs, and the forecast of the run."""
 
 import dataclasses
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ownwords.core.config import Resolved, as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
-from ownwords.training.forecast import Forecast
 from ownwords.training.settings import Recipe
-from ownwords.training.throughput import DeviceSpeeds
+
+if TYPE_CHECKING:
+    from ownwords.training.throughput import DeviceSpeeds
 
 Origin = Literal["plan", "measured", "setting"]
 
@@ -36,7 +38,7 @@ class PlanInputs:
 
     text_bytes: int  # of the training texts
     documents: int
-    speeds: DeviceSpeeds
+    speeds: "DeviceSpeeds"
     memory_bytes: int  # available
     validation_bytes: int = 0
     own_share: float = 1.0  # fraction of the words found that are the author's own
@@ -57,6 +59,30 @@ class PlannedValue:
     reason: str
     source: str
     origin: Origin
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The expected outcome of a plan; bits per byte are on held-out text."""
+
+    bits_low: float
+    bits_high: float
+    seconds: float  # of the whole run, from start to saved model
+    tokens: int
+    epochs: float
+    memory_bytes: int
+    tokens_per_s: float
+    held_out_bytes: int  # bytes read at each evaluation
+
+    def sentences(self) -> tuple[str, ...]:
+        """The forecast as sentences for the user."""
+        return (
+            f"About {duration(self.seconds)}, including start and saving: {number(self.tokens)}"
+            f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
+            f" {times(self.epochs)}.",
+            f"{self.bits_low:.2f} to {self.bits_high:.2f} bits per byte on held-out texts, and"
+            f" about {size(self.memory_bytes)} of memory.",
+        )
 
 
 @dataclass(frozen=True)
@@ -114,3 +140,79 @@ def _origin(number: PlannedValue) -> str:
     if number.origin == "setting":
         return "setting"
     return f"{number.origin}: {number.reason} [{number.source}]"
+
+
+# --- the outcome beside the forecast, and figures in words ---------------------------------------
+
+
+def compare_forecast(
+    expected: Forecast,
+    bits: float | None,
+    seconds: float,
+    tokens: int,
+    memory_bytes: int,
+    *,
+    stopped_early: bool = False,
+) -> tuple[str, ...]:
+    """Compare the forecast with the outcome, in one sentence per figure.
+
+    `bits` per byte are None if no text was held out.
+    """
+    sentences = []
+    low, high = expected.bits_low, expected.bits_high
+    if bits is not None:
+        if low <= bits <= high:
+            judged = "as expected"
+        elif bits < low:
+            judged = f"better than expected, by {low - bits:.2f}"
+        else:
+            judged = f"worse than expected, by {bits - high:.2f}"
+        sentences.append(f"Bits per byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
+    early = ", because it stopped early" if stopped_early else ""
+    sentences.append(
+        f"Time: {duration(seconds)}, expected {duration(expected.seconds)}"
+        f" ({_off(seconds, expected.seconds)}{early})."
+    )
+    sentences.append(
+        f"Tokens: {number(tokens)}, expected {number(expected.tokens)}"
+        f" ({_off(tokens, expected.tokens)}{early})."
+    )
+    if memory_bytes:
+        forecast = expected.memory_bytes
+        sentences.append(
+            f"Memory: {size(memory_bytes)} at most, expected {size(forecast)}"
+            f" ({_off(memory_bytes, forecast)})."
+        )
+    return tuple(sentences)
+
+
+def _off(real: float, expected: float) -> str:
+    share = real / max(expected, 1e-9) - 1
+    if abs(share) < 0.005:
+        return "as expected"
+    return f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
+
+
+def times(count: float) -> str:
+    """A count of times in words: "once", "twice", "0.4 times", "12 times"."""
+    if 0.95 <= count < 1.05:
+        return "once"
+    if 1.95 <= count < 2.05:
+        return "twice"
+    return f"{count:.1f} times" if count < 9.95 else f"{count:.0f} times"
+
+
+def number(count: float) -> str:
+    """Format a number to three significant figures: 261, 1,540, 12.3 million."""
+    for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if count >= 0.9995 * unit:
+            return f"{count / unit:.3g}{name}"
+    return f"{float(f'{count:.3g}'):,.0f}" if count >= 100 else f"{count:.3g}"
+
+
+def size(count: float) -> str:
+    """Format a number of bytes: 268 kB, 1.2 GB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= 0.9995 * unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:.0f} bytes"

@@ -1,12 +1,14 @@
 """The formulas and constants of the plan: one table, each constant with its source.
 
-Experiments refit `PlanConstants`; the rest of the plan has no constants of its own.
+Experiments refit `PlanConstants`; the rest of the plan has no constants of its own. "log" is
+docs/log.md, "performance" docs/performance.md; an estimate follows from reasoning, not from a
+measurement.
 
 Letters: N parameters, D bytes of text read (repetitions included), U bytes of unique text.
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 from ownwords.models.configs.config import ModelConfig
 
@@ -15,161 +17,129 @@ SPEED = "docs/performance.md"
 ESTIMATE = "estimate"  # by reasoning, not measured yet
 
 
-def _constant(value: float, source: str) -> float:
-    """A constant with its source."""
-    constant: float = field(default=value, metadata={"source": source})
-    return constant
-
-
 @dataclass(frozen=True)
 class PlanConstants:
-    """Every constant of the plan. `source(name)` returns where a constant comes from."""
+    """Every constant of the plan: what it is, and where it comes from."""
 
     # --- scaling law: expected loss by model size and text, in bits per byte --------------------
-    loss_floor: float = _constant(0.72, LOG)  # the loss that no model of this kind goes below
-    size_scale: float = _constant(28.0, LOG)  # loss from limited size: scale / N^power
-    size_power: float = _constant(0.30, LOG)  # see size_scale; Hoffmann et al. have .34
-    text_scale: float = _constant(19.0, LOG)  # loss from limited text: scale / D^power
-    text_power: float = _constant(0.20, LOG)  # see text_scale; Hoffmann et al. have .28
-    repeats: float = _constant(15.4, "arXiv 2305.16264")  # R*: decay of the worth of repetitions
-    # N*: decay of the worth of excess parameters
-    oversize: float = _constant(5.3, "arXiv 2305.16264")
-    # Parameters per byte of unique text; the worth of more of them decays
-    parameters_per_byte: float = _constant(1.0, ESTIMATE)
-    # The best expected loss, as a fraction of the law's
-    spread_low: float = _constant(0.76, ESTIMATE)
-    # The worst expected loss: texts differ in difficulty
-    spread_high: float = _constant(1.16, ESTIMATE)
-    enough: float = _constant(0.003, ESTIMATE)  # least relative gain of a larger model
-    # Epochs after which a small text is only memorised
-    epochs_limit: float = _constant(12, LOG)
+    loss_floor: float = 0.72  # the loss that no model of this kind goes below; log
+    size_scale: float = 28.0  # loss from limited size: scale / N^power; log
+    size_power: float = 0.30  # see size_scale; Hoffmann et al. have .34; log
+    text_scale: float = 19.0  # loss from limited text: scale / D^power; log
+    text_power: float = 0.20  # see text_scale; Hoffmann et al. have .28; log
+    repeats: float = 15.4  # R*: decay of the worth of repetitions; arXiv 2305.16264
+    oversize: float = 5.3  # N*: decay of the worth of excess parameters; arXiv 2305.16264
+    spread_low: float = 0.76  # The best expected loss, as a fraction of the law's; estimate
+    spread_high: float = 1.16  # The worst expected loss: texts differ in difficulty; estimate
+    enough: float = 0.003  # least relative gain of a larger model; estimate
+    epochs_limit: float = 12  # Epochs after which a small text is only memorised; log
 
     # --- tokenizer ------------------------------------------------------------------------------
-    bytes_below: float = _constant(40_000, ESTIMATE)  # with less text, each byte is a token
-    token_bytes_256: float = _constant(1.0, LOG)  # bytes per token with a byte vocabulary
+    bytes_below: float = 40_000  # with less text, each byte is a token; estimate
     # Bytes per token gained with each doubling of the vocabulary
-    token_bytes_growth: float = _constant(0.64, LOG)
+    token_bytes_growth: float = 0.64  # log
 
     # --- batch size and learning rates ----------------------------------------------------------
-    # Tokens per step = scale * D_tokens^power
-    batch_scale: float = _constant(0.58, "arXiv 2503.04715")
-    batch_power: float = _constant(0.571, "arXiv 2503.04715")  # see batch_scale
-    # Tokens per step, at least: with fewer the matrix units idle
-    batch_min: float = _constant(1024, ESTIMATE)
-    batch_max: float = _constant(2**19, "arXiv 2503.04715")  # tokens per step, at most
-    # A run of fewer steps uses smaller batches instead
-    steps_least: float = _constant(150, ESTIMATE)
-    adamw_scale: float = _constant(1.79, "arXiv 2503.04715")  # rate = scale * N^-a * D_tokens^b
-    adamw_size_power: float = _constant(-0.713, "arXiv 2503.04715")  # see adamw_scale
-    adamw_text_power: float = _constant(0.307, "arXiv 2503.04715")  # see adamw_scale
-    adamw_lr_max: float = _constant(5e-3, "arXiv 2503.04715")  # the law's rate, at most
-    muon_lr: float = _constant(0.02, LOG)  # Muon's peak learning rate, for matrices
+    batch_scale: float = 0.58  # Tokens per step = scale * D_tokens^power; arXiv 2503.04715
+    batch_power: float = 0.571  # see batch_scale; arXiv 2503.04715
+    batch_min: float = 1024  # Tokens per step, at least: with fewer the matrix units idle; estimate
+    batch_max: float = 2**19  # tokens per step, at most; arXiv 2503.04715
+    steps_least: float = 150  # A run of fewer steps uses smaller batches instead; estimate
+    adamw_scale: float = 1.79  # rate = scale * N^-a * D_tokens^b; arXiv 2503.04715
+    adamw_size_power: float = -0.713  # see adamw_scale; arXiv 2503.04715
+    adamw_text_power: float = 0.307  # see adamw_scale; arXiv 2503.04715
+    adamw_lr_max: float = 5e-3  # the law's rate, at most; arXiv 2503.04715
+    muon_lr: float = 0.02  # Muon's peak learning rate, for matrices; log
     # AdamW's learning rate beside Muon at width 256, proportional to 1 / width
-    embedding_lr_at_256: float = _constant(5e-3, LOG)
-    embedding_lr_max: float = _constant(1e-2, LOG)  # at most
-    embedding_lr_min: float = _constant(3e-4, ESTIMATE)  # at least
-    beta2_share: float = _constant(0.1, ESTIMATE)  # but at most this share of the tokens read
-    beta2_tokens: float = _constant(1e7, "arXiv 2507.07101")  # half-life of AdamW's second moment
-    tau: float = _constant(0.75, LOG)  # timescale of the weights in epochs; rule: arXiv 2405.13698
-    weight_decay_min: float = _constant(0.01, ESTIMATE)  # weight decay, at least
-    weight_decay_max: float = _constant(2.0, LOG)  # weight decay, at most
-    warmup_fraction: float = _constant(0.01, LOG)  # share of the steps in which the rate rises
-    decay_fraction: float = _constant(0.6, LOG)  # share of the steps in which it decays
-    decay_fraction_short: float = _constant(0.7, LOG)  # the same in a short run
-    short_steps: float = _constant(2000, ESTIMATE)  # steps below which a run is short
-    # Half-life of the EMA, as a share of the steps
-    half_life: float = _constant(0.02, "arXiv 2411.18704")
-    # Steps from which there is an EMA
-    half_life_steps: float = _constant(200, ESTIMATE)
+    embedding_lr_at_256: float = 5e-3  # log
+    embedding_lr_max: float = 1e-2  # at most; log
+    embedding_lr_min: float = 3e-4  # at least; estimate
+    beta2_share: float = 0.1  # but at most this share of the tokens read; estimate
+    beta2_tokens: float = 1e7  # half-life of AdamW's second moment; arXiv 2507.07101
+    tau: float = 0.75  # timescale of the weights in epochs; rule: arXiv 2405.13698; log
+    weight_decay_min: float = 0.01  # weight decay, at least; estimate
+    weight_decay_max: float = 2.0  # weight decay, at most; log
+    warmup_fraction: float = 0.01  # share of the steps in which the rate rises; log
+    decay_fraction: float = 0.6  # share of the steps in which it decays; log
+    decay_fraction_short: float = 0.7  # the same in a short run; log
+    short_steps: float = 2000  # steps below which a run is short; estimate
+    half_life: float = 0.02  # Half-life of the EMA, as a share of the steps; arXiv 2411.18704
+    half_life_steps: float = 200  # Steps from which there is an EMA; estimate
 
     # --- regularization: keep a small corpus from being memorised --------------------------------
-    dropout: float = _constant(0.1, LOG)  # dropout if the text is read many times
-    dropout_epochs: float = _constant(10, LOG)  # epochs above which there is dropout
-    # Weight decay of the embedding if there is dropout
-    embedding_weight_decay: float = _constant(1.0, LOG)
+    dropout: float = 0.1  # dropout if the text is read many times; log
+    dropout_epochs: float = 10  # epochs above which there is dropout; log
+    embedding_weight_decay: float = 1.0  # Weight decay of the embedding if there is dropout; log
 
-    least_bytes: float = _constant(2000, ESTIMATE)  # bytes of text below which nothing is learned
-    least_steps: float = _constant(20, ESTIMATE)  # steps below which nothing is learned
+    least_bytes: float = 2000  # bytes of text below which nothing is learned; estimate
+    least_steps: float = 20  # steps below which nothing is learned; estimate
 
     # --- starting from a base -------------------------------------------------------------------
-    tune_lr_factor: float = _constant(0.25, LOG)  # a base's peak rates, times this
-    # Times the law's rate, if the base's is unknown
-    tune_lr_factor_unknown: float = _constant(0.1, ESTIMATE)
-    tune_lr_max: float = _constant(3e-4, ESTIMATE)  # AdamW's rate if the base's is unknown, at most
-    tune_epochs: float = _constant(4, LOG)  # epochs over one author's text, at most
-    tune_dropout: float = _constant(0.0, LOG)  # dropout in fine-tuning
-    tune_decay_fraction: float = _constant(0.9, LOG)  # share of the steps in which the rate decays
-    # Tokens per row on a CPU, if the base's context is as long
-    tune_context: float = _constant(512, LOG)
+    tune_lr_factor: float = 0.25  # a base's peak rates, times this; log
+    tune_lr_factor_unknown: float = 0.1  # Times the law's rate, if the base's is unknown; estimate
+    tune_lr_max: float = 3e-4  # AdamW's rate if the base's is unknown, at most; estimate
+    tune_epochs: float = 4  # epochs over one author's text, at most; log
+    tune_decay_fraction: float = 0.9  # share of the steps in which the rate decays; log
+    tune_context: float = 512  # Tokens per row on a CPU, if the base's context is as long; log
     # Weight of a text's first token: what the base has read begins otherwise than a blog's posts
-    tune_opening_weight: float = _constant(20, LOG)
+    tune_opening_weight: float = 20  # log
     # Times the embedding's learning rate, for the token that texts begin with
-    tune_start_lr_scale: float = _constant(40, LOG)
-    tune_replay: float = _constant(0.3, LOG)  # share of rows that are replay text
+    tune_start_lr_scale: float = 40  # log
+    tune_replay: float = 0.3  # share of rows that are replay text; log
     # Tokens of replay text that the base writes, if none is given
-    replay_tokens: float = _constant(100_000, ESTIMATE)
-    replay_time_share: float = _constant(0.1, ESTIMATE)  # of the time, at most, to write it
-    tune_gain: float = _constant(0.064, LOG)  # relative loss reduction with tune_gain_bytes of text
-    tune_gain_bytes: float = _constant(268_000, LOG)  # see tune_gain
-    tune_gain_power: float = _constant(0.3, ESTIMATE)  # how the gain grows with the text
-    tune_gain_most: float = _constant(0.2, ESTIMATE)  # the gain, at most
+    replay_tokens: float = 100_000  # estimate
+    replay_time_share: float = 0.1  # of the time, at most, to write it; estimate
+    tune_gain: float = 0.064  # relative loss reduction with tune_gain_bytes of text; log
+    tune_gain_bytes: float = 268_000  # see tune_gain; log
+    tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
+    tune_gain_most: float = 0.2  # the gain, at most; estimate
 
     # --- LoRA: measured with Gemma 3 270M and five authors of 124 to 736 kB ----------------------
-    lora_parameters: float = _constant(5e7, LOG)  # of a base, from which a LoRA is trained
-    lora_rank: float = _constant(16, "thinkingmachines.ai/blog/lora")
+    lora_parameters: float = 5e7  # of a base, from which a LoRA is trained; log
+    lora_rank: float = 16  # thinkingmachines.ai/blog/lora
     # Bytes of text from which the LoRA has four times the rank
-    lora_text: float = _constant(1e7, "thinkingmachines.ai/blog/lora")
-    lora_lr_once: float = _constant(7.6e-4, LOG)  # rate of one epoch; proportional to 1 / epochs
-    lora_lr_min: float = _constant(2e-4, LOG)  # at least
-    lora_lr_max: float = _constant(1e-3, LOG)  # at most
-    lora_beta2: float = _constant(0.99, LOG)
-    lora_batch: float = _constant(2048, LOG)  # tokens per step
-    lora_steps: float = _constant(40, ESTIMATE)  # a run of fewer steps uses smaller batches instead
-    lora_warmup_fraction: float = _constant(0.03, LOG)  # share of the steps in which the rate rises
+    lora_text: float = 1e7  # thinkingmachines.ai/blog/lora
+    lora_lr_once: float = 7.6e-4  # rate of one epoch; proportional to 1 / epochs; log
+    lora_lr_min: float = 2e-4  # at least; log
+    lora_lr_max: float = 1e-3  # at most; log
+    lora_beta2: float = 0.99  # log
+    lora_batch: float = 2048  # tokens per step; log
+    lora_steps: float = 40  # a run of fewer steps uses smaller batches instead; estimate
+    lora_warmup_fraction: float = 0.03  # share of the steps in which the rate rises; log
     # Over one author's text, at most: five forget more of the base than they learn
-    lora_epochs: float = _constant(2.5, LOG)
-    lora_context: float = _constant(1024, ESTIMATE)  # tokens per row on a CPU, at most
+    lora_epochs: float = 2.5  # log
+    lora_context: float = 1024  # tokens per row on a CPU, at most; estimate
     # Bytes that a LoRA may take where fewer rows at once cost nearly no time
-    lora_memory: float = _constant(1.4e9, ESTIMATE)
+    lora_memory: float = 1.4e9  # estimate
     # Bytes of held-out text on which the base is measured before the plan
-    glance_bytes: float = _constant(4_000, ESTIMATE)
-    timed_context: float = _constant(256, ESTIMATE)  # tokens of the rows of a LoRA that are timed
+    glance_bytes: float = 4_000  # estimate
+    timed_context: float = 256  # tokens of the rows of a LoRA that are timed; estimate
 
     # --- speed, if nothing could be measured ------------------------------------------------------
-    assumed_cpu_flops: float = _constant(1.2e11, SPEED)  # flops/s of training on a CPU
-    assumed_gpu_flops: float = _constant(4e13, ESTIMATE)  # the same on a GPU
-    # Fixed seconds per layer and step
-    assumed_cpu_layer_s: float = _constant(1e-3, SPEED)
-    assumed_gpu_layer_s: float = _constant(6e-4, ESTIMATE)  # the same on a GPU
+    assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU; performance
+    assumed_gpu_flops: float = 4e13  # the same on a GPU; estimate
+    assumed_cpu_layer_s: float = 1e-3  # Fixed seconds per layer and step; performance
+    assumed_gpu_layer_s: float = 6e-4  # the same on a GPU; estimate
 
     # --- time and memory ------------------------------------------------------------------------
-    measure_share: float = _constant(0.04, ESTIMATE)  # of the time, to measure speed
+    measure_share: float = 0.04  # of the time, to measure speed; estimate
     # Seconds for that, at least: a plan with assumed speeds wastes minutes
-    measure_least_s: float = _constant(5, LOG)
-    measure_most_s: float = _constant(20, ESTIMATE)  # seconds for that, at most
-    start_s: float = _constant(3.0, ESTIMATE)  # seconds to start Python and PyTorch
-    close_s: float = _constant(1.0, ESTIMATE)  # seconds to save the model
-    evaluate_share: float = _constant(0.06, ESTIMATE)  # of the time, at most, for evaluations
-    # Share of the evaluations without progress before stopping
-    patience: float = _constant(0.35, ESTIMATE)
-    # Share of the time reserved for checkpoints, loading, noise
-    unforeseen: float = _constant(0.03, ESTIMATE)
-    compile_cpu_s: float = _constant(22, SPEED)  # seconds to compile a model on a CPU
-    compile_gpu_s: float = _constant(60, SPEED)  # the same on a GPU
-    compile_gain_float32: float = _constant(1.0, SPEED)  # speedup from compiling, in float32
-    compile_gain_cpu: float = _constant(1.2, SPEED)  # the same in bfloat16 on a CPU
-    compile_gain_fused: float = _constant(0.7, LOG)  # the same, instead of the C++ kernels
-    compile_gain_gpu: float = _constant(1.4, SPEED)  # the same on a GPU
-    memory_share: float = _constant(0.7, ESTIMATE)  # of the free memory, at most, for training
-    memory_base: float = _constant(4e8, ESTIMATE)  # bytes of Python and PyTorch alone
+    measure_least_s: float = 5  # log
+    measure_most_s: float = 20  # seconds for that, at most; estimate
+    start_s: float = 3.0  # seconds to start Python and PyTorch; estimate
+    close_s: float = 1.0  # seconds to save the model; estimate
+    evaluate_share: float = 0.06  # of the time, at most, for evaluations; estimate
+    patience: float = 0.35  # Share of the evaluations without progress before stopping; estimate
+    unforeseen: float = 0.03  # Share of the time reserved for checkpoints, loading, noise; estimate
+    compile_cpu_s: float = 22  # seconds to compile a model on a CPU; performance
+    compile_gpu_s: float = 60  # the same on a GPU; performance
+    compile_gain_cpu: float = 1.2  # speedup from compiling, in bfloat16 on a CPU; performance
+    compile_gain_gpu: float = 1.4  # the same on a GPU; performance
+    memory_share: float = 0.7  # of the free memory, at most, for training; estimate
+    memory_base: float = 4e8  # bytes of Python and PyTorch alone; estimate
     # Weight, gradient, two moments, EMA, and a copy to save
-    bytes_a_parameter: float = _constant(24, ESTIMATE)
-    bytes_a_value: float = _constant(4, ESTIMATE)  # of a saved activation
-
-    def source(self, name: str) -> str:
-        """Where a constant comes from."""
-        known = {one.name: str(one.metadata["source"]) for one in fields(self)}
-        return known[name]
+    bytes_a_parameter: float = 24  # estimate
+    bytes_a_value: float = 4  # of a saved activation; estimate
 
     # --- expected loss --------------------------------------------------------------------------
 
@@ -182,11 +152,10 @@ class PlanConstants:
 
     def size_worth(self, size: float, different: float) -> float:
         """Effective parameters of a model larger than its text can use (the same paper)."""
-        useful = self.parameters_per_byte * different
-        if size <= useful:
+        if size <= different:
             return size
-        more = size / useful - 1
-        return useful * (1 + self.oversize * -math.expm1(-more / self.oversize))
+        more = size / different - 1
+        return different * (1 + self.oversize * -math.expm1(-more / self.oversize))
 
     def bits_per_byte(self, size: float, read: float, different: float) -> float:
         """Expected bits per byte on held-out text of the same kind; at most 8."""
@@ -225,7 +194,7 @@ class PlanConstants:
     def bytes_per_token(self, vocabulary: int) -> float:
         """Estimated bytes per token of English text, for use before tokens are counted."""
         doublings = math.log2(max(vocabulary, 261) / 261)
-        return self.token_bytes_256 + self.token_bytes_growth * doublings
+        return 1 + self.token_bytes_growth * doublings
 
     def batch_tokens(self, tokens_read: float) -> float:
         """The batch size in tokens for a run that reads `tokens_read` tokens."""

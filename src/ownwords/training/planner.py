@@ -6,22 +6,25 @@ depend on it follow from the user's. The formulas and constants are in plan_cons
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar, cast
 
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
-from ownwords.training.forecast import Forecast, number, size, times
-from ownwords.training.model_sizing import ModelSizer, SizedRun
-from ownwords.training.optimizer_plan import OptimizerPlanner, lora_rank
 from ownwords.training.plan import (
     BaseModelInfo,
+    Forecast,
     Origin,
     Plan,
     PlanInputs,
     PlannedValue,
+    number,
+    size,
+    times,
     typed_settings,
 )
 from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
@@ -31,6 +34,24 @@ from ownwords.training.throughput import MEASURED, StepTimeModel
 T = TypeVar("T", int, float, bool, str)
 
 _SPECIAL = 5  # special tokens in each vocabulary trained here
+_SMALLEST, _STEP, _RUNGS = 60_000, 1.5, 32  # the ladder of model sizes, up to 17 billion
+_BOUNDS = 0.5  # parameters per token read, at most
+
+
+@dataclass(frozen=True)
+class SizedRun:
+    """How long a model of one shape is trained, and the expected loss."""
+
+    shape: ModelConfig
+    size: int
+    rows: int
+    steps: int  # in the time
+    max_steps: int  # after which the text is only memorised
+    step_s: float
+    tokens: int
+    precision: str
+    compiles: bool
+    bits: float
 
 
 def planned_vocab_size(
@@ -92,23 +113,14 @@ class Planner:
         self.choose_vocabulary()
         self.rank = self.choose_rank()
         self.context = self.choose_context()
-        self.sizing = ModelSizer(
-            facts,
-            constants,
-            self.fixed,
-            self.context,
-            self.vocabulary,
-            self.tokens,
-            self.train_s,
-            self.eval_mode,
-            self.memory_budget,
-            self.rank,
-        )
+        wanted = constants.tune_replay if facts.base and facts.replay_bytes else 0.0
+        self.replay = float(cast(float, self.fixed.get("data.replay", wanted)))
         length = self.size_of_base() if facts.base else self.choose_size()
         self.choose_batch(length)
-        OptimizerPlanner(
-            self.choose, constants, facts.base, length, self.context, self.tokens, self.epochs
-        ).plan(self.rank)
+        if self.rank:
+            self.choose_lora_optimizer()
+        else:
+            self.choose_optimizer(length)
         self.choose_regularization(length)
         self.choose_evaluations(length)
         flags = {**{key: number.value for key, number in self.reasons.items()}, **self.fixed}
@@ -146,20 +158,23 @@ class Planner:
                 if not wanted
                 else f"{text} supports about so many tokens: more would be too rare to learn"
             )
-            wanted = self.choose(
-                "model.vocab_size", wanted, why, f"{LOG}; {constants.source('bytes_below')}"
-            )
+            wanted = self.choose("model.vocab_size", wanted, why, f"{LOG}; {ESTIMATE}")
             vocabulary = facts.vocabulary or (wanted or 256 + _SPECIAL)
         self.vocabulary = vocabulary
         guessed = facts.text_bytes / constants.bytes_per_token(vocabulary)
         self.tokens = facts.tokens or max(1, round(guessed) + 2 * facts.documents)
+        self.bytes_per_token = facts.text_bytes / self.tokens
 
     def choose_rank(self) -> int:
         """The rank of the LoRA; 0: all weights are trained."""
         facts, base = self.facts, self.facts.base
         if base is None:
             return 0
-        wanted = lora_rank(base, facts.text_bytes, self.constants)
+        constants, wanted = self.constants, 0
+        if base.parameters >= constants.lora_parameters if base.lora is None else base.lora:
+            wanted = int(
+                constants.lora_rank * (4 if facts.text_bytes >= constants.lora_text else 1)
+            )
         why = f"all weights of {number(base.parameters)} parameters can be trained"
         if wanted:
             why = (
@@ -167,7 +182,7 @@ class Planner:
                 f" {number(base.parameters)} weights would take half as long again and three times"
                 " the memory"
             )
-        wanted = self.choose("lora.rank", wanted, why, self.constants.source("lora_rank"))
+        wanted = self.choose("lora.rank", wanted, why, "thinkingmachines.ai/blog/lora")
         if wanted:
             self.choose("lora.alpha", 2.0 * wanted, "twice the rank, as measured", LOG)
         return wanted
@@ -182,10 +197,8 @@ class Planner:
             wanted = min(longest, max(256, 2 ** math.ceil(math.log2(max(post, 1)))))
             why = f"a post has {number(post)} tokens"
         elif facts.base:
-            wanted, why = (
-                int(self.constants.tune_context),
-                "the base was trained on rows of this length",
-            )
+            wanted = int(self.constants.tune_context)
+            why = "the base was trained on rows of this length"
         elif self.seconds < 150:
             wanted, why = 128, "a short run learns more from more, shorter rows"
         elif self.seconds > 4 * 3600 and facts.text_bytes > 3e7:
@@ -226,9 +239,9 @@ class Planner:
         if key in self.fixed:
             wanted = int(cast(int, self.fixed[key]))
             shape = config_for_budget(wanted, self.vocabulary, self.context)
-            chosen = self.sizing.length(shape, parameter_count(shape))
+            chosen = self.sized_run(shape, parameter_count(shape))
         else:
-            wanted, chosen = self.sizing.best()
+            wanted, chosen = self.best_size()
         shape, of = cast(Qwen3Config, chosen.shape), chosen.size
         self.choose(
             key,
@@ -236,7 +249,7 @@ class Planner:
             f"the lowest expected loss ({chosen.bits:.2f} bits per byte) of all sizes that this"
             f" machine can train in {duration(max(self.train_s, 0))}: {shape.layers} layers of"
             f" width {shape.width}, {of:,} parameters",
-            f"arXiv 2203.15556, 2305.16264, refitted: {constants.source('size_scale')}",
+            f"arXiv 2203.15556, 2305.16264, refitted: {LOG}",
         )
         held = constants.training_bytes(shape, of, 1, self.context)
         if held > self.memory_budget:
@@ -247,6 +260,102 @@ class Planner:
                 hint="set a smaller model.parameters, or close other programs",
             )
         return chosen
+
+    def best_size(self) -> tuple[int, SizedRun]:
+        """The smallest parameter budget whose expected loss is near the lowest, and its run."""
+        constants = self.constants
+        runs: list[tuple[int, SizedRun]] = []
+        for rung in range(_RUNGS):
+            budget = round(float(f"{_SMALLEST * _STEP**rung:.2g}"))
+            shape = shape_of(budget, self.vocabulary, self.context)
+            if shape is None:
+                continue
+            of = parameter_count(shape)
+            if constants.training_bytes(shape, of, 1, self.context) > self.memory_budget:
+                break
+            length = self.sized_run(shape, of)
+            if runs and (
+                length.steps < constants.least_steps or length.size > _BOUNDS * length.tokens + 1e6
+            ):
+                break
+            runs.append((budget, length))
+        if not runs:
+            raise ConfigError(
+                f"no model fits into {size(self.facts.memory_bytes)} of memory with a"
+                f" vocabulary of {self.vocabulary:,} tokens and a context of {self.context:,}",
+                hint="close other programs, or set a smaller model.vocab_size or"
+                " model.context_length",
+            )
+        least = min(length.bits for _, length in runs)
+        return next(run for run in runs if run[1].bits <= least * (1 + constants.enough))
+
+    def sized_run(self, shape: ModelConfig, of: int) -> SizedRun:
+        """The run of a model of this shape, with `of` parameters, in the available time."""
+        constants, fixed = self.constants, self.fixed
+        base = self.facts.base
+        epochs = constants.tune_epochs if base else constants.epochs_limit
+        limit = (constants.lora_epochs if self.rank else epochs) * self.tokens
+        limit /= 1 - self.replay
+        read = 64.0 * self.context
+        rows = precision = steps = useful = None
+        step_s, compiles = 0.0, False
+        for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
+            rows = int(cast(int, fixed.get("train.batch_size", self.rows_for(read))))
+            precision, step_s, compiles, costs = self.speed(shape, rows)
+            time_s = max(0.0, self.train_s - costs) * (1 - self.eval_mode)
+            useful = math.ceil(limit / (rows * self.context))
+            useful = int(cast(int, fixed.get("train.max_steps", useful)))
+            steps = int(cast(int, fixed.get("train.steps", min(int(time_s / step_s), useful))))
+            read = float(max(1, steps) * rows * self.context)
+        assert rows is not None and steps is not None and precision is not None
+        assert useful is not None
+        if base:
+            bits = base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)
+            # What has not been read yet has not helped yet.
+            own = steps * rows * self.context * (1 - self.replay) * self.bytes_per_token
+            bits *= constants.tuned_share(min(self.facts.text_bytes, own))
+        else:
+            # The size in the scaling law is that of the blocks, without embedding and head.
+            blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
+            bits = constants.bits_per_byte(
+                blocks, read * self.bytes_per_token, self.facts.text_bytes
+            )
+        most = steps if "train.steps" in fixed else useful
+        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, compiles, bits)
+
+    def rows_for(self, read: float) -> int:
+        """The batch size in rows of a run that reads `read` tokens."""
+        constants = self.constants
+        batch = constants.lora_batch if self.rank else constants.batch_tokens(read)
+        # Many small steps learn more than few large ones.
+        least = constants.lora_steps if self.rank else constants.steps_least
+        while batch / 2 >= constants.batch_min and read / batch < least:
+            batch /= 2
+        return max(self.facts.processes, round(batch / self.context))
+
+    def speed(self, shape: ModelConfig, rows: int) -> tuple[str, float, bool, float]:
+        """The precision, seconds per step, whether to compile, and the seconds compiling takes."""
+        constants, fixed, speeds = self.constants, self.fixed, self.facts.speeds
+        fastest = speeds.fastest(shape, rows, self.context, self.rank)
+        precision = str(fixed.get("train.precision", fastest))
+        step_times = cast(Mapping[str, StepTimeModel], speeds.step_times)
+        step_time = step_times.get(precision) or next(iter(step_times.values()))
+        in_each = math.ceil(rows / self.facts.processes)
+        step_s = step_time.step_s(shape, in_each, self.context, self.rank)
+        cost, gain = constants.compile_gpu_s, constants.compile_gain_gpu
+        if speeds.kind == "cpu":
+            cost, gain = constants.compile_cpu_s, constants.compile_gain_cpu
+            gain = 1.0 if speeds.fused or precision == "float32" else gain
+        saved = self.train_s * (1 - 1 / gain)
+        # It must save twice its cost: the cost is certain, the gain not measured for this shape.
+        compiles = bool(fixed.get("train.compile", saved > 2 * cost))
+        self.compile_why = (
+            "the C++ kernels are faster than compiled code"
+            if speeds.fused
+            else f"compiling takes about {cost:.0f} s and makes steps {gain:.1f} times as fast,"
+            f" which saves {max(saved, 0):.0f} s in {duration(max(self.train_s, 0))}"
+        )
+        return precision, step_s / (gain if compiles else 1), compiles, cost if compiles else 0.0
 
     def size_of_base(self) -> SizedRun:
         base = cast(BaseModelInfo, self.facts.base)
@@ -263,7 +372,7 @@ class Planner:
                 if self.rank
                 else "train a LoRA instead (--lora), or use a smaller base",
             )
-        length = self.sizing.length(base.shape, base.parameters)
+        length = self.sized_run(base.shape, base.parameters)
         if self.rank and length.steps < self.constants.least_steps and not self.steps_are_fixed:
             return replace(length, steps=0, tokens=0, bits=base.bits_per_byte or length.bits)
         return length
@@ -293,10 +402,10 @@ class Planner:
             "train.batch_size",
             length.rows,
             f"{number(tokens)} tokens a step suit a run of {number(length.tokens)} tokens",
-            constants.source("lora_batch" if self.rank else "batch_scale"),
+            LOG if self.rank else "arXiv 2503.04715",
         )
         self.epochs = length.tokens / self.tokens
-        self.epochs *= 1 - self.sizing.replay
+        self.epochs *= 1 - self.replay
         rate = tokens / length.step_s
         fills = "fills the time and reads "
         if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_mode):
@@ -308,14 +417,18 @@ class Planner:
                 f" {duration(least * length.step_s)} at {number(rate)} tokens a second, so the base"
                 " stays as it is"
             )
+        source = ESTIMATE
+        origin: Origin = "plan"
+        if self.is_measured(length):
+            source, origin = MEASURED, "measured"
         self.choose(
             "train.steps",
             length.steps,
             why,
-            MEASURED if self.is_measured(length) else ESTIMATE,
-            "measured" if self.is_measured(length) else "plan",
+            source,
+            origin,
         )
-        most = length.max_steps * tokens / self.tokens * (1 - self.sizing.replay)
+        most = length.max_steps * tokens / self.tokens * (1 - self.replay)
         self.choose(
             "train.max_steps",
             length.max_steps,
@@ -332,10 +445,10 @@ class Planner:
             f"the fastest of {self.token_rates(length)} tokens a second"
             if len(facts.speeds.step_times) > 1
             else "nothing faster was measured",
-            MEASURED if self.is_measured(length) else ESTIMATE,
-            "measured" if self.is_measured(length) else "plan",
+            source,
+            origin,
         )
-        self.choose("train.compile", length.compiles, self.sizing.compile_why, SPEED)
+        self.choose("train.compile", length.compiles, self.compile_why, SPEED)
         bf16 = facts.base is not None and facts.base.bf16 and length.precision == "autocast"
 
         def held(rows: int) -> float:
@@ -357,10 +470,8 @@ class Planner:
 
     def token_rates(self, length: SizedRun) -> str:
         """Tokens a second of each precision: "float32 4,100, autocast 7,300"."""
-        tokens, run = (
-            length.rows * self.context,
-            (length.shape, length.rows, self.context, self.rank),
-        )
+        tokens = length.rows * self.context
+        run = (length.shape, length.rows, self.context, self.rank)
         return ", ".join(
             f"{name} {number(tokens / step_time.step_s(*run))}"
             for name, step_time in self.facts.speeds.step_times.items()
@@ -368,9 +479,73 @@ class Planner:
 
     def is_measured(self, length: SizedRun) -> bool:
         step_times = cast(Mapping[str, StepTimeModel], self.facts.speeds.step_times)
-        return length.precision in step_times and step_times[length.precision].origin.startswith(
-            MEASURED
+        step_time = step_times.get(length.precision)
+        return step_time is not None and step_time.origin == MEASURED
+
+    def choose_lora_optimizer(self) -> None:
+        choose, constants = self.choose, self.constants
+        choose("optim.kind", "adamw", "Muon does not suit thin matrices", LOG)
+        rate = _short(constants.lora_lr(self.epochs))
+        why = f"the best measured where the text is read {times(self.epochs)}: less if more often"
+        choose("optim.learning_rate", rate, why, LOG)
+        choose("optim.beta2", constants.lora_beta2, "as measured", LOG)
+        choose("optim.weight_decay", 0.0, "the LoRA starts at zero and stays small", LOG)
+        warmup = constants.lora_warmup_fraction
+        choose("schedule.warmup_fraction", warmup, "a short warmup is enough", LOG)
+        choose("schedule.decay_fraction", 1 - warmup, "a base needs no constant phase", LOG)
+
+    def choose_optimizer(self, length: SizedRun) -> None:
+        choose, constants, base = self.choose, self.constants, self.facts.base
+        batch = length.rows * self.context
+        kind = "muon"
+        why, source = "it learns more from the same text than AdamW", LOG
+        if base and base.kind != "muon":
+            kind, why, source = "adamw", "the base was trained with it", "arXiv 2502.16982"
+        kind = choose("optim.kind", kind, why, source)
+        adamw = constants.adamw_lr(length.size, length.tokens)
+        if not base:
+            matrices, source = constants.muon_lr, LOG
+            rate = adamw if kind == "adamw" else constants.embedding_lr(length.shape.width)
+            why = "for this width" if kind == "muon" else "for this size and length"
+            rate_source = LOG if kind == "muon" else "arXiv 2503.04715"
+            why_matrices = "Muon's steps have the same size in every model"
+        else:
+            share = constants.tune_lr_factor
+            matrices = (base.muon_lr or constants.muon_lr) * share
+            known = base.learning_rate if base.kind == kind else None
+            rate = (
+                known * share
+                if known
+                else min(constants.tune_lr_max, adamw * constants.tune_lr_factor_unknown)
+            )
+            why = why_matrices = f"{share:g} of the base's peak, so that it forgets little"
+            if not known:
+                factor = constants.tune_lr_factor_unknown
+                why = f"{factor:g} of the usual learning rate for a model of this size"
+            source = rate_source = LOG
+        if kind == "muon":
+            matrices = choose("optim.muon_lr", _short(matrices), why_matrices, source)
+        rate = choose("optim.learning_rate", _short(rate), why, rate_source)
+        choose(
+            "optim.beta2",
+            round(constants.beta2(batch, length.tokens), 5),
+            f"a fixed half-life in tokens, at {number(batch)} a step",
+            "arXiv 2507.07101",
         )
+        steps_per_epoch = min(self.tokens / batch, float(max(1, length.steps)))
+        decay = constants.weight_decay(matrices if kind == "muon" else rate, steps_per_epoch)
+        why = f"a weight's memory that suits {number(steps_per_epoch)} steps an epoch"
+        if base:
+            decay, why = 0.1, "low, so that the base is not forgotten"
+        choose("optim.weight_decay", _short(decay), why, LOG)
+        warmup = constants.warmup_fraction
+        choose("schedule.warmup_fraction", warmup, "a short warmup is enough", LOG)
+        short = length.steps < constants.short_steps
+        down = constants.decay_fraction_short if short else constants.decay_fraction
+        why = "a long decay to zero gains most, above all in a short run"
+        if base:
+            down, why = constants.tune_decay_fraction, "a base needs no constant phase"
+        choose("schedule.decay_fraction", down, why, LOG)
 
     def choose_regularization(self, length: SizedRun) -> None:
         constants, base = self.constants, self.facts.base
@@ -378,16 +553,11 @@ class Planner:
         if self.epochs > constants.dropout_epochs:
             dropout, why = constants.dropout, f"{why}: without dropout it would be memorised"
         if base:
-            dropout, why = (
-                constants.tune_dropout,
-                "so few epochs memorise nothing, and dropout costs quality",
-            )
-        dropout = self.choose("train.dropout", dropout, why, constants.source("dropout"))
+            dropout, why = 0.0, "so few epochs memorise nothing, and dropout costs quality"
+        dropout = self.choose("train.dropout", dropout, why, LOG)
         decay = constants.embedding_weight_decay if dropout and not base else 0.0
         why = "as for the matrices, since the text is read often" if decay else "no need for any"
-        self.choose(
-            "optim.embedding_weight_decay", decay, why, constants.source("embedding_weight_decay")
-        )
+        self.choose("optim.embedding_weight_decay", decay, why, LOG)
         if base:
             replay = constants.tune_replay if self.facts.replay_bytes else 0.0
             why = (
@@ -397,19 +567,19 @@ class Planner:
                 if self.rank
                 else "no text of the base is available (--replay)"
             )
-            self.choose("data.replay", replay, why, constants.source("tune_replay"))
+            self.choose("data.replay", replay, why, LOG)
             self.choose(
                 "data.opening_weight",
                 constants.tune_opening_weight,
                 "so that it learns how your texts begin, and not only how they go on",
-                constants.source("tune_opening_weight"),
+                LOG,
             )
             if not self.rank:
                 self.choose(
                     "optim.start_lr_scale",
                     constants.tune_start_lr_scale,
                     "so that texts without a prompt begin as yours do, and not as the base's",
-                    constants.source("tune_start_lr_scale"),
+                    LOG,
                 )
 
     def choose_evaluations(self, length: SizedRun) -> None:
@@ -418,12 +588,10 @@ class Planner:
         why = "an average of the last weights, used if it scores better on held-out text"
         if not half_life:
             why = "too few steps to average over"
-        half_life = self.choose(
-            "train.ema_half_life", half_life, why, constants.source("half_life")
-        )
+        half_life = self.choose("train.ema_half_life", half_life, why, "arXiv 2411.18704")
         # Evaluating a token costs a third of training on it.
         token_s = length.step_s / (3 * length.rows * self.context)
-        once = facts.validation_bytes / self.sizing.per_token * token_s
+        once = facts.validation_bytes / self.bytes_per_token * token_s
         once *= 2 if half_life else 1  # the averaged weights are evaluated too
         free = constants.evaluate_share * max(self.train_s, 0.0)
         self.held_out = facts.validation_bytes
@@ -442,7 +610,7 @@ class Planner:
             "train.patience",
             max(3, math.ceil(constants.patience * evaluations)),
             "the final decay gains most, so no progress before it is no reason to stop",
-            constants.source("patience"),
+            ESTIMATE,
         )
         self.choose(
             "train.checkpoint_every_s",
@@ -455,10 +623,10 @@ class Planner:
 
     def forecast(self, length: SizedRun) -> Forecast:
         constants, facts = self.constants, self.facts
-        compile_s = (
-            constants.compile_cpu_s if facts.speeds.kind == "cpu" else constants.compile_gpu_s
-        )
-        other = facts.spent_s + constants.close_s + (compile_s if length.compiles else 0.0)
+        other = facts.spent_s + constants.close_s
+        if length.compiles:
+            on_cpu = facts.speeds.kind == "cpu"
+            other += constants.compile_cpu_s if on_cpu else constants.compile_gpu_s
         other += self.evaluate_s
         taken = length.steps * length.step_s
         return Forecast(
@@ -471,3 +639,17 @@ class Planner:
             tokens_per_s=round(length.rows * self.context / length.step_s, 1),
             held_out_bytes=self.held_out,
         )
+
+
+def _short(value: float) -> float:
+    """Round to three significant figures, as a person would."""
+    return float(f"{value:.3g}")
+
+
+@lru_cache(maxsize=4096)
+def shape_of(budget: int, vocabulary: int, context: int) -> Qwen3Config | None:
+    """The shape with that many parameters; None if the vocabulary alone needs more."""
+    try:
+        return config_for_budget(budget, vocabulary, context)
+    except ConfigError:
+        return None

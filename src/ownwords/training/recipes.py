@@ -1,41 +1,120 @@
 """Recipes from texts to a model directory: pretrain from scratch, or fine-tune a model.
 
-Both plan, measure, train and save within the given seconds, and resume when the same command runs
-again.
+Both encode the texts, plan, measure, train, evaluate and save within the given seconds, and resume
+when the same command runs again.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ownwords.core.errors import ConfigError
-from ownwords.models import bundle, fused, lora, peft
+from ownwords.core.fingerprint import digest
+from ownwords.core.hardware import torch_product
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import cache_folder, write_atomically
+from ownwords.evaluation.memorisation import extraction_rate
+from ownwords.inference import copy_guard
+from ownwords.inference.text_generation import generation_config
+from ownwords.models import atomic_dir, bundle, fused, lora, peft
 from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.qwen3 import config_for_budget
+from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.model_library import ModelLibrary
+from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training import planner
-from ownwords.training.plan import BaseModelInfo
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training import (
+    metrics,
+    model_card,
+    planner,
+    replay_text,
+    throughput,
+    weight_averaging,
+)
+from ownwords.training.batches import Batches
+from ownwords.training.corpus import TextCollection, TrainingText
+from ownwords.training.device import Device, choose
+from ownwords.training.distributed import SINGLE_PROCESS, World
+from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
+from ownwords.training.loop import train as run_training_loop
+from ownwords.training.plan import (
+    BaseModelInfo,
+    Plan,
+    PlanInputs,
+    compare_forecast,
+    read_plan,
+    typed_settings,
+)
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.prepare import load_or_train_tokenizer
-from ownwords.training.request import PlannedTraining, TrainedModel, TrainRequest
-from ownwords.training.session import TrainingSession
-from ownwords.training.settings import Recipe
-from ownwords.training.shards import TrainingText
+from ownwords.training.run import Run
+from ownwords.training.run_history import COMPARISON
+from ownwords.training.settings import Precision, Recipe
+from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
 
-__all__ = [
-    "PlannedTraining",
-    "Recipe",
-    "TrainRequest",
-    "TrainedModel",
-    "plan_finetuning",
-    "plan_pretraining",
-]
+_PLAN = "plan.toml"  # of a run
+_REPLAY_TEXT = "replay.txt.xz"
+_PASSAGE_BYTES = 200  # a passage of this length counts as memorised if it is recited verbatim
+_SAMPLE_BYTES = 160
+_SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
+# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
+_GUARDED_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """Where and how long to train, and the user's settings."""
+
+    workspace: Path
+    seconds: float  # from `began` to the saved model
+    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings by key
+    progress: Progress = field(default_factory=Progress)
+    device: str | None = None
+    world: World = SINGLE_PROCESS  # the processes that train together
+    own_share: float = 1.0  # fraction of the words found that are the author's own
+    corpus: str = ""  # key of the archive's texts
+    out: Path | None = None  # the model's folder; `model` in the workspace unless given
+    began: float | None = None  # time.perf_counter() at which the user began to wait
+    # Whether a run whose steps are set ends in time nevertheless.
+    ends_in_time: bool = False
+    is_comparison: bool = False  # of a model that another one is only compared with
+
+    @property
+    def folder(self) -> Path:
+        return self.out or self.workspace / "model"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A saved model: its folder, its plan, and the outcome of the training."""
+
+    folder: Path
+    run: Run
+    plan: Plan
+    outcome: TrainOutcome
+    bits_per_byte: float | None  # on the held-out texts
+    judged: tuple[str, ...]  # the plan's forecast compared with the outcome
+    share: float = 1.0  # position between the base's weights (0) and the trained ones (1)
+    before: float | None = None  # the base's own bits per byte on the held-out texts
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """A training with its plan and its run; `train` starts or resumes it."""
+
+    plan: Plan
+    run: Run
+    train: Callable[[], TrainedModel]
 
 
 def plan_pretraining(
@@ -43,12 +122,11 @@ def plan_pretraining(
 ) -> PlannedTraining:
     """Plan to train a model from scratch on these texts; OwnwordsError if it is not possible."""
     session = TrainingSession(request, texts, held_out)
-    stats = session.stats
-    vocab_size = planner.planned_vocab_size(stats.bytes, request.fixed)
+    vocab_size = planner.planned_vocab_size(session.texts.bytes, request.fixed)
     rough = session.rough_plan()
     with session.world.in_rank_order():
         tokenizer = load_or_train_tokenizer(
-            session.texts, stats, vocab_size, session.tokens, session.progress
+            session.texts, vocab_size, session.tokens, session.progress
         )
     session.encode(tokenizer)
     session.open_run("pretrain", str(vocab_size))
@@ -62,8 +140,8 @@ def plan_pretraining(
     def train() -> TrainedModel:
         model = build(shape(plan.recipe), device=session.device.torch_device)
         model.init_weights(plan.recipe.train.seed)
-        result = session.train(plan, model, None)
-        return session.save(result, result.outcome.bits_per_byte, "pretrain")
+        outcome = session.train(plan, model, None)
+        return session.save(model, plan, outcome, outcome.bits_per_byte, "pretrain")
 
     return PlannedTraining(plan, session.run, train)
 
@@ -116,8 +194,8 @@ def plan_finetuning(
         held_out_bytes = rough.expected.held_out_bytes
         if rank:
             held_out_bytes = min(held_out_bytes, round(PLAN_CONSTANTS.glance_bytes))
-        shards = session.hold_out(held_out_bytes)
-        bits = session.bits_per_byte(model, rough.recipe, shards)
+        sample = session.encode_held_out(held_out_bytes)
+        bits = session.bits_per_byte(model, rough.recipe, sample)
         session.base = replace(session.base, bits_per_byte=bits)
     plan = session.plan(rough, lambda _: config, model)
     recipe = plan.recipe
@@ -127,15 +205,15 @@ def plan_finetuning(
         if recipe.lora.rank and recipe.train.steps:
             settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
             adapter = lora.attach(model, settings, recipe.train.seed)
-        result = session.train(plan, model, adapter)
-        share, bits, base_bits = session.best_share(result, before)
-        if result.adapter:
+        outcome = session.train(plan, model, adapter)
+        share, bits, base_bits = session.best_share(model, adapter, plan, outcome, before)
+        if adapter:
             if session.world.is_first:
-                peft.save(request.workspace / "adapter", result.adapter, base.name)
-            result.adapter.merge()
-            result.adapter.detach()
+                peft.save(request.workspace / "adapter", adapter, base.name)
+            adapter.merge()
+            adapter.detach()
         kind, kept = ("lora", dtype) if rank else ("finetune", None)
-        return session.save(result, bits, kind, base.name, share, base_bits, kept)
+        return session.save(model, plan, outcome, bits, kind, base.name, share, base_bits, kept)
 
     return PlannedTraining(plan, session.run, train)
 
@@ -169,3 +247,404 @@ def _learning_rate(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < 10 else None
+
+
+class TrainingSession:
+    """The steps that pretraining and fine-tuning share, in the order in which they are called."""
+
+    def __init__(
+        self,
+        request: TrainRequest,
+        texts: Iterable[TrainingText],
+        held_out: Iterable[TrainingText],
+    ) -> None:
+        self.request = request
+        start = time.perf_counter() - PLAN_CONSTANTS.start_s
+        self.began = start if request.began is None else request.began
+        self.spent_s = 0.0  # up to the plan; the user may then think about it
+        self.texts = TextCollection.read(texts)
+        self.held_out_texts = TextCollection.read(held_out)
+        self.tokens = request.workspace / "tokens"
+        self.device: Device = choose(request.device, request.progress.note)
+        self.world: World = request.world
+        if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
+            name = f"{self.device.torch_device.type}:{self.world.local_rank}"
+            self.device = replace(self.device, torch_device=torch.device(name))
+        self.progress = request.progress if self.world.is_first else Progress()
+        self.base: BaseModelInfo | None = None
+        self.base_license = BaseLicense()
+        self.dataset: TokenDataset | None = None
+        self.replay: TokenDataset | None = None
+        self.held_out: TokenDataset | None = None
+        # Read before anything is loaded, so that each plan gets the same value.
+        self.memory_bytes = self.device.free_memory() or 2**33
+        self.run: Run
+
+    def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
+        """Encode the texts on the disk."""
+        self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
+        # Documents begin with the start token, so prompts of the tuned model do, too.
+        tokenizer.adds_start = tokenizer.start is not None
+        with self.world.in_rank_order():
+            self.dataset = self._encode(self.texts)
+            if replay is not None:
+                self.replay = self._build_replay(replay)
+
+    def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
+        return build_dataset(
+            texts, self.tokenizer, self.tokens, marks=marks, progress=self.progress
+        )
+
+    def _build_replay(self, texts: Iterable[TrainingText]) -> TokenDataset:
+        """Encode replay text without titles, start and end: only the author's texts teach these."""
+        return self._encode(map(replay_text.without_opening, texts), marks=False)
+
+    def open_run(self, kind: str, origin: str) -> None:
+        """Open the run of these texts, time and settings; one that was interrupted is reused."""
+        settings = repr(sorted(typed_settings(self.request.fixed).items()))
+        assert self.dataset is not None
+        key = digest(
+            kind,
+            origin,
+            self.dataset.key,
+            self.held_out_texts.key,
+            self.replay.key if self.replay else "",
+            f"{self.request.seconds} {settings}",
+        )
+        with self.world.in_rank_order():
+            name = COMPARISON if self.request.is_comparison else kind
+            self.run = Run.new(self.request.workspace / "runs", f"{name}-{key[:12]}")
+
+    def write_replay_text(self, base: Path) -> None:
+        """Use text that the base writes itself as replay text.
+
+        The run keeps a copy, because it can only resume with the same text, and the cache may lose
+        it.
+        """
+        path = self.run.folder / _REPLAY_TEXT
+        with self.world.in_rank_order():
+            if not path.exists():
+                cached = replay_text.find_or_write(
+                    base,
+                    round(PLAN_CONSTANTS.replay_tokens),
+                    PLAN_CONSTANTS.replay_time_share * self.request.seconds,
+                    cache_folder(),
+                    self.progress,
+                    self.request.device or "auto",
+                )
+                write_atomically(path, cached.read_bytes())
+            self.replay = self._build_replay(replay_text.read(path))
+
+    # --- the plan --------------------------------------------------------------------------------
+
+    def rough_plan(self) -> Plan:
+        """A plan from assumed speeds: it costs nothing, and at once refuses what cannot work."""
+        return self._shared(
+            lambda: self._make_plan(throughput.assumed_speeds(self.device)).to_toml()
+        )
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the run has a plan from an earlier process."""
+        return self.world.broadcast((self.run.folder / _PLAN).exists())
+
+    def _shared(self, plan: Callable[[], str]) -> Plan:
+        """The first process's plan; the speed and the memory that others see may differ."""
+        return read_plan(self.world.broadcast(plan() if self.world.is_first else ""))
+
+    def _make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
+        """Make a plan for these speeds from all that is known so far."""
+        dataset = self.dataset
+        inputs = PlanInputs(
+            text_bytes=self.texts.bytes,
+            documents=self.texts.documents,
+            speeds=speeds,
+            memory_bytes=self.memory_bytes,
+            validation_bytes=self.held_out_texts.bytes,
+            own_share=self.request.own_share,
+            tokens=dataset.tokens if dataset else None,
+            vocabulary=dataset.vocabulary if dataset else None,
+            spent_s=time.perf_counter() - self.began,
+            replay_bytes=self.replay.text_bytes if self.replay else 0,
+            base=self.base,
+            processes=self.world.size,
+        )
+        return planner.make_plan(inputs, self.request.seconds, self.request.fixed)
+
+    def plan(
+        self, rough: Plan, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None = None
+    ) -> Plan:
+        """The stored plan of the run; for a new run, measure the machine's speed and make one.
+
+        `base` is the model that gets a LoRA, if it is in memory.
+        """
+        path = self.run.folder / _PLAN
+
+        def stored_or_new() -> str:
+            if path.exists():
+                return path.read_text(encoding="utf-8")
+            plan = self._make_plan(self._measure_speeds(rough.recipe, shape, base))
+            # With too little time nothing is trained; on a machine less busy there may be enough.
+            if plan.recipe.train.steps:
+                write_atomically(path, plan.to_toml())
+            self.run.write_config(plan.resolved().to_toml())
+            return plan.to_toml()
+
+        plan = self._shared(stored_or_new)
+        self.spent_s = time.perf_counter() - self.began
+        return plan
+
+    def _measure_speeds(
+        self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
+    ) -> throughput.DeviceSpeeds:
+        rank, shapes = recipe.lora.rank, [shape(recipe)]
+        if self.base is None:  # a smaller shape separates the cost per layer from arithmetic
+            smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
+            model = replace(recipe.model, parameters=smaller)
+            with suppress(ConfigError):  # the embedding alone may exceed that size
+                shapes.append(shape(replace(recipe, model=model)))
+        return throughput.measure_speeds(
+            self.device,
+            shapes,
+            rows=max(1, recipe.train.batch_size // self.world.size),
+            context=min(
+                recipe.train.sequence_length,
+                round(PLAN_CONSTANTS.timed_context) if rank else recipe.train.sequence_length,
+            ),
+            seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
+            optim=recipe.optim,
+            adapted=throughput.LoraToTime(base, rank) if base and rank else None,
+        )
+
+    def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
+        """Encode at most `max_bytes` of held-out texts for evaluations; None if there are none."""
+        if not self.held_out_texts.bytes:
+            return None
+        with self.world.in_rank_order():
+            return self._encode(self.held_out_texts.sample(max_bytes))
+
+    # --- training --------------------------------------------------------------------------------
+
+    def train(self, plan: Plan, model: CausalLM, adapter: lora.LoraAdapter | None) -> TrainOutcome:
+        """Train an untrained model as planned, or resume; it then has the best weights."""
+        self.held_out = self.encode_held_out(plan.expected.held_out_bytes)
+        recipe, dataset = plan.recipe, self.dataset
+        assert dataset is not None
+        if not recipe.train.steps:
+            reason = next(each.reason for each in plan.reasons if each.key == "train.steps")
+            self.progress.note(f"Nothing is trained: {reason}.")
+            return TrainOutcome()
+        if self.world.is_first:
+            prune_datasets(self.tokens)
+        tokens_per_byte = max(1, dataset.tokens) / max(1, dataset.text_bytes)
+        passage = max(
+            1, min(recipe.train.sequence_length // 2, round(_PASSAGE_BYTES * tokens_per_byte))
+        )
+
+        def memorised(model: CausalLM) -> float:
+            # A large base's own precision: in float32 this would take longer than the evaluation.
+            precision = recipe.train.precision if recipe.lora.rank else "float32"
+            with self.device.autocast(precision):
+                return extraction_rate(model, dataset, prefix=passage, length=passage)
+
+        job = TrainJob(
+            model=model,
+            batches=Batches(
+                dataset,
+                rows=recipe.train.batch_size,
+                context=recipe.train.sequence_length,
+                seed=recipe.train.seed,
+                config=recipe.data,
+                replay=self.replay,
+                rank=self.world.rank,
+                world=self.world.size,
+            ),
+            loop=recipe.train,
+            optim=recipe.optim,
+            schedule=recipe.schedule,
+            run=self.run,
+            device=self.device,
+            tokenizer=self.tokenizer,
+            validation=self.held_out,
+            world=self.world,
+            progress=self.progress,
+            adapter=adapter,
+            samples=metrics.SampleWriter(
+                self.tokenizer,
+                max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
+                _SAMPLE_TIME_SHARE * self.request.seconds,
+            ),
+            memorised=memorised,
+            peak_flops=self._peak_flops(recipe.train.precision),
+            seconds=self._seconds_left(),
+        )
+        return run_training_loop(job)
+
+    def _seconds_left(self) -> float | None:
+        """The seconds for training; None if the user set the steps instead."""
+        if "train.steps" in self.request.fixed and not self.request.ends_in_time:
+            return None
+        # The last evaluation and the choice of the weights come after the last step.
+        seconds = self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen)
+        return max(1.0, seconds - self.spent_s - PLAN_CONSTANTS.close_s)
+
+    def _peak_flops(self, precision: Precision) -> float:
+        """FLOP/s of large matrix products on this device, as the reference for training speed."""
+        dtype = "float32" if precision == "float32" else "bfloat16"
+        return torch_product(torch, self.device.kind, dtype).value * 1e9
+
+    # --- the result ------------------------------------------------------------------------------
+
+    def bits_per_byte(
+        self, model: CausalLM, recipe: Recipe, held_out: TokenDataset | None, rows: int = 0
+    ) -> float | None:
+        """Bits per byte of an unsharded model on held-out texts; None without texts."""
+        if held_out is None:
+            return None
+        return metrics.bits_per_byte(
+            LossModule(model, next_token),
+            held_out,
+            rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
+            context=recipe.train.sequence_length,
+            isolate=recipe.data.document_masking,
+            device=self.device,
+            # Float32 would take several times as long, for a large base minutes.
+            precision=recipe.train.precision if recipe.lora.rank else "float32",
+            world=self.world,
+        )
+
+    def best_share(
+        self,
+        model: CausalLM,
+        adapter: lora.LoraAdapter | None,
+        plan: Plan,
+        outcome: TrainOutcome,
+        before: Mapping[str, Tensor],
+    ) -> tuple[float, float | None, float | None]:
+        """Load the best weights between the base's and the trained ones into the model.
+
+        Returns their position (0: the base, 1: trained), their bits per byte, and the base's.
+        `before` holds the base's weights; it is not used with an adapter, which is scaled instead.
+        """
+        recipe, held_out = plan.recipe, self.held_out
+        if held_out is None or self.world.is_sharded:
+            return 1.0, outcome.bits_per_byte, None
+        if not recipe.train.steps:
+            bits = self.bits_per_byte(model, recipe, held_out)
+            return 0.0, bits, bits
+        if adapter:
+            set_share = weight_averaging.scaling(adapter)
+        else:
+            set_share = weight_averaging.between(model.float(), before)
+        rows = outcome.micro_batch_size  # so many fit into memory
+        return weight_averaging.best_share(
+            set_share, lambda: self.bits_per_byte(model, recipe, held_out, rows) or 0.0
+        )
+
+    def save(
+        self,
+        model: CausalLM,
+        plan: Plan,
+        outcome: TrainOutcome,
+        bits: float | None,
+        kind: str,
+        base: str = "",
+        share: float = 1.0,
+        before: float | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> TrainedModel:
+        """Save the model directory, with a card that compares the forecast with the outcome."""
+        request = self.request
+        if not share:
+            self.tokenizer.adds_start = self._base_adds_start
+        judged = compare_forecast(
+            plan.expected,
+            bits,
+            # The outcome's seconds include earlier processes; the other term includes preparation.
+            max(time.perf_counter() - self.began, outcome.seconds),
+            outcome.tokens,
+            self.device.peak_memory(),
+            stopped_early=outcome.stopped != "done",
+        )
+        how = f"fine-tuned from {base}" if base else "trained"
+        if kind == "lora":
+            how += " through a LoRA"
+        model = self.world.unsharded(model)
+        if self.world.is_first:
+            library = ModelLibrary(request.workspace)
+            kept = library.keep() if request.out is None else None
+            bundle.save(
+                request.folder,
+                model,
+                self.tokenizer,
+                generation=generation_config(),
+                card=model_card.card(
+                    request.workspace.name,
+                    model,
+                    plan,
+                    outcome,
+                    bits,
+                    judged,
+                    text_bytes=self.texts.bytes,
+                    documents=self.texts.documents,
+                    how=how,
+                    before=before,
+                ),
+                provenance=model_card.provenance(
+                    plan,
+                    outcome,
+                    bits,
+                    judged,
+                    kind=kind,
+                    corpus=request.corpus or self.texts.key,
+                    base=base,
+                    share=share if base else None,
+                    before=before,
+                ),
+                dtype=dtype,
+                copy_guard=self._copy_guard(),
+                license=self.base_license,
+            )
+            if kept:
+                library.forget_score()
+                self.progress.note(f"The model before this one is kept as {kept.name}.")
+        self.world.close()
+        return TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
+
+    def _copy_guard(self) -> bytes:
+        """The copy guard of these texts, serialized; empty if they are too long for one."""
+        assert self.dataset is not None
+        if self.texts.bytes > _GUARDED_BYTES:
+            return b""
+        documents = (self.dataset.document(i) for i in range(self.dataset.documents))
+        return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
+
+
+def load_or_train_tokenizer(
+    train: TextCollection, vocabulary: int, root: Path, progress: Progress
+) -> Tokenizer:
+    """A BPE tokenizer of `vocabulary` tokens, trained on these texts and cached in `root`.
+
+    If `vocabulary` is 0, each byte is a token. Pass only training texts: merges learned from
+    held-out texts would improve their score.
+    """
+    if not vocabulary:
+        return ByteTokenizer()
+    folder = root / f"tokenizer-{digest(train.key, str(vocabulary))[:16]}"
+    if atomic_dir.readable_dir(folder).exists():
+        try:
+            return tokenizers.load(atomic_dir.readable_dir(folder))
+        except TokenizerError as error:
+            progress.note(f"{error.message}; the tokenizer is trained again")
+    with progress.stage("Training a tokenizer", train.documents, "texts") as stage:
+
+        def texts() -> Iterator[str]:
+            for text in train:
+                yield text.text
+                stage.advance()
+
+        trained = bpe.train(texts(), vocabulary)
+    with atomic_dir.replace_dir(folder) as beside:
+        for name, data in trained.files().items():
+            atomic_dir.write_file(beside / name, data)
+    return trained

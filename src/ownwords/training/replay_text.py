@@ -20,7 +20,7 @@ from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.text_generation import build_request
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import ModelError, read_bytes
-from ownwords.training.shards import TrainingText
+from ownwords.training.corpus import TrainingText
 
 # A model directory may contain its replay text, which saves the time to write it.
 SHIPPED = "replay.txt.xz"

@@ -70,16 +70,8 @@ class RunHistory:
 
     @property
     def is_best_so_far(self) -> bool:
-        """Whether the latest evaluation is better than all earlier ones of the run.
-
-        Earlier processes of a resumed run count: the run reports its best with each evaluation.
-        """
-        if not self.evaluations or self.best is not self.evaluations[-1]:
-            return False
-        has_earlier = len(self.evaluations) > 1 or self._before > 0
-        return has_earlier and (self.best.best or 0.0) <= self.latest.get(
-            "best_bits_per_byte", math.inf
-        )
+        """Whether the latest evaluation is better than at least one earlier, and all of them."""
+        return len(self.evaluations) > 1 and self.best is self.evaluations[-1]
 
     def remaining_s(self, now: float) -> float | None:
         """Seconds until the last step; None while unknown."""

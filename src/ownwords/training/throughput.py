@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import nn
 
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fused import has_fast_bf16
+from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 from ownwords.native import bindings
-from ownwords.training import flops
 from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
 from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants, optimizer_flops
@@ -29,6 +30,7 @@ MEASURED, ASSUMED = "measured here", "assumed"
 _TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
 # A less exact precision is chosen only if it is faster by this factor.
 _MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
+_known_flops: dict[tuple[str, int, int], float] = {}
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,15 @@ def measure_speeds(
             fitting = _rows_in(left / 6, shape, rows, context, step_time, rank)
             if not fitting:
                 continue
-            sample = _timed(device, shape, fitting, context, precision, optim, left / 3, adapted)
-            if sample:
-                samples.setdefault(precision, []).append(sample)
+            # Ignore only errors of the device: out of memory, or a dtype that it does not support.
+            with suppress(RuntimeError, MemoryError):
+                taken = _steps(device, shape, fitting, context, precision, optim, left / 3, adapted)
+                work = step_flops(shape, fitting, context, rank)
+                timing = StepTiming(shape.layers, work, statistics.median(taken))
+                samples.setdefault(precision, []).append(timing)
                 step_times[precision] = fit_step_time(samples[precision], step_time)
+                continue
+            device.release_memory()
     return replace(guess, step_times=step_times) if step_times else guess
 
 
@@ -151,32 +158,32 @@ def precisions(device: Device) -> tuple[Precision, ...]:
 
 def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
     """FLOPs of a whole step, including the optimizer's."""
+    key = (repr(shape), context, rank)
+    if key not in _known_flops:  # counting builds a model
+        _known_flops[key] = flops_per_token(shape, context, rank)
     optimizer = 0.0 if rank else optimizer_flops(shape)
-    return rows * context * _per_token(shape, context, rank) + optimizer
+    return rows * context * _known_flops[key] + optimizer
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
-    """Fit a step time model to these samples by least squares of the relative error.
+    """Fit a step time model to the first and the last sample; neither part is ever negative.
 
-    Neither part is ever negative. One shape alone cannot separate the two parts: then both parts of
-    `before` are scaled by the same factor, so that it predicts the last sample.
+    One shape alone cannot separate the two parts: then both parts of `before` are scaled by the
+    same factor, so that it predicts the last sample.
     """
-    if len({(one.layers, one.flops) for one in samples}) < 2:
-        one = samples[-1]
-        wanted = one.layers * before.layer_s + one.flops / before.flops_per_s
-        factor = one.seconds / wanted
+    first, last = samples[0], samples[-1]
+    determinant = first.layers * last.flops - last.layers * first.flops
+    if len(samples) == 1:
+        wanted = last.layers * before.layer_s + last.flops / before.flops_per_s
+        factor = last.seconds / wanted
         return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, MEASURED)
-    # Least squares of (a * layers + b * flops) / seconds = 1.
-    ll = math.fsum((s.layers / s.seconds) ** 2 for s in samples)
-    lf = math.fsum(s.layers * s.flops / s.seconds**2 for s in samples)
-    ff = math.fsum((s.flops / s.seconds) ** 2 for s in samples)
-    l1 = math.fsum(s.layers / s.seconds for s in samples)
-    f1 = math.fsum(s.flops / s.seconds for s in samples)
-    determinant = ll * ff - lf * lf
-    layer_s = (l1 * ff - f1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
-    flop_s = (f1 * ll - l1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
+    layer_s = flop_s = 0.0
+    if determinant:
+        layer_s = (first.seconds * last.flops - last.seconds * first.flops) / determinant
+        flop_s = (first.layers * last.seconds - last.layers * first.seconds) / determinant
     if flop_s <= 0 or layer_s < 0:  # the timing of some shapes was disturbed
-        layer_s, flop_s = 0.0, f1 / ff
+        work = sum(sample.flops for sample in samples)
+        layer_s, flop_s = 0.0, sum(sample.seconds for sample in samples) / work
     return StepTimeModel(layer_s, 1 / flop_s, MEASURED)
 
 
@@ -195,26 +202,6 @@ def _rows_in(
     return rows if seconds > 0 else 0
 
 
-def _timed(
-    device: Device,
-    shape: ModelConfig,
-    rows: int,
-    context: int,
-    precision: Precision,
-    optim: OptimConfig,
-    seconds: float,
-    adapted: LoraToTime | None,
-) -> StepTiming | None:
-    """Time real steps (forward, backward, optimizer); None if they fail or do not fit."""
-    # Ignore only errors of the device: out of memory, or a dtype that it does not support.
-    with suppress(RuntimeError, MemoryError):
-        taken = _steps(device, shape, rows, context, precision, optim, seconds, adapted)
-        work = step_flops(shape, rows, context, adapted.rank if adapted else 0)
-        return StepTiming(shape.layers, work, statistics.median(taken))
-    device.release_memory()
-    return None
-
-
 def _steps(
     device: Device,
     shape: ModelConfig,
@@ -225,66 +212,89 @@ def _steps(
     seconds: float,
     adapted: LoraToTime | None,
 ) -> list[float]:
-    master_weights = precision == "bf16"
+    """The seconds of real steps: forward, backward, optimizer."""
+    is_bf16 = precision == "bf16"
+    adapter = None
     if adapted:
         adapter = lora.attach(adapted.model, lora.AdapterConfig(adapted.rank), seed=1)
         model = adapted.model.train()
     else:
-        adapter = None
-        model = build(shape, device=device.torch_device, dtype=_dtype(master_weights))
+        dtype = torch.bfloat16 if is_bf16 else torch.float32
+        model = build(shape, device=device.torch_device, dtype=dtype)
         model.init_weights(1)
-    optimizer = Optimizer(model, optim, master_weights=master_weights)
+    optimizer = Optimizer(model, optim, master_weights=is_bf16)
     generator = torch.Generator().manual_seed(1)
-    ids_BT = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
+    ids_BT1 = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
+    ids_BT1 = ids_BT1.to(device.torch_device)
     # Two documents a row, so that attention needs a document mask, as in training.
     documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
-    batch = [part.to(device.torch_device) for part in (ids_BT[:, :-1], ids_BT[:, 1:], documents_BT)]
+    documents_BT = documents_BT.to(device.torch_device)
+
+    def step() -> float:
+        began = time.perf_counter()
+        with device.autocast(precision):
+            loss, count = model.loss(ids_BT1[:, :-1], ids_BT1[:, 1:], documents_BT=documents_BT)
+        torch.autograd.backward(loss / count)
+        optimizer.step(1.0, 0)
+        device.synchronize()
+        return time.perf_counter() - began
+
     taken: list[float] = []
     try:
         # The first step chooses kernels, too: it counts only if there is no time for another.
-        began = time.perf_counter()
-        _step(model, optimizer, device, precision, batch)
-        first = time.perf_counter() - began
+        first = step()
         if first > seconds:
             return [first]
-        while not taken or (sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED):
+        while sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED:
             if taken and sum(taken) > seconds:
                 break
-            began = time.perf_counter()
-            _step(model, optimizer, device, precision, batch)
-            taken.append(time.perf_counter() - began)
+            taken.append(step())
     finally:
         if adapter:
             adapter.detach()
     return taken
 
 
-def _step(
-    model: CausalLM,
-    optimizer: Optimizer,
-    device: Device,
-    precision: Precision,
-    batch: Sequence[torch.Tensor],
-) -> None:
-    ids_BT, targets_BT, documents_BT = batch
-    with device.autocast(precision):
-        loss, count = model.loss(ids_BT, targets_BT, documents_BT=documents_BT)
-    torch.autograd.backward(loss / count)
-    optimizer.step(1.0, 0)
-    optimizer.zero_grad()
-    device.synchronize()
+# --- FLOPs ---------------------------------------------------------------------------------------
 
 
-def _dtype(master_weights: bool) -> torch.dtype:
-    return torch.bfloat16 if master_weights else torch.float32
+def flops_per_token(model: CausalLM | ModelConfig, context: int, rank: int = 0) -> float:
+    """FLOPs of training on one token in a row of `context` tokens; a config's LoRA has `rank`.
+
+    These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
+    frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
+    average context / 2 with a causal mask and fewer with a sliding window. Embedding lookups,
+    norms, activations and recomputation are not counted.
+    """
+    if isinstance(model, ModelConfig):
+        model = build(model, device="meta")
+        if rank:
+            lora.attach(model, lora.AdapterConfig(rank), seed=0)
+    config = model.config
+    attended = sum(_attended(context, window) for window in config.windows())
+    return sum(_of_weights(model)) + 12.0 * config.heads * config.head_dim * attended
 
 
-_known_costs: dict[tuple[str, int, int], float] = {}
+def _of_weights(model: CausalLM) -> list[float]:
+    costs: list[float] = []
+    for module in model.modules():
+        # A lookup costs nothing; an embedding shared with the head is a matrix product.
+        is_lookup = module is not model.embedding or model.head is not None
+        if isinstance(module, nn.Embedding | QuantizedEmbedding) and is_lookup:
+            continue
+        if isinstance(module, QuantizedLinear | QuantizedEmbedding):
+            costs.append(4.0 * module.rows * module.columns)
+        else:
+            costs += [
+                (6.0 if weight.requires_grad else 4.0) * weight.numel()
+                for weight in module.parameters(recurse=False)
+                if weight.dim() == 2
+            ]
+    return costs
 
 
-def _per_token(shape: ModelConfig, context: int, rank: int) -> float:
-    """`flops.per_token`, cached by its arguments, because it builds a model to count."""
-    key = (repr(shape), context, rank)
-    if key not in _known_costs:
-        _known_costs[key] = flops.per_token(shape, context, rank)
-    return _known_costs[key]
+def _attended(context: int, window: int | None) -> float:
+    """The number of tokens that a token of a row attends to, on average."""
+    if window is None or window >= context:
+        return context / 2
+    return window - math.comb(window, 2) / context

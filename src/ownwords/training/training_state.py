@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ownwords.core.errors import WorkspaceError
 from ownwords.training.checkpoint import CheckpointError, LoadedCheckpoint
-from ownwords.training.ema import EMA
 from ownwords.training.job import TrainJob, check_same, identity
 from ownwords.training.optim import Optimizer
-from ownwords.training.run_record import RunRecord
+from ownwords.training.run import RunRecord
+from ownwords.training.weight_averaging import EMA
 
 
 class TrainingState:
@@ -46,7 +46,7 @@ class TrainingState:
             job.optim,
             master_weights=is_bf16,
             exact=exact or None,
-            start_token=job.batches.shards.pure_start,
+            start_token=job.batches.dataset.pure_start,
         )
         if loop.ema_half_life:
             self.ema = EMA(self.optimizer.weights(), loop.ema_half_life * loop.steps)

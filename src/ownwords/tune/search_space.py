@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ownwords.core.config import as_toml, settings_of
-from ownwords.training.model_sizing import shape_of
 from ownwords.training.plan import Plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.planner import shape_of
 from ownwords.training.settings import Recipe
 
 TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value

@@ -19,16 +19,15 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training import recipes, validation
-from ownwords.training.corpus import Corpus
+from ownwords.training import metrics, recipes
+from ownwords.training.corpus import Corpus, TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
 from ownwords.training.plan import Plan
-from ownwords.training.prepare import TextSample
 from ownwords.training.recipes import PlannedTraining, TrainRequest
-from ownwords.training.shards import TrainingText, build_shards
+from ownwords.training.token_dataset import build_dataset
 from ownwords.tune.search import (
     FIRST_SEED,
     SearchBudget,
@@ -144,7 +143,7 @@ class TuneRun:
     space: SearchSpace  # set before the first trial, and so are these
     name: str
     folder: Path
-    held_out: TextSample
+    held_out: TextCollection
 
     def __init__(
         self,
@@ -197,7 +196,7 @@ class TuneRun:
         study = Study(open_storage(request.storage or self.root / STORAGE), self.name, axes)
         held_out = study.agree_on("held_out_bytes", plan.expected.held_out_bytes)
         self.folder = self.root / _FOLDER / self.name
-        self.held_out = TextSample(self.texts.validation, held_out)
+        self.held_out = TextCollection.read(self.texts.validation).sample(held_out)
         self.reported = {trial.number for trial in study.trials() if trial.state != "running"}
         trials = search(
             self.run_trial,
@@ -269,9 +268,9 @@ class TuneRun:
         device = choose(self.train_request.device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
         tokens = self.root / "tokens"
-        shards = build_shards(self.held_out, tokenizer, tokens, progress=Progress())
+        shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
-        return validation.bits_per_byte(
+        return metrics.bits_per_byte(
             LossModule(model, next_token),
             shards,
             rows=_SCORING_BATCH,

@@ -1,45 +1,42 @@
-"""Shards and batches of a few tokens, none of which stands twice, for the tests."""
-
-from pathlib import Path
+"""TokenDataset and batches of a few tokens, none of which stands twice, for the tests."""
 
 import numpy as np
 import torch
 
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.settings import DataConfig
-from ownwords.training.shards import Shards
+from ownwords.training.token_dataset import TokenDataset
 
 
-def shards_of(lengths: list[int], *, key: str = "k", first: int = 0, special: int = 0) -> Shards:
+def dataset_of(
+    lengths: list[int], *, key: str = "k", first: int = 0, special: int = 0
+) -> TokenDataset:
     """Documents of distinct tokens: `first`, `first` + 1 and so on."""
     offsets = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
     tokens = int(offsets[-1])
-    return Shards(
-        folder=Path("nowhere"),
+    return TokenDataset(
         key=key,
         tokenizer="t",
         vocabulary=first + tokens + special,
-        special=tuple(range(first + tokens, first + tokens + special)),
         ids=np.arange(first, first + tokens, dtype=np.uint16),
         offsets_D1=offsets,
-        bytes_D=np.array(lengths, np.int64),
-        names=tuple(f"d{i}" for i in range(len(lengths))),
+        text_bytes=sum(lengths),
     )
 
 
 def batches_of(
-    shards: Shards,
+    dataset: TokenDataset,
     *,
     rows: int = 4,
     context: int = 8,
     seed: int = 1,
     config: DataConfig | None = None,
-    replay: Shards | None = None,
+    replay: TokenDataset | None = None,
     rank: int = 0,
     world: int = 1,
 ) -> Batches:
     return Batches(
-        shards,
+        dataset,
         rows=rows,
         context=context,
         seed=seed,

@@ -1,9 +1,8 @@
-"""Shards round-trip, are cached by content, and damage is reported, never read."""
+"""Texts are encoded once, cached by content, and encoded again where a file does not fit."""
 
 import errno
 import json
 import os
-import random
 import subprocess
 import sys
 import tracemalloc
@@ -16,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import damage
 import foreign_tokenizers
-from ownwords.core.errors import CorpusError, WorkspaceError
+from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
@@ -26,8 +24,10 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import from_files
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
-from ownwords.training import shards as room
-from ownwords.training.shards import Shards, TrainingText, build_shards, open_shards
+from ownwords.training import corpus
+from ownwords.training import token_dataset as room
+from ownwords.training.corpus import TrainingText
+from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 TEXTS = [
     TrainingText("a", "The hat, the cap and the brim."),
@@ -67,48 +67,45 @@ class LargeTokenizer(ByteTokenizer):
         return [ids * np.uint32(self._times) for ids in super().encode_batch(texts)]
 
 
-def same(first: Shards, second: Shards) -> bool:
+def same(first: TokenDataset, second: TokenDataset) -> bool:
     return (
-        (first.key, first.names, first.vocabulary) == (second.key, second.names, second.vocabulary)
+        (first.key, first.vocabulary) == (second.key, second.vocabulary)
         and np.array_equal(first.ids, second.ids)
         and np.array_equal(first.offsets_D1, second.offsets_D1)
-        and np.array_equal(first.bytes_D, second.bytes_D)
+        and first.text_bytes == second.text_bytes
     )
 
 
 def check(
-    shards: Shards, texts: Sequence[TrainingText], start: int | None, end: int | None
+    dataset: TokenDataset, texts: Sequence[TrainingText], start: int | None, end: int | None
 ) -> None:
-    """Check that the shards hold each text, byte for byte, between its special tokens."""
-    assert shards.documents == len(texts)
-    assert shards.names == tuple(text.id for text in texts)
+    """Check that the dataset hold each text, byte for byte, between its special tokens."""
+    assert dataset.documents == len(texts)
     all_ids = []
     for i, text in enumerate(texts):
-        ids = shards.document(i).tolist()
+        ids = dataset.document(i).tolist()
         all_ids += ids
         if start is not None:
             assert ids.pop(0) == start
         if end is not None:
             assert ids.pop() == end
         assert bytes(ids) == text.text.encode()
-        assert shards.bytes_D[i] == len(text.text.encode())
-    assert shards.ids.tolist() == all_ids
-    assert shards.tokens == len(all_ids)
-    assert shards.text_bytes == sum(len(text.text.encode()) for text in texts)
-    assert shards.offsets_D1.dtype == shards.bytes_D.dtype == np.int64
+    assert dataset.ids.tolist() == all_ids
+    assert dataset.tokens == len(all_ids)
+    assert dataset.text_bytes == sum(len(text.text.encode()) for text in texts)
+    assert dataset.offsets_D1.dtype == np.int64
 
 
 def test_documents_round_trip_between_special_tokens(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
-    shards = build_shards(TEXTS, tokenizer, tmp_path)
-    check(shards, TEXTS, tokenizer.start, tokenizer.end)
-    assert shards.folder == tmp_path / shards.key
-    assert shards.special == tuple(sorted(tokenizer.special.values()))
-    assert shards.tokenizer == tokenizer.fingerprint()
-    assert shards.ids.dtype == np.uint16
-    assert same(open_shards(shards.folder), shards)
+    dataset = build_dataset(TEXTS, tokenizer, tmp_path)
+    check(dataset, TEXTS, tokenizer.start, tokenizer.end)
+    assert [path.name for path in tmp_path.iterdir()] == [dataset.key]
+    assert dataset.tokenizer == tokenizer.fingerprint()
+    assert dataset.ids.dtype == np.uint16
+    assert same(build_dataset(TEXTS, tokenizer, tmp_path), dataset)
     with pytest.raises(ValueError, match="read-only"):
-        shards.ids[0] = 1
+        dataset.ids[0] = 1
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, None), ("<s>", None), (None, "<e>")])
@@ -116,44 +113,42 @@ def test_missing_special_tokens_are_left_out(
     tmp_path: Path, start: str | None, end: str | None
 ) -> None:
     tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
-    check(build_shards(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
+    check(build_dataset(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "document_start", "pure_start"),
+    ("start", "end", "pure_start"),
     [
-        ("<s>", "<e>", "<s>", "<s>"),
-        ("<s>", None, "<s>", "<s>"),
-        ("<s>", "<s>", "<s>", None),
-        (None, "<e>", None, None),
+        ("<s>", "<e>", "<s>"),
+        ("<s>", None, "<s>"),
+        ("<s>", "<s>", None),
+        (None, "<e>", None),
     ],
 )
 def test_a_start_token_that_also_ends_documents_is_not_a_pure_one(
     tmp_path: Path,
     start: str | None,
     end: str | None,
-    document_start: str | None,
     pure_start: str | None,
 ) -> None:
     tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
-    shards = build_shards(TEXTS, tokenizer, tmp_path)
+    dataset = build_dataset(TEXTS, tokenizer, tmp_path)
     ids = tokenizer.special
-    assert shards.document_start == (ids[document_start] if document_start else None)
-    assert shards.pure_start == (ids[pure_start] if pure_start else None)
+    assert dataset.pure_start == (ids[pure_start] if pure_start else None)
 
 
 def test_special_tokens_around_documents_are_optional(tmp_path: Path) -> None:
-    bare = build_shards(TEXTS, ByteTokenizer(), tmp_path, marks=False)
+    bare = build_dataset(TEXTS, ByteTokenizer(), tmp_path, marks=False)
     check(bare, TEXTS, None, None)
-    assert bare.key != build_shards(TEXTS, ByteTokenizer(), tmp_path).key
+    assert bare.key != build_dataset(TEXTS, ByteTokenizer(), tmp_path).key
 
 
 def test_words_are_encoded_as_the_tokenizer_does(tmp_path: Path) -> None:
     tokenizer = bpe.train([text.text for text in TEXTS], 300)
-    shards = build_shards(TEXTS, tokenizer, tmp_path)
+    dataset = build_dataset(TEXTS, tokenizer, tmp_path)
     for i, text in enumerate(TEXTS):
         expected = [tokenizer.start, *tokenizer.encode(text.text), tokenizer.end]
-        assert shards.document(i).tolist() == expected
+        assert dataset.document(i).tolist() == expected
 
 
 @settings(max_examples=30)
@@ -166,18 +161,18 @@ def test_any_texts_in_any_groups(
     tokenizer = ByteTokenizer()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "_GROUP", 20)
-        check(build_shards(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
+        check(build_dataset(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
 
 
 def test_the_same_texts_are_cached(tmp_path: Path) -> None:
     tokenizer = CountingTokenizer()
-    first = build_shards(TEXTS, tokenizer, tmp_path)
+    first = build_dataset(TEXTS, tokenizer, tmp_path)
     assert tokenizer.encoded == len(TEXTS)
     second = CountingTokenizer()
-    reused = build_shards(list(TEXTS), second, tmp_path)
+    reused = build_dataset(list(TEXTS), second, tmp_path)
     assert second.encoded == 0
     assert same(reused, first)
-    assert same(build_shards(iter(TEXTS), second, tmp_path), first)
+    assert same(build_dataset(iter(TEXTS), second, tmp_path), first)
     assert second.encoded == 0
     assert [path.name for path in tmp_path.iterdir()] == [first.key]
 
@@ -197,24 +192,23 @@ def test_the_key_covers_whatever_decides_the_tokens(tmp_path: Path) -> None:
         ([], tokenizer),
     ]
     keys = [
-        build_shards(texts, variant, tmp_path).key
+        build_dataset(texts, variant, tmp_path).key
         for texts, variant in [(TEXTS, tokenizer), *variants]
     ]
     assert len(set(keys)) == len(keys)
-    assert len(list(tmp_path.iterdir())) == len(keys)
 
 
 def test_a_one_pass_iterator_is_accepted(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
-    shards = build_shards((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
-    check(shards, TEXTS, tokenizer.start, tokenizer.end)
-    assert shards.key == build_shards(TEXTS, tokenizer, tmp_path).key
+    dataset = build_dataset((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
+    check(dataset, TEXTS, tokenizer.start, tokenizer.end)
+    assert dataset.key == build_dataset(TEXTS, tokenizer, tmp_path).key
 
 
 def test_without_texts_there_are_no_tokens(tmp_path: Path) -> None:
-    shards = build_shards([], ByteTokenizer(), tmp_path)
-    assert (shards.documents, shards.tokens, shards.text_bytes) == (0, 0, 0)
-    assert shards.offsets_D1.tolist() == [0]
+    dataset = build_dataset([], ByteTokenizer(), tmp_path)
+    assert (dataset.documents, dataset.tokens, dataset.text_bytes) == (0, 0, 0)
+    assert dataset.offsets_D1.tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -224,35 +218,22 @@ def test_ids_are_as_wide_as_the_vocabulary_needs(
     tmp_path: Path, vocabulary: int, dtype: type
 ) -> None:
     times = vocabulary // 256
-    shards = build_shards(
+    dataset = build_dataset(
         [TrainingText("a", "\x7f~az")], LargeTokenizer(vocabulary, times), tmp_path
     )
-    assert shards.ids.dtype == dtype
-    assert shards.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
+    assert dataset.ids.dtype == dtype
+    assert dataset.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
 
 
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"made the id 97000.*300 tokens"):
-        build_shards([TrainingText("x", "a")], LargeTokenizer(300, 1000), tmp_path)
+        build_dataset([TrainingText("x", "a")], LargeTokenizer(300, 1000), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lone_surrogate_is_reported_with_its_document(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"in 'post 7', .*surrogate"):
-        build_shards([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_texts_that_change_meanwhile_are_refused(tmp_path: Path) -> None:
-    class Changing:
-        times = 0
-
-        def __iter__(self) -> Iterator[TrainingText]:
-            self.times += 1
-            return iter([TrainingText("a", f"version {self.times}")])
-
-    with pytest.raises(CorpusError, match="changed while"):
-        build_shards(Changing(), ByteTokenizer(), tmp_path)
+        build_dataset([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -270,82 +251,44 @@ def test_characters_without_tokens_are_counted_and_said_once(tmp_path: Path) -> 
 
     texts = [TrainingText("a", "one\x04two\x04"), TrainingText("b", "three\x04")]
     for _ in range(2):
-        build_shards(texts, tokenizer, tmp_path, progress=Progress(on_event))
+        build_dataset(texts, tokenizer, tmp_path, progress=Progress(on_event))
     (note,) = notes
     assert " 3 characters" in note
 
 
 def test_progress_counts_bytes_of_text(tmp_path: Path) -> None:
     events: list[Event] = []
-    shards = build_shards(TEXTS, ByteTokenizer(), tmp_path, progress=Progress(events.append))
+    dataset = build_dataset(TEXTS, ByteTokenizer(), tmp_path, progress=Progress(events.append))
     assert (events[-1].kind, events[-1].unit) == ("done", "bytes")
-    assert events[-1].done == events[-1].total == shards.text_bytes
+    assert events[-1].done == events[-1].total == dataset.text_bytes
 
 
-def test_every_altered_byte_is_noticed_and_repaired(tmp_path: Path) -> None:
-    shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
-    expected = shards.ids.tolist()
-    generator = random.Random(5)
-    files = sorted(shards.folder.iterdir())
-    assert len(files) == 5
-    for path in files:
-        data = path.read_bytes()
-        for attempt in range(30):
-            change = damage.of_json if path.suffix == ".json" and attempt % 2 else damage.of_bytes
-            if (changed := change(data, generator)) == data:
-                continue
-            if path.suffix == ".json" and _equal_json(changed, data) and path.stem == "manifest":
-                continue
-            path.write_bytes(changed)
-            with pytest.raises(WorkspaceError) as raised:
-                open_shards(shards.folder)
-            assert str(path) in raised.value.message or path.name == "manifest.json"
-            assert "delete this folder" in raised.value.hint
-        path.unlink()
-        with pytest.raises(WorkspaceError, match=path.name):
-            open_shards(shards.folder)
-        events: list[Event] = []
-        tokenizer = CountingTokenizer()
-        mended = build_shards(TEXTS, tokenizer, tmp_path, progress=Progress(events.append))
-        assert mended.ids.tolist() == expected
-        assert tokenizer.encoded == len(TEXTS)
-        assert any("encoded again" in event.message for event in events)
+@pytest.mark.parametrize("name", ["tokens.bin", "index.json"])
+@pytest.mark.parametrize("damaged", [None, b"", b"[]", b"{}", b"half of it"])
+def test_what_is_missing_or_damaged_is_encoded_again(
+    name: str, damaged: bytes | None, tmp_path: Path
+) -> None:
+    dataset = build_dataset(TEXTS, ByteTokenizer(), tmp_path)
+    path, expected = tmp_path / dataset.key / name, dataset.ids.tolist()
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    notes: list[Event] = []
+    tokenizer = CountingTokenizer()
+    mended = build_dataset(TEXTS, tokenizer, tmp_path, progress=Progress(notes.append))
+    assert mended.ids.tolist() == expected
+    assert tokenizer.encoded == len(TEXTS)
+    assert any(event.kind == "note" and mended.key in event.message for event in notes)
 
 
-def test_a_truncated_file_is_reported_with_its_size(tmp_path: Path) -> None:
-    shards = build_shards([TrainingText("a", "x" * 998)], ByteTokenizer(), tmp_path)
-    path = shards.folder / "tokens.bin"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(WorkspaceError, match=r"it has 1,900 bytes and was written with 2,000"):
-        open_shards(shards.folder)
-
-
-def _equal_json(first: bytes, second: bytes) -> bool:
-    try:
-        return json.dumps(json.loads(first)) == json.dumps(json.loads(second))
-    except (ValueError, RecursionError):
-        return False
-
-
-def test_another_format_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
-    monkeypatch.setattr(room, "FORMAT", room.FORMAT + 1)
-    with pytest.raises(WorkspaceError, match="another version of ownwords"):
-        open_shards(shards.folder)
-    assert build_shards(TEXTS, ByteTokenizer(), tmp_path).key != shards.key
-
-
-def test_a_folder_without_shards_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match=r"holds no manifest\.json"):
-        open_shards(tmp_path)
-    with pytest.raises(WorkspaceError, match=r"holds no manifest\.json"):
-        open_shards(tmp_path / "none")
-    (tmp_path / "manifest.json").mkdir()
-    with pytest.raises(WorkspaceError, match="cannot be read"):
-        open_shards(tmp_path)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(WorkspaceError, match="is a file"):
-        build_shards(iter(TEXTS), ByteTokenizer(), tmp_path / "file")
+def test_only_the_datasets_used_last_are_kept(tmp_path: Path) -> None:
+    datasets = []
+    for n in range(room.MAX_DATASETS):
+        datasets.append(build_dataset([TrainingText("a", "hat " * n)], ByteTokenizer(), tmp_path))
+        os.utime(tmp_path / datasets[-1].key, (n, n))
+    build_dataset([TrainingText("a", "")], ByteTokenizer(), tmp_path)  # opening is using
+    latest = build_dataset(TEXTS, ByteTokenizer(), tmp_path)
+    room.prune_datasets(tmp_path)
+    kept = [datasets[0], *datasets[2:], latest]
+    assert {path.name for path in tmp_path.iterdir()} == {dataset.key for dataset in kept}
 
 
 def test_a_full_disk_is_reported_and_leaves_no_files(
@@ -356,7 +299,7 @@ def test_a_full_disk_is_reported_and_leaves_no_files(
 
     monkeypatch.setattr(atomic_dir, "write_file", full)
     with pytest.raises(WorkspaceError, match="disk is full"):
-        build_shards(TEXTS, ByteTokenizer(), tmp_path)
+        build_dataset(TEXTS, ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -366,10 +309,10 @@ from pathlib import Path
 from ownwords.core import fingerprint
 from ownwords.models import atomic_dir
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import shards
+from ownwords.training import corpus, token_dataset
 
 root, moment = Path(sys.argv[1]), sys.argv[2]
-shards._GROUP = 1000
+token_dataset._GROUP = 1000
 calls = 0
 
 class Fatal(ByteTokenizer):
@@ -392,12 +335,13 @@ def put(beside, folder):
     os.kill(os.getpid(), signal.SIGKILL)
 if moment == "put":
     atomic_dir._put = put
-shards.build_shards([shards.TrainingText(str(i), "hat " * 200) for i in range(9)], Fatal(), root)
+texts = [corpus.TrainingText(str(i), "hat " * 200) for i in range(9)]
+token_dataset.build_dataset(texts, Fatal(), root)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-@pytest.mark.parametrize("moment", ["encoding", "offsets.bin", "manifest.json", "put"])
+@pytest.mark.parametrize("moment", ["encoding", "index.json", "put"])
 def test_a_kill_half_way_leaves_no_shards(tmp_path: Path, moment: str) -> None:
     process = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), moment], env=_environment(), check=False
@@ -407,9 +351,9 @@ def test_a_kill_half_way_leaves_no_shards(tmp_path: Path, moment: str) -> None:
     assert len(files) == 1
     assert files[0].name.startswith(".")
     texts = [TrainingText(str(i), "hat " * 200) for i in range(9)]
-    shards = build_shards(texts, ByteTokenizer(), tmp_path)
-    check(shards, texts, shards.special[0], shards.special[1])
-    assert list(tmp_path.iterdir()) == [shards.folder]
+    dataset = build_dataset(texts, ByteTokenizer(), tmp_path)
+    check(dataset, texts, dataset.start, dataset.end)
+    assert [path.name for path in tmp_path.iterdir()] == [dataset.key]
 
 
 def _environment() -> Mapping[str, str]:
@@ -421,6 +365,7 @@ def test_memory_holds_a_group_and_not_the_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "_GROUP", 1 << 18)
+    monkeypatch.setattr(corpus, "_MOST_IN_MEMORY", 1 << 20)
     document = "hats and caps " * 7000  # 98 kB
 
     class Many:
@@ -429,16 +374,16 @@ def test_memory_holds_a_group_and_not_the_corpus(
 
     tracemalloc.start()
     try:
-        shards = build_shards(Many(), ByteTokenizer(), tmp_path)
+        dataset = build_dataset(Many(), ByteTokenizer(), tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert shards.text_bytes > 11_000_000
+    assert dataset.text_bytes > 11_000_000
     assert peak < 6_000_000  # a quarter of a MB as ids of 32 bits, joined, and the texts
 
 
 def test_texts_are_encoded_without_torch() -> None:
-    code = "import sys, ownwords.training.shards; sys.exit('torch' in sys.modules)"
+    code = "import sys, ownwords.training.token_dataset; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], env=_environment(), check=False).returncode
         == 0

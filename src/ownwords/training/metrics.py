@@ -1,0 +1,162 @@
+"""Metrics of a training: loss and speed, bits per byte on held-out text, and samples."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Event, Stage
+from ownwords.core.workspace import translate_os_errors
+from ownwords.inference.text_generation import build_request, stream_request
+from ownwords.inference.torch_engine import TorchEngine
+from ownwords.models.decoder import CausalLM
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training.batches import sequential_batches
+from ownwords.training.device import Device, eval_mode
+from ownwords.training.distributed import World
+from ownwords.training.job import TrainJob
+from ownwords.training.settings import Precision
+from ownwords.training.throughput import flops_per_token
+from ownwords.training.token_dataset import TokenDataset
+
+_EVERY_S = 0.3
+
+
+class Meter:
+    """Reports metrics a few times a second, as means over the steps since the last report."""
+
+    def __init__(self, job: TrainJob) -> None:
+        dataset, loop = job.batches.dataset, job.loop
+        # The first token of a document is not predicted.
+        self._tokens_per_byte = (dataset.tokens - dataset.documents) / max(1, dataset.text_bytes)
+        self._step_tokens = loop.batch_size * loop.sequence_length
+        self._peak = (job.peak_flops or 0.0) * job.world.size
+        self._cost = flops_per_token(job.model, loop.sequence_length) if job.peak_flops else 0.0
+        self._step = 0
+        self._gradient_norm = 0.0
+        self.learning_rate = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Start new means, excluding the time until now."""
+        self._since, self._count, self._sum = time.monotonic(), 0, 0.0
+
+    def add(self, stage: Stage, step: int, loss: float, gradient_norm: float) -> None:
+        """Add a step, and report if the last report is old enough."""
+        self._step, self._gradient_norm = step, gradient_norm
+        self._count += 1
+        self._sum += loss
+        if time.monotonic() - self._since >= _EVERY_S:
+            self.report(stage)
+
+    def report(self, stage: Stage) -> None:
+        """Report the steps since the last report, if there are any."""
+        if not self._count:
+            return
+        speed = self._count * self._step_tokens / max(1e-9, time.monotonic() - self._since)
+        nats = self._sum / self._count
+        stage.metric(
+            step=self._step,
+            loss=nats,
+            bits_per_byte=nats / math.log(2) * self._tokens_per_byte,
+            tokens_per_s=speed,
+            rate=self.learning_rate,
+            gradient_norm=self._gradient_norm,
+            **({"share_of_limit": speed * self._cost / self._peak} if self._peak else {}),
+        )
+        self.restart()
+
+
+def bits_per_byte(
+    task: nn.Module,
+    dataset: TokenDataset,
+    *,
+    rows: int,
+    context: int,
+    isolate: bool,
+    device: Device,
+    precision: Precision,
+    world: World,
+) -> float:
+    """Bits per byte of text; each token is predicted once from the tokens before it in its row.
+
+    Rows start anywhere in a text, so their first tokens have little context: use the result only to
+    compare weights of one run. `evaluation.bits_per_byte` measures published scores.
+    """
+    losses: list[Tensor] = []
+    with eval_mode(task), device.autocast(precision):
+        for batch, counts in world.distribute(
+            sequential_batches(dataset, rows=rows, context=context, isolate=isolate)
+        ):
+            loss = task(batch.to(device.torch_device))
+            losses.append(loss.float() if counts else torch.zeros_like(loss, dtype=torch.float32))
+    # Sum on the CPU in float64, which not every device supports.
+    nats = (
+        torch.stack(losses).cpu().double().sum() if losses else torch.zeros((), dtype=torch.float64)
+    )
+    return float(world.sum(nats)) / math.log(2) / max(1, dataset.text_bytes)
+
+
+@contextmanager
+def swapped_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Give the model other weights within the block, then restore its own bit for bit."""
+    parameters = {name: p for name, p in model.named_parameters() if name in weights}
+    with torch.no_grad():
+        original = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        try:
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+            yield
+        finally:
+            for name, parameter in parameters.items():
+                parameter.copy_(original[name])
+
+
+class SampleWriter:
+    """Writes samples while a model trains, for about `seconds` seconds in total at most."""
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int, seconds: float) -> None:
+        self._tokenizer, self._max_tokens, self._seconds_left = tokenizer, max_tokens, seconds
+
+    def __call__(self, model: CausalLM) -> Sequence[str]:
+        if self._seconds_left <= 0:
+            return ()
+        began = time.perf_counter()
+        request = build_request(self._tokenizer, "", max_tokens=self._max_tokens)
+        text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
+        self._seconds_left -= time.perf_counter() - began
+        return (text,)
+
+
+class TensorBoard:
+    """A subscriber that writes metrics and notes; see them with `tensorboard --logdir RUNS`."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard.writer import SummaryWriter  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            hint = 'pip install "ownwords[tensorboard]"; metrics.jsonl has the same figures'
+            raise OwnwordsError("the package tensorboard is not installed", hint) from error
+        with translate_os_errors(folder):
+            self._writer: Any = SummaryWriter(str(folder))
+        self._step = 0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "note":
+            self._writer.add_text("notes", event.message, self._step, event.time)
+        if event.kind != "metric":
+            return
+        self._step = int(event.values.get("step", event.done))
+        for name, value in event.values.items():
+            # An infinite value would flatten the rest of the curve.
+            if name != "step" and math.isfinite(value):
+                self._writer.add_scalar(f"{event.stage}/{name}", value, self._step, event.time)
+
+    def close(self) -> None:
+        self._writer.close()

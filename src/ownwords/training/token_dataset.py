@@ -1,0 +1,187 @@
+"""Tokenized texts on disk: encoded once, memory-mapped, and named by a hash of their content.
+
+A folder holds the ids of all documents end to end (`tokens.bin`, little-endian) and the offset of
+each document, with what the ids mean (`index.json`). It is a cache: whatever does not fit is
+encoded again.
+
+Shapes: N tokens, D documents; D1 is D + 1.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress, Stage
+from ownwords.models import atomic_dir
+from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training.corpus import TextCollection, TrainingText
+
+FORMAT = 3
+MAX_DATASETS = 8  # one training uses up to three: its texts, the replay text, the held-out texts
+_TOKENS, _INDEX = "tokens.bin", "index.json"
+# Characters encoded at a time: enough to use every core, few enough to need little memory.
+_GROUP = 4 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class TokenDataset:
+    """Encoded documents; datasets with the same `key` have the same content."""
+
+    key: str
+    tokenizer: str  # its fingerprint
+    vocabulary: int
+    ids: npt.NDArray[Any]  # [N], memory-mapped: uint16, or uint32 for a large vocabulary
+    offsets_D1: npt.NDArray[np.int64]
+    text_bytes: int  # of the texts in UTF-8
+    start: int | None = None  # the token that documents begin with; None: with their text
+    end: int | None = None  # the token that documents end with
+    row_start: int | None = None  # the id that every row begins with; None: any
+
+    @property
+    def documents(self) -> int:
+        return len(self.offsets_D1) - 1
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens, including those that start and end documents."""
+        return len(self.ids)
+
+    @property
+    def pure_start(self) -> int | None:
+        """`start`, unless documents also end with that token, as GPT-2's do."""
+        return None if self.start == self.end else self.start
+
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """The ids of one document: start, text, end."""
+        return self.ids[self.offsets_D1[i] : self.offsets_D1[i + 1]]
+
+
+def build_dataset(
+    texts: Iterable[TrainingText],
+    tokenizer: Tokenizer,
+    root: Path,
+    *,
+    marks: bool = True,
+    progress: Progress | None = None,
+) -> TokenDataset:
+    """Encode documents into `root/<key>/`, or open what was encoded from the same texts before.
+
+    A document becomes its start token, the ids of its text and its end token, if the tokenizer has
+    these two; without `marks`, the ids of its text alone. The names of special tokens in a text are
+    encoded as plain text.
+    """
+    progress = Progress() if progress is None else progress
+    texts = TextCollection.read(texts)
+    start, end = (tokenizer.start, tokenizer.end) if marks else (None, None)
+    meaning: dict[str, Any] = {
+        "tokenizer": tokenizer.fingerprint(),
+        "vocabulary": tokenizer.vocabulary_size,
+        "text_bytes": texts.bytes,
+        "start": start,
+        "end": end,
+        "row_start": tokenizer.row_start,
+    }
+    folder = root / digest(texts.key, repr((FORMAT, *meaning.values())))
+    if folder.exists():
+        try:
+            return open_dataset(folder)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            progress.note(f"{folder} is damaged ({error}); the texts are encoded again")
+    with (
+        progress.stage("encode", texts.bytes, "bytes") as stage,
+        atomic_dir.replace_dir(folder) as beside,
+    ):
+        replaced = tokenizer.replaced
+        offsets = _write_tokens(beside / _TOKENS, texts, tokenizer, start, end, stage)
+        if count := tokenizer.replaced - replaced:
+            stage.note(
+                f"The tokenizer has no tokens for {count:,} characters of the texts, such as"
+                " control characters: they become U+FFFD."
+            )
+        atomic_dir.write_file(
+            beside / _INDEX, json.dumps({**meaning, "offsets": offsets}).encode("ascii")
+        )
+    return open_dataset(folder)
+
+
+def open_dataset(folder: Path) -> TokenDataset:
+    """Open what `build_dataset` has written; OSError or ValueError if it is damaged."""
+    index = json.loads((folder / _INDEX).read_bytes())
+    offsets_D1 = np.array(index.pop("offsets"), np.int64)
+    path, dtype = folder / _TOKENS, _dtype(index["vocabulary"])
+    size, expected = path.stat().st_size, int(offsets_D1[-1]) * dtype.itemsize
+    if size != expected:
+        raise ValueError(f"{_TOKENS} has {size:,} bytes, not {expected:,}")
+    # An empty file cannot be mapped.
+    ids = np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
+    with suppress(OSError):
+        os.utime(folder)  # record the last use, for pruning
+    # A plain ndarray view: slicing a memmap takes ten times as long.
+    return TokenDataset(folder.name, ids=ids.view(np.ndarray), offsets_D1=offsets_D1, **index)
+
+
+def prune_datasets(root: Path) -> None:
+    """Delete all but the datasets used last; what a process has mapped stays readable to it."""
+    with suppress(OSError):  # another process prunes, too
+        folders = [index.parent for index in root.glob(f"[!.]*/{_INDEX}")]
+        folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+        for old in folders[MAX_DATASETS:]:
+            shutil.rmtree(old, ignore_errors=True)  # Windows: a file is open elsewhere
+
+
+def _write_tokens(
+    path: Path,
+    texts: Iterable[TrainingText],
+    tokenizer: Tokenizer,
+    start: int | None,
+    end: int | None,
+    stage: Stage,
+) -> list[int]:
+    """Write the ids of all documents; returns the offset of each, and the number of ids."""
+    before = [] if start is None else [np.array([start], np.uint32)]
+    after = [] if end is None else [np.array([end], np.uint32)]
+    offsets = [0]
+    with path.open("xb") as file:
+        for group in _groups(texts):
+            documents = tokenizer.encode_batch([text.text for text in group])
+            ids = np.concatenate([part for each in documents for part in (*before, each, *after)])
+            if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
+                raise TokenizerError(
+                    f"the tokenizer made the id {int(ids.max())}, and says that it has"
+                    f" {tokenizer.vocabulary_size:,} tokens",
+                    hint="its files do not belong together; copy the model's directory again",
+                )
+            for each in documents:
+                offsets.append(offsets[-1] + len(before) + len(each) + len(after))
+            file.write(ids.astype(_dtype(tokenizer.vocabulary_size)).data)
+            stage.advance(sum(len(text.utf8()) for text in group))
+        file.flush()
+        os.fsync(file.fileno())
+    return offsets
+
+
+def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:
+    group: list[TrainingText] = []
+    characters = 0
+    for text in texts:
+        group.append(text)
+        characters += len(text.text)
+        if characters >= _GROUP:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def _dtype(vocabulary: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if vocabulary <= 65535 else "<u4")
