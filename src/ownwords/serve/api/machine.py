@@ -12,15 +12,15 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.core import hardware
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.native import bindings
-from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
+from ownwords.serve.json_api import ApiCall, NoBody, json_route
 
 _STOP_AFTER_S: Final = 0.1  # so that the answer is sent first
 _PROMPT, _MAX_TOKENS = "The trouble with backups", 100
@@ -59,9 +59,9 @@ def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes under /api/machine, and /api/connect."""
     api = _MachineApi(state)
     return [
-        json_route(state, "GET", "/api/machine", api.show, result=MachineFacts),
-        json_route(state, "GET", "/api/connect", api.connect, result=Connection),
-        ApiRoute("POST", "/api/machine/stop", api.stop),
+        json_route(state, "GET", "/api/machine", api.show),
+        json_route(state, "GET", "/api/connect", api.connect),
+        Route("/api/machine/stop", api.stop, methods=["POST"]),
     ]
 
 

@@ -10,18 +10,17 @@ from typing import Annotated, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import sources
 from ownwords.core.errors import SourceError
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text, translate_os_errors
-from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_response, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.sources.inspect_source import inspect_upload
-from ownwords.serve.sources.publii_sites import FoundSite, find_publii_sites
-from ownwords.serve.sources.source_list import Source
+from ownwords.serve.inspect_source import inspect_upload
+from ownwords.serve.json_api import ApiCall, NoBody, json_response, json_route
+from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
 UPLOADS: Final = "/api/uploads"
 _BLOCK_BYTES = 4 << 20
@@ -47,25 +46,12 @@ def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes under /api/sources, and /api/uploads."""
     api = _Sources(state)
     return [
-        json_route(state, "GET", "/api/sources", api.list, result=SourceOverview),
+        json_route(state, "GET", "/api/sources", api.list),
         json_route(
-            state,
-            "POST",
-            "/api/sources",
-            api.add,
-            body=PathRequest,
-            result=Source,
-            status=HTTPStatus.CREATED,
+            state, "POST", "/api/sources", api.add, body=PathRequest, status=HTTPStatus.CREATED
         ),
         json_route(state, "DELETE", "/api/sources/{id}", api.remove),
-        ApiRoute(
-            "POST",
-            UPLOADS,
-            api.upload,
-            query={"name": "the file's name"},
-            result=Source,
-            accepts="application/octet-stream",
-        ),
+        Route(UPLOADS, api.upload, methods=["POST"]),
     ]
 
 
