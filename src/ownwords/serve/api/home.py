@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,10 +22,9 @@ from ownwords.serve.api.models import ModelReader, ModelRow
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.jobs import Job
 from ownwords.serve.json_api import ApiCall, NoBody, json_response, json_route, read_body
-from ownwords.serve.source_list import PostFilter, Source
-from ownwords.serve.workspace_list import WorkspaceEntry, WorkspaceList
+from ownwords.serve.source_list import PostFilter
+from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.view import format as fmt
 
 Open = Callable[[Workspace], Awaitable[None]]
@@ -66,28 +65,6 @@ class FilterRequest:
 
 
 @dataclass(frozen=True)
-class HomeOverview:
-    """The state of a workspace; `step` is the first thing that is left to do."""
-
-    name: str
-    path: str
-    version: str
-    step: Step
-    sources: tuple[Source, ...]
-    blog: BlogOverview
-    model: ModelRow | None
-    jobs: tuple[Job, ...]  # those that run, and the last one of each kind
-
-
-@dataclass(frozen=True)
-class KnownWorkspaces:
-    """The path of the workspace that is open, and all that can be opened."""
-
-    current: str
-    workspaces: tuple[WorkspaceEntry, ...]
-
-
-@dataclass(frozen=True)
 class OpenRequest:
     """A workspace of the list, or the name of a new one."""
 
@@ -115,22 +92,23 @@ def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
     ]
 
 
-def _home(state: AppState, blog: "BlogReader") -> HomeOverview:
-    """The state of the workspace in one answer."""
-    overview, sources = blog.overview(), tuple(state.sources.sources())
+def _home(state: AppState, blog: "BlogReader") -> dict[str, Any]:
+    """The state of the workspace in one answer; `step` is the first thing that is left to do."""
+    overview, sources = blog.overview(), state.sources.sources()
     model = next(iter(ModelReader(state).models()), None)
     jobs = state.jobs.jobs()
     last = {job.kind: job.id for job in reversed(jobs)}
-    return HomeOverview(
-        name=overview.name,
-        path=path_text(state.workspace.root.absolute()),
-        version=__version__,
-        step=_step(overview, model, has_sources=bool(sources)),
-        sources=sources,
-        blog=overview,
-        model=model if model and model.is_current else None,
-        jobs=tuple(job for job in jobs if job.ended is None or job.id == last[job.kind]),
-    )
+    return {
+        "name": overview.name,
+        "path": path_text(state.workspace.root.absolute()),
+        "version": __version__,
+        "step": _step(overview, model, has_sources=bool(sources)),
+        "sources": sources,
+        "blog": overview,
+        "model": model if model and model.is_current else None,
+        # those that run, and the last one of each kind
+        "jobs": [job for job in jobs if job.ended is None or job.id == last[job.kind]],
+    }
 
 
 def _step(blog: BlogOverview, model: ModelRow | None, *, has_sources: bool) -> Step:
@@ -255,7 +233,7 @@ class _Workspaces:
         self._state, self._open = state, open_workspace
         self._list = WorkspaceList(state.workspace)
 
-    def list(self, _: ApiCall[NoBody]) -> KnownWorkspaces:
+    def list(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the workspaces: the open one, those opened before, and those beside it."""
         return _known(self._state.workspace)
 
@@ -284,6 +262,6 @@ class _Workspaces:
         return found
 
 
-def _known(workspace: Workspace) -> KnownWorkspaces:
+def _known(workspace: Workspace) -> dict[str, Any]:
     current = path_text(workspace.root.absolute())
-    return KnownWorkspaces(current, tuple(WorkspaceList(workspace).entries()))
+    return {"current": current, "workspaces": WorkspaceList(workspace).entries()}

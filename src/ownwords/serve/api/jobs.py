@@ -170,13 +170,6 @@ _MAX_READERS = 32
 _TRAINS = ("make", "score", "export", "tune")
 
 
-@dataclass(frozen=True)
-class JobList:
-    """The newest jobs."""
-
-    jobs: tuple[Job, ...]
-
-
 def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes under /api/jobs, and /api/events."""
     api = _Jobs(state)
@@ -201,9 +194,9 @@ class _Jobs:
         self._state = state
         self._watcher = Watcher(state)
 
-    def list(self, _: ApiCall[NoBody]) -> JobList:
+    def list(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the jobs of this workspace, the newest first."""
-        return JobList(tuple(self._state.jobs.jobs()))
+        return {"jobs": self._state.jobs.jobs()}
 
     def start(self, call: ApiCall[JobRequest]) -> Job:
         """Start a job."""

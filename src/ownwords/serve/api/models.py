@@ -40,7 +40,8 @@ from ownwords.view.blocks import Figure
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
-_QUICK, _GOOD, _BEST = 2, 10, 30  # minutes
+_GOOD = 10  # minutes that suit most blogs
+_MINUTES = {"quick": 2, "good": _GOOD, "best": 30, "default": MINUTES}
 _TITLE_OF_SHIPPED = "Built-in English model"
 
 
@@ -97,27 +98,6 @@ class BaseRow:
 
 
 @dataclass(frozen=True)
-class MinuteChoices:
-    """The times that the page offers for a training."""
-
-    quick: float = _QUICK
-    good: float = _GOOD
-    best: float = _BEST
-    default: float = MINUTES
-
-
-@dataclass(frozen=True)
-class ModelOverview:
-    """All models and bases, and what a training can be asked."""
-
-    models: tuple[ModelRow, ...]
-    bases: tuple[BaseRow, ...]
-    can_train: bool
-    minutes: MinuteChoices
-    compared_from: float
-
-
-@dataclass(frozen=True)
 class RenameRequest:
     """A new name."""
 
@@ -147,17 +127,17 @@ class ModelReader:
     def __init__(self, state: AppState) -> None:
         self._state = state
 
-    def show(self, _: ApiCall[NoBody]) -> ModelOverview:
+    def show(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the models, the current one first, and the bases."""
-        return ModelOverview(
-            models=tuple(self.models()),
-            bases=tuple(_bases(self._task())),
-            can_train=importlib.util.find_spec("torch") is not None,
-            minutes=MinuteChoices(),
-            compared_from=COMPARED_FROM,
-        )
+        return {
+            "models": self.models(),
+            "bases": _bases(self._task()),
+            "can_train": importlib.util.find_spec("torch") is not None,
+            "minutes": _MINUTES,
+            "compared_from": COMPARED_FROM,
+        }
 
-    def use(self, call: ApiCall[NoBody]) -> ModelOverview:
+    def use(self, call: ApiCall[NoBody]) -> dict[str, Any]:
         """Make a model the current one; the one before it is kept."""
         self._refuse_while_busy()
         model = self._find(call.path["name"])
@@ -165,7 +145,7 @@ class ModelReader:
             self._state.library.use(model.name)
         return self.show(call)
 
-    def rename(self, call: ApiCall[RenameRequest]) -> ModelOverview:
+    def rename(self, call: ApiCall[RenameRequest]) -> dict[str, Any]:
         """Rename a model."""
         self._refuse_while_busy()
         model = self._find(call.path["name"])
@@ -194,18 +174,16 @@ class ModelReader:
         """All models with their figures."""
         state = self._state
         root = state.workspace.root
-        rows = [
-            _row(model.name, model.model, _beside(model), model.made_at, model.is_current)
-            for model in state.library.models()
-            if not model.is_current
-        ]
+        rows = [_kept_row(model) for model in state.library.models() if not model.is_current]
         current = next((model for model in state.library.models() if model.is_current), None)
         if current or state.own_model:
             # What is beside the current model may be newer than what was kept of it.
             folder = atomic_dir.readable_dir(root / "model")
             made_at = current.made_at if current else (folder / CONFIG).stat().st_mtime
             name = current.name if current else state.own_name
-            rows.insert(0, _row(name, folder, _BesideFiles(root, root / _FINISHED), made_at, True))
+            rows.insert(
+                0, _row(name, folder, root, StageCache(root / _FINISHED), made_at, current=True)
+            )
         return rows
 
     def _task(self) -> TuningTask | None:
@@ -239,24 +217,15 @@ class ModelReader:
 _FINISHED = Path("runs", "make", "finished.json")
 
 
-@dataclass(frozen=True)
-class _BesideFiles:
-    """Where the scorecard of a model is, and what `make` knows of it."""
-
-    scorecard: Path  # its folder
-    finished: Path
-
-
-def _beside(model: KeptModel) -> _BesideFiles:
-    return _BesideFiles(model.folder, model.beside(_FINISHED))
-
-
-def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current: bool) -> ModelRow:
+def _row(
+    name: str, folder: Path, scorecard: Path, finished: StageCache, made_at: float, *, current: bool
+) -> ModelRow:
+    """A model in a list; `scorecard` is the folder of its scorecard, `finished` what made it."""
     provenance = _provenance(folder)
-    trained = StageCache(beside.finished).latest("train", TrainingSummary)
-    minutes = StageCache(beside.finished).inputs("train").get("minutes", "")
+    trained = finished.latest("train", TrainingSummary)
+    minutes = finished.inputs("train").get("minutes", "")
     outcome: Mapping[str, Any] = provenance.get("outcome") or {}
-    card = card_files.read(beside.scorecard)
+    card = card_files.read(scorecard)
     bits = _number(outcome.get("validation_bits_per_byte"))
     before = _number(outcome.get("validation_bits_per_byte_before"))
     if card and card.ours:  # of unseen posts, as everywhere else
@@ -283,6 +252,11 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
         ),
         limits=tuple(limits(card)) if card else (),
     )
+
+
+def _kept_row(model: KeptModel) -> ModelRow:
+    finished = StageCache(model.beside(_FINISHED))
+    return _row(model.name, model.model, model.folder, finished, model.made_at, current=False)
 
 
 def _provenance(folder: Path) -> dict[str, Any]:
@@ -417,24 +391,16 @@ class ExportRow:
     can_download: bool
 
 
-@dataclass(frozen=True)
-class ExportOverview:
-    """What can be exported, and what has been."""
-
-    options: tuple[ExportOption, ...]
-    exports: tuple[ExportRow, ...]
-
-
 class _Exports:
     def __init__(self, state: AppState) -> None:
         self._state = state
         self._folder = state.workspace.root / EXPORTS
 
-    def show(self, _: ApiCall[NoBody]) -> ExportOverview:
+    def show(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List what can be exported, and what has been."""
         rows = [_export_row(path) for path in self._paths()]
         rows.sort(key=lambda row: -row.made_at)
-        return ExportOverview(tuple(self._options()), tuple(rows))
+        return {"options": self._options(), "exports": rows}
 
     async def download(self, request: Request) -> Response:
         """Download an export that is one file."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -25,14 +25,6 @@ from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 UPLOADS: Final = "/api/uploads"
 _BLOCK_BYTES = 4 << 20
 _SPARE_BYTES = 256 << 20  # of the disk, which an upload leaves free
-
-
-@dataclass(frozen=True)
-class SourceOverview:
-    """The sources of this workspace, and Publii sites of this user that are not among them."""
-
-    sources: tuple[Source, ...]
-    found: tuple[FoundSite, ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class _Sources:
     def __init__(self, state: AppState) -> None:
         self._state = state
 
-    def list(self, _: ApiCall[NoBody]) -> SourceOverview:
+    def list(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the sources, and Publii sites in the usual folders that are not among them."""
         known = tuple(self._state.sources.sources())
         paths = {Path(source.path) for source in known}
@@ -67,7 +59,7 @@ class _Sources:
         if self._state.settings.is_private:
             with contextlib.suppress(RuntimeError):  # a user without a home folder
                 found = tuple(site for site in find_publii_sites() if Path(site.path) not in paths)
-        return SourceOverview(known, found)
+        return {"sources": known, "found": found}
 
     def add(self, call: ApiCall[PathRequest]) -> Source:
         """Add a path that the user has typed; only where nobody else reaches the server."""

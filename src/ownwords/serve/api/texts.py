@@ -198,15 +198,6 @@ _MAX_ROWS, _ROWS = 200, 50
 
 
 @dataclass(frozen=True)
-class SavedTextList:
-    """A page of the saved texts, the last changed first."""
-
-    total: int
-    first: int
-    rows: tuple[SavedTextRow, ...]
-
-
-@dataclass(frozen=True)
 class TextChange:
     """The fields of a text that a request gave, and their names."""
 
@@ -249,13 +240,13 @@ class _Texts:
     def __init__(self, state: AppState) -> None:
         self._texts = SavedTexts(state.workspace)
 
-    def list(self, call: ApiCall[NoBody]) -> SavedTextList:
+    def list(self, call: ApiCall[NoBody]) -> dict[str, Any]:
         """List the saved texts and conversations, or find those that hold some words."""
         found = self._texts.find(call.query.get("q", "")[:500], call.query.get("kind", ""))
         first = _number(call.query.get("first", ""), 0)
         most = min(_number(call.query.get("most", ""), _ROWS), _MAX_ROWS)
-        rows = tuple(map(row, found[first : first + most]))
-        return SavedTextList(len(found), first, rows)
+        rows = [row(text) for text in found[first : first + most]]
+        return {"total": len(found), "first": first, "rows": rows}
 
     def create(self, call: ApiCall[SavedText]) -> SavedText:
         """Save a text or a conversation; without a title it is named by its first words."""

@@ -221,7 +221,7 @@ class ChatFormatter(Formatter):
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
     def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
-        message = {"role": "assistant", "content": chunk.text, "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": chunk.text, "refusal": None}
         return self._choice(index, "message", message, self._logprobs(chunk), finish_reason)
 
     def first_chunk(self, index: int) -> JsonObject | None:
