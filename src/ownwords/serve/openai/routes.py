@@ -1,4 +1,4 @@
-"""The supported routes of OpenAI's API, and GET /v1/models."""
+"""The routes of OpenAI's API, with GET /v1/models and POST /v1/embeddings."""
 
 import base64
 from collections.abc import Sequence
@@ -19,6 +19,8 @@ from ownwords.serve.errors import invalid, no_such_model, unsupported
 from ownwords.serve.json_api import read_body
 from ownwords.serve.openai.completions import JsonObject, create_chat_completion, create_completion
 from ownwords.serve.sse import to_json
+
+MAX_TEXTS = 2048  # to embed in one request, as in OpenAI's API
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -69,9 +71,6 @@ def _created(folder: Path) -> int:
         return int((folder / CONFIG).stat().st_mtime)
     except OSError:
         return 0
-
-
-MAX_TEXTS = 2048  # as in OpenAI's API
 
 
 @dataclass(frozen=True, kw_only=True)
