@@ -410,7 +410,7 @@ def curve_table(folder: Path) -> str:
             values = event.get("values") or {}
             if "validation_bits_per_byte" in values:
                 lines.append(
-                    f"{metrics.parent.name} | {values['step']:.0f}"
+                    f"{path.parent.name} | {values['step']:.0f}"
                     f" | {values['validation_bits_per_byte']:.4f}"
                     f" | {values.get('averaged_bits_per_byte', float('nan')):.4f} | {books}"
                 )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ownwords.core.validation import Meta
 from ownwords.serve.errors import ApiError, error_body
-from ownwords.serve.json_body import decode_fields, parse_json
-from ownwords.serve.openai import request_params
+from ownwords.serve.json_api import decode_fields, parse_json
+from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -140,7 +140,7 @@ def test_any_fields_are_a_valid_request_or_one_sentence(
     valid = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
     for request in (fields, valid | fields):
         try:
-            parsed = request_params.chat(request) if is_chat else request_params.completion(request)
+            parsed = decode_fields(ChatRequest if is_chat else CompletionRequest, request)
         except ApiError as error:
             refusal = error_body("/v1/completions", error)["error"]
             assert refusal["type"] == "invalid_request_error"

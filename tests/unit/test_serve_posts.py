@@ -25,11 +25,11 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import count_words
 from ownwords.core.workspace import Workspace
-from ownwords.serve.api import corpus
+from ownwords.serve.api import posts
 from ownwords.serve.api.posts import find_posts, parse_query
 from ownwords.serve.app_state import AppState
+from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import error_response
-from ownwords.serve.report_cache import CachedReport
 
 SEASONS = ("spring", "summer", "autumn", "winter")
 RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "
@@ -113,7 +113,7 @@ def _served(blog: Path, workspace: Workspace, *, is_read: bool = True) -> Iterat
         return error_response(request.url.path, error)
 
     state = AppState(workspace)
-    app = Starlette(routes=corpus.routes(state), exception_handlers={OwnwordsError: mistake})
+    app = Starlette(routes=posts.routes(state), exception_handlers={OwnwordsError: mistake})
     with TestClient(app) as client:
         yield Served(blog, workspace, client)
         client.portal.call(state.close)  # type: ignore[union-attr]

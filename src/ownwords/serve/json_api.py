@@ -1,11 +1,15 @@
-"""Parses JSON request bodies into dataclasses, with limits and without ambiguities."""
+"""The page's API: JSON in, JSON out; bodies are parsed into dataclasses, without ambiguities."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from ownwords.core.validation import ValidationError, decode, shown
 from ownwords.serve.app_state import AppState
@@ -19,10 +23,58 @@ _MAX_BRACKETS, _MAX_COMMAS = 200_000, 2_000_000
 _EXAMPLE = 'send an object like {"model": "...", "prompt": "..."} in UTF-8'
 
 
+@dataclass(frozen=True)
+class NoBody:
+    """The body of a request that needs none."""
+
+
+@dataclass(frozen=True)
+class ApiCall(Generic[T]):
+    """One request: the parts of its path, its query and its decoded body."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: T
+
+
+def json_route(
+    state: AppState,
+    method: str,
+    path: str,
+    work: Callable[[ApiCall[T]], object],
+    *,
+    body: type[T] = NoBody,  # type: ignore[assignment]
+    parse: Callable[[Mapping[str, Any]], T] | None = None,
+    status: int = HTTPStatus.OK,
+) -> Route:
+    """Create a route whose `work` runs in a thread; None as its result is 204 without a body.
+
+    `parse` decodes a body whose shape depends on its content.
+    """
+    decode_body = parse or (lambda fields: decode_fields(body, fields))
+
+    async def endpoint(request: Request) -> Response:
+        data = await request.body()
+
+        def answer() -> object:
+            fields = parse_json(data.strip() or b"{}") if method != "GET" else {}
+            return work(ApiCall(request.path_params, request.query_params, decode_body(fields)))
+
+        value = await state.run(answer)
+        if value is None:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        return json_response(value, status)
+
+    return Route(path, endpoint, methods=[method])
+
+
+def json_response(value: object, status: int = HTTPStatus.OK) -> Response:
+    """A response of dataclasses, mappings, lists and text as JSON."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
 async def read_body(state: AppState, request: Request, kind: type[T]) -> T:
     """Parse a request's body into a `kind`, in a thread; an empty body is an empty object."""
-    described = getattr(request.scope.get("route"), "body", kind)
-    assert described is kind, f"/api/schema describes {described}, and {kind} is read"
     data = await request.body()
     return await state.run(lambda: decode_fields(kind, parse_json(data.strip() or b"{}")))
 

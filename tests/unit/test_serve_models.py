@@ -14,7 +14,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import scorecard_view
-from ownwords.serve.api import score
+from ownwords.serve.api import models
 from ownwords.serve.app_state import AppState
 from ownwords.view import html
 from unit import sample_card
@@ -32,7 +32,7 @@ def workspace(tmp_path: Path) -> Workspace:
 @pytest.fixture
 def client(workspace: Workspace) -> Iterator[TestClient]:
     state = AppState(workspace)
-    with TestClient(Starlette(routes=score.routes(state))) as test_client:
+    with TestClient(Starlette(routes=models.routes(state))) as test_client:
         yield test_client
         test_client.portal.call(state.close)  # type: ignore[union-attr]
 

@@ -1,6 +1,6 @@
 """Looks at an uploaded file in a process of its own, which a damaged or hostile file may end.
 
-    python -m ownwords.serve.sources.inspect_source PATH
+    python -m ownwords.serve.inspect_source PATH
 
 prints one JSON object: the path to read, what it is, and how many posts it holds; or an error. A
 zip or tar of texts that no source reads as it is, such as one of Markdown files, is unpacked beside

@@ -1,25 +1,32 @@
-"""The jobs of a workspace: started, listed, stopped and continued."""
+"""The jobs that the page starts, each an `ownwords` command in a process of its own.
 
+`JobManager` starts, lists, stops and continues those of one workspace. What the page sees of a job
+is read from the files in its folder, of which `events.jsonl` says how far it is.
+"""
+
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ownwords.core.errors import InUseError, OwnwordsError
+from ownwords.core.progress import Event, parse_event
 from ownwords.core.validation import encode
-from ownwords.core.workspace import Workspace, is_held, translate_os_errors
+from ownwords.core.workspace import SUFFIX, Workspace, is_held, path_text, translate_os_errors
 from ownwords.models import atomic_dir
-from ownwords.serve.errors import ApiError
-from ownwords.serve.jobs.history import JobHistory
-from ownwords.serve.jobs.job import Job, JobActions, JobError, JobStatus
-from ownwords.serve.jobs.process import JobOutcome, JobProcess, JobRecord
-from ownwords.serve.jobs.requests import REQUESTS, JobInputs, JobKind, JobRequest, parse_request
+from ownwords.serve.errors import ApiError, as_conflict
+from ownwords.serve.job_process import JobProcess, JobRecord
+from ownwords.serve.job_requests import REQUESTS, JobInputs, JobKind, JobRequest, parse_request
+from ownwords.serve.workspace_list import WorkspaceList
+from ownwords.training.run_history import SAMPLE
 
+_MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
 _MAX_JOBS = 50
 _PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
 PROGRAM: tuple[str, ...] = (*_PYTHON, "ownwords")
@@ -27,15 +34,152 @@ PROGRAM: tuple[str, ...] = (*_PYTHON, "ownwords")
 InputsOf = Callable[[JobRequest], JobInputs]
 ResultOf = Callable[[JobKind, Mapping[str, Any]], Mapping[str, Any]]
 
+JobStatus = Literal["running", "stopping", "done", "stopped", "failed", "killed"]
+
 
 @dataclass(frozen=True)
-class JobAttempt:
-    """The last attempt at a job; `outcome` is None while it runs."""
+class JobStage:
+    """A stage of a job; `seconds` is None before it begins, `expected_s` while unknown."""
 
-    record: JobRecord
-    is_alive: bool
-    outcome: JobOutcome | None
-    last_line: str  # that it printed
+    name: str
+    label: str
+    status: Literal["waiting", "running", "done", "skipped"]
+    seconds: float | None = None
+    expected_s: float | None = None
+
+
+@dataclass(frozen=True)
+class JobError:
+    """Why a job failed, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class JobActions:
+    """What can be done with a job now."""
+
+    stop: bool
+    resume: bool
+    remove: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job and how far it is; `share` and `remaining_s` are over all of its stages."""
+
+    id: str
+    kind: JobKind
+    title: str
+    status: JobStatus
+    stage: str
+    stages: tuple[JobStage, ...]
+    share: float | None
+    remaining_s: float | None
+    line: str  # the last sentence that it reported
+    began: float
+    ended: float | None
+    seconds: float  # over all attempts
+    request: Mapping[str, Any]
+    error: JobError | None
+    result: Mapping[str, Any] | None
+    can: JobActions
+
+
+class EventTail:
+    """Reads the events of a log incrementally, a bounded part of it at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._inode = -1
+
+    def read(self) -> tuple[bool, list[Event]]:
+        """Return whether the file was replaced, and the events since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                is_replaced = stat.st_ino != self._inode or stat.st_size < self._offset
+                if is_replaced:
+                    self._inode, self._offset = stat.st_ino, 0
+                file.seek(self._offset)
+                data = file.read(_MAX_LOG_BYTES)
+        except OSError:  # not there yet, or deleted
+            was_there, self._inode, self._offset = self._inode != -1, -1, 0
+            return was_there, []
+        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
+        self._offset += complete
+        events = map(parse_event, data[:complete].splitlines())
+        return is_replaced, [event for event in events if event is not None]
+
+
+class JobHistory:
+    """Reads a job's `events.jsonl` as it grows; not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = EventTail(path)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.note = ""  # the last one
+        self.stage = ""
+        self.share: float | None = None
+        self.time = 0.0
+        self._remaining_s: float | None = None
+        self._expected: dict[str, float | None] = {}
+        self._began: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
+
+    def update(self) -> None:
+        """Take in what was logged since the last call."""
+        is_replaced, events = self._tail.read()
+        if is_replaced:
+            self._clear()
+        for event in events:
+            self._add(event)
+
+    def remaining_s(self, now: float) -> float | None:
+        """Seconds until the job is done; None while unknown."""
+        if self._remaining_s is None:
+            return None
+        return max(1.0, self._remaining_s - max(0.0, now - self.time))
+
+    def stages(
+        self, labels: Mapping[str, str], now: float, *, is_running: bool
+    ) -> Iterator[JobStage]:
+        """The stages of `labels` as far as they are; without those that it has not."""
+        for name, label in labels.items():
+            expected = self._expected.get(name)
+            began, ended = self._began.get(name), self._ended.get(name)
+            if began is None:
+                if expected == 0 and name in self._expected:
+                    continue
+                yield JobStage(name, label, "skipped" if ended else "waiting", None, expected)
+                continue
+            is_current = ended is None and is_running
+            if not is_current and expected == 0:
+                continue
+            seconds = round((ended or (now if is_current else self.time)) - began, 1)
+            yield JobStage(name, label, "running" if is_current else "done", seconds, expected)
+
+    def _add(self, event: Event) -> None:
+        self.time = event.time
+        if event.kind == "note" and event.message and not event.message.startswith(SAMPLE):
+            self.note = event.message
+        elif event.kind == "expect":
+            self._expected[event.stage] = event.values.get("seconds")
+        elif event.kind == "begin" and event.stage in self._expected:
+            for name in self._expected:
+                if name == event.stage:
+                    break
+                self._ended.setdefault(name, event.time)
+            self.stage = event.stage
+            self._began.setdefault(event.stage, event.time)
+            self._ended.pop(event.stage, None)
+        elif event.kind == "overall":
+            self.share = max(self.share or 0.0, event.values.get("share", 0.0))
+            self._remaining_s = event.values.get("remaining_s")
 
 
 class JobManager:
@@ -84,29 +228,6 @@ class JobManager:
             raise _no_such_job(id_)
         return job
 
-    def attempt(self, *kinds: JobKind) -> JobAttempt | None:
-        """The newest job of these kinds as its files tell it."""
-        with self._mutex:
-            known = [(record, each) for each in self._all() if (record := each.record())]
-            known = [(record, each) for record, each in known if record.kind in kinds]
-            if not known:
-                return None
-            record, process = max(known, key=lambda pair: pair[0].attempt_began)
-            is_alive = process.is_alive()
-            outcome = None if is_alive else process.outcome(record.stop_requests)
-            return JobAttempt(record, is_alive, outcome, next(reversed(process.lines()), ""))
-
-    def lines(self, id_: str) -> list[tuple[float | None, str]]:
-        """The notes of a job with their times, then the last lines that it printed."""
-        with self._mutex:
-            process = self._process(id_)
-            record = process.record()
-            if record is None:
-                raise _no_such_job(id_)
-            history = self._history(process, record)
-            history.update()
-            return [*history.notes, *((None, line) for line in process.lines())]
-
     def find_worker(self) -> str:
         """Describe the process that works in the workspace in a sentence; "" if there is none."""
         with self._mutex:
@@ -138,12 +259,11 @@ class JobManager:
                 id=self._new_id(request.kind),
                 kind=request.kind,
                 request=encode(request),
-                command=tuple(request.arguments(inputs)),
                 began=now,
                 attempt_began=now,
             )
             process = self._processes[record.id] = JobProcess(self._folder / record.id)
-            process.start(record, self._program_for(request))
+            process.start(record, [*self._program_for(request), *request.arguments(inputs)])
             self._forget_oldest()
         return self.job(record.id)
 
@@ -159,30 +279,23 @@ class JobManager:
                 raise _no_such_job(id_)
             request = parse_request(record.kind, record.request)
             self._check_free(request)
-            process.start(
-                replace(
-                    record,
-                    command=tuple(request.arguments(self._inputs_of(request))),
-                    attempt_began=time.time(),
-                    spent_s=before.seconds,
-                    share=before.share or 0.0,
-                    pid=0,
-                    stop_requests=0,
-                ),
-                self._program_for(request),
+            following = replace(
+                record,
+                attempt_began=time.time(),
+                spent_s=before.seconds,
+                share=before.share or 0.0,
+                pid=0,
+                stop_requests=0,
             )
+            arguments = request.arguments(self._inputs_of(request))
+            process.start(following, [*self._program_for(request), *arguments])
         return self.job(id_)
 
     def stop(self, id_: str) -> Job:
         """Ask a job to save and end; a second call ends it at once, a third one kills it."""
-        with self._mutex:
-            process = self._process(id_)
-            if process.record() is None:
-                raise _no_such_job(id_)
-            try:
-                process.stop()
-            except OwnwordsError as error:
-                raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
+        self.job(id_)  # raises ApiError if there is none
+        with self._mutex, as_conflict():
+            self._process(id_).stop()
         return self.job(id_)
 
     def remove(self, id_: str) -> None:
@@ -255,7 +368,7 @@ class JobManager:
         outcome = None if is_alive else process.outcome(record.stop_requests)
         status: JobStatus = "stopping" if record.stop_requests else "running"
         error = result = ended = None
-        line = history.notes[-1][1] if history.notes else ""
+        line = history.note
         if outcome:
             status, ended = outcome.kind, max(outcome.time, record.attempt_began)
             line = outcome.message or line
@@ -318,3 +431,52 @@ def _whole(seconds: float | None) -> float | None:
 
 def _no_such_job(id_: str) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, f"there is no job {id_[:80]!r}")
+
+
+def job_result(kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The few fields of a command's JSON that tell how it went."""
+    if kind in ("make", "score"):
+        card = printed.get("scorecard") if kind == "make" else printed
+        verdict = card.get("verdict", {}) if isinstance(card, Mapping) else {}
+        return {"sentence": str(verdict.get("sentence", ""))}
+    if kind == "tune":
+        sentences = printed.get("sentences") or [""]
+        return {"sentence": str(sentences[0])}
+    if kind == "export":
+        path = Path(str(printed["path"]))
+        written = {key: printed[key] for key in ("path", "bytes", "type")}
+        return {**written, "name": path.name, "to": printed["form"]}
+    if kind == "base":
+        return {"name": str(printed["name"])}
+    if kind == "fetch":
+        return {key: printed[key] for key in ("path", "name", "label", "posts")}
+    return {}
+
+
+@dataclass(frozen=True)
+class OtherJob:
+    """A running job of the blog whose workspace is at a path; `share` is how far it is."""
+
+    path: str
+    name: str
+    title: str
+    share: float | None
+
+
+class OtherJobs:
+    """Reads the jobs of all listed workspaces but the current one."""
+
+    def __init__(self, current: Workspace) -> None:
+        self._list = WorkspaceList(current)
+        self._managers: dict[Path, JobManager] = {}
+
+    def running(self) -> list[OtherJob]:
+        """The jobs that run."""
+        jobs = []
+        for path in self._list.paths()[1:]:
+            manager = self._managers.setdefault(path, JobManager(Workspace(path)))
+            name = path.name.removesuffix(SUFFIX)
+            jobs += [
+                OtherJob(path_text(path), name, job.title, job.share) for job in manager.running()
+            ]
+        return jobs

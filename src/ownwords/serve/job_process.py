@@ -27,9 +27,7 @@ from ownwords.core.workspace import (
     write_atomically,
 )
 
-_MAX_OUTPUT = 1 << 20  # bytes read from the end of the output
 _MAX_RESULT = 64 << 20
-_MAX_LINES = 60
 _INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
 _KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
 # A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
@@ -46,7 +44,6 @@ class JobRecord:
     id: str
     kind: str
     request: dict[str, Any]
-    command: tuple[str, ...]
     began: float  # its first attempt
     attempt_began: float
     spent_s: float = 0.0  # by earlier attempts
@@ -57,12 +54,11 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How an attempt ended: a message, a hint, and the last lines of its output."""
+    """How an attempt ended, when, and what its command printed as its result."""
 
     kind: Literal["done", "stopped", "failed", "killed"]
     message: str = ""
     hint: str = ""
-    output: tuple[str, ...] = ()
     time: float = 0.0  # of its last output
     result: dict[str, Any] | None = None
 
@@ -79,7 +75,7 @@ class JobProcess:
         self._result_path = folder / "result.json"
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self, record: JobRecord, program: Sequence[str]) -> None:
+    def start(self, record: JobRecord, command: Sequence[str]) -> None:
         """Start an attempt. Raises InUseError while another one is running."""
         with translate_os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +94,7 @@ class JobProcess:
                 self._output_path.open("wb") as output,
             ):
                 self._child = subprocess.Popen(
-                    [*program, *record.command],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=result,
                     stderr=output,
@@ -137,19 +133,8 @@ class JobProcess:
         # After a restart of the server, only the lock shows whether it is alive.
         return sys.platform != "win32" and is_held(self._lock_path)
 
-    def lines(self) -> list[str]:
-        """The last lines that the process printed."""
-        try:
-            with self._output_path.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_OUTPUT))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return []
-        return [line.rstrip() for line in text.splitlines() if line.strip()]
-
     def outcome(self, stop_requests: int) -> JobOutcome:
         """How the attempt that is over has ended."""
-        output = tuple(self.lines()[-_MAX_LINES:])
         paths = (self._output_path, self._result_path, self.events)
         ended = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
         try:
@@ -157,23 +142,22 @@ class JobProcess:
                 result = json.loads(file.read(_MAX_RESULT))
         except (OSError, ValueError):
             if stop_requests:
-                return JobOutcome("stopped", "stopped before it began", "", output, ended)
+                return JobOutcome("stopped", "stopped before it began", time=ended)
             return JobOutcome(
                 "killed",
                 "the job ended without an error message, as when the memory is full",
                 "what it saved is still there: continue it",
-                output,
                 ended,
             )
         error = result.get("error") if isinstance(result, dict) else None
         if not isinstance(error, dict):
             result = result if isinstance(result, dict) else None
-            return JobOutcome("done", output=output, time=ended, result=result)
+            return JobOutcome("done", time=ended, result=result)
         message, hint = str(error.get("message", "")), str(error.get("hint", ""))
         if message.startswith(_INTERRUPTED):
             message = message.removeprefix(_INTERRUPTED).lstrip(": ") or "stopped"
-            return JobOutcome("stopped", message, hint, output, ended)
-        return JobOutcome("failed", message, hint, output, ended)
+            return JobOutcome("stopped", message, hint, ended)
+        return JobOutcome("failed", message, hint, ended)
 
     def _write_record(self, record: JobRecord) -> None:
         write_atomically(self._record_path, json.dumps(encode(record)) + "\n")

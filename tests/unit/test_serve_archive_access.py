@@ -6,7 +6,7 @@ import pytest
 
 from ownwords.ask.embedders import embed_missing
 from ownwords.ask.index import SearchIndex
-from ownwords.serve.archive_pool import ArchivePool
+from ownwords.serve.archive_access import ArchivePool
 from sentence_folders import folder_in
 from small_archives import Entry, put
 

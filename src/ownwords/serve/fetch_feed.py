@@ -1,6 +1,6 @@
 """Fetches a feed, or the feed of a site, in a process of its own, from one host only.
 
-    python -m ownwords.serve.sources.fetch_feed URL --host HOST --out FOLDER
+    python -m ownwords.serve.fetch_feed URL --host HOST --out FOLDER
 
 saves its pages as FOLDER/feed-001.xml and so on, and prints what they hold as one JSON object. The
 host is the one that the user has named: nothing is fetched from another, also not if it redirects
@@ -27,7 +27,7 @@ from ownwords.core.progress import Progress, Stage, logged_job
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.models import atomic_dir
-from ownwords.serve.sources.inspect_source import inspect_path
+from ownwords.serve.inspect_source import inspect_path
 
 _MAX_PAGES = 200
 _MAX_PAGE_BYTES = 32 << 20
