@@ -255,6 +255,8 @@ def test_every_setting_of_the_program_can_be_given_as_text() -> None:
 
 def test_the_key_of_an_endpoint_is_no_setting() -> None:
     resolve(Recipe, env={"OWNWORDS_API_KEY": "secret"})
+
+
 def test_ordinary_toml_is_read() -> None:
     text = 'a.b."c d" = "1. 2. 3. and e.g. so on"\n[x.y]\nz = [1.5, 2.5]\n'
     assert parse_toml(text) == {

@@ -435,9 +435,7 @@ class Planner:
             "those that you set"
             if self.steps_are_fixed
             else f"on a faster machine, too: reading the text more than {times(most)} memorises it",
-            constants.source(
-                "lora_epochs" if self.rank else "tune_epochs" if facts.base else "epochs_limit"
-            ),
+            LOG,
         )
         self.choose(
             "train.precision",
