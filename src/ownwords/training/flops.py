@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 
 
 def per_token(model: CausalLM | ModelConfig, context: int, rank: int = 0) -> float:
@@ -32,12 +31,9 @@ def _of_weights(model: CausalLM) -> list[float]:
     for module in model.modules():
         # A lookup costs nothing; an embedding shared with the head is a matrix product.
         is_lookup = module is not model.embedding or model.head is not None
-        if isinstance(module, nn.Embedding | QuantizedEmbedding) and is_lookup:
+        if isinstance(module, nn.Embedding) and is_lookup:
             continue
-        if isinstance(module, QuantizedLinear | QuantizedEmbedding):
-            costs.append(4.0 * module.rows * module.columns)
-        else:
-            costs += [_cost(each) for each in module.parameters(recurse=False) if each.dim() == 2]
+        costs += [_cost(each) for each in module.parameters(recurse=False) if each.dim() == 2]
     return costs
 
 
