@@ -27,7 +27,7 @@ from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.scorecard import BASE, SCRATCH, Scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
-from ownwords.models import atomic_dir, bundle, directory, quantize
+from ownwords.models import atomic_dir, bundle, directory
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -64,12 +64,11 @@ def publish(
     tokenizer = tokenizers.from_files(base.tokenizer_files)
     base.check_tokenizer(tokenizer)
     parameters = sum(parameter.numel() for parameter in base.model.parameters())
-    quantize.quantize(base.model, INT8, INT8)
     with tempfile.TemporaryDirectory() as scratch:
         # As it is stored, rounded, it is scored and writes.
         stored = Path(scratch) / "shipped"
-        bundle.save(stored, base.model, tokenizer, generation=base.generation)
-        exact = bundle.load(stored, dequantize=True).model.float()
+        bundle.save(stored, base.model, tokenizer, generation=base.generation, schemes=(INT8, INT8))
+        exact = bundle.load(stored).model.float()
         held_out = {}
         for name in mix.TEST:
             with progress.stage(f"Scoring it on {name}"):
@@ -99,6 +98,7 @@ def publish(
             ),
             provenance=provenance,
             generation=base.generation,
+            schemes=(INT8, INT8),
         )
         checks.check_fits(stored)
         # As they were, until `measured` replaces them: what tuning gives is not known before.

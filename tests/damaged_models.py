@@ -11,8 +11,8 @@ import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
 from ownwords.inference.engine import ForwardInput
-from ownwords.models import bundle, directory, quantization_scheme, quantize
-from ownwords.models.decoder import CausalLM
+from ownwords.models import bundle, directory
+from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
@@ -25,17 +25,6 @@ VOCABULARY = 300  # all bytes, and some
 # How often the time of an undamaged load, and the size of its files, a damaged one may take.
 SLOWER = 300
 LARGER = 1000
-
-
-def model(kind: str) -> CausalLM:
-    """A tiny model of a family, or a quantised one."""
-    if kind in models.CONFIGS:
-        return models.model(kind, vocab_size=VOCABULARY)
-    network = models.model("qwen3", vocab_size=VOCABULARY)
-    quantize.quantize(
-        network, quantization_scheme.INT8 if kind == "int8" else quantization_scheme.INT4
-    )
-    return network
 
 
 def peak_bytes() -> int:
@@ -65,17 +54,19 @@ def load_engine(folder: Path) -> None:
 
 def try_damaged(
     folder: Path,
-    model: CausalLM,
+    kind: str,
     shard_bytes: int | None,
     generator: random.Random,
     goes_on: Callable[[int], bool],
     load: Callable[[Path], None] = load_network,
 ) -> int:
-    """Damage one file of a directory at a time and load it; returns the number of tries.
+    """Damage one file of a kind's directory at a time and load it; returns the number of tries.
 
     Any error but our own, a message of more than a line, a hang or a surge of memory fails.
     """
-    bundle.save(folder, model, ByteTokenizer())
+    model = models.model(kind if kind in models.CONFIGS else "qwen3", vocab_size=VOCABULARY)
+    schemes = {"int8": (INT8, INT8), "int4": (INT4, INT8)}.get(kind)
+    bundle.save(folder, model, ByteTokenizer(), schemes=schemes)
     models.shard(folder, shard_bytes)
     files = sorted(folder.iterdir())
     originals = {path: path.read_bytes() for path in files}

@@ -278,8 +278,8 @@ def test_a_quantised_directory_is_read_without_conversion(
     open_: Open, name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
 ) -> None:
     model = tiny(name)
+    bundle.save(tmp_path / "m", model, models.Letters(), schemes=schemes)
     quantize.quantize(model, *schemes)
-    bundle.save(tmp_path / "m", model, models.Letters())
     engine = open_(tmp_path / "m")
     assert engine.weights == schemes[0].name
     near(

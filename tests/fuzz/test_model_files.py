@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged_models import CASES, load_engine, load_network, model, try_damaged
+from damaged_models import CASES, load_engine, load_network, try_damaged
 
 pytestmark = pytest.mark.fuzz
 
@@ -24,7 +24,7 @@ def test_a_damaged_model_is_loaded_or_refused_with_a_sentence(
     ends = time.monotonic() + SECONDS_EACH
     tried = try_damaged(
         tmp_path / "m",
-        model(kind),
+        kind,
         shard_bytes,
         random.Random(seed),
         lambda _: time.monotonic() < ends,

@@ -152,26 +152,6 @@ def test_an_adapter_of_peft_loads_here(kind: str, stabilised: bool, tmp_path: Pa
     assert _distance(ours, adapted) < 1e-4
 
 
-def test_ranks_and_alphas_of_single_layers_equal_peft(tmp_path: Path) -> None:
-    ours, theirs = _pair("llama")
-    config = LoraConfig(
-        r=4,
-        lora_alpha=6,
-        target_modules=["q_proj", "down_proj"],
-        rank_pattern={"down_proj": 2, "layers.1.self_attn.q_proj": 5},
-        alpha_pattern={"q_proj": 11},
-        task_type="CAUSAL_LM",
-    )
-    adapted = get_peft_model(theirs, config).eval()
-    _fill([p for name, p in adapted.named_parameters() if "lora_" in name])
-    adapted.save_pretrained(str(tmp_path / "theirs"))
-    adapter = peft.load(tmp_path / "theirs", ours)
-    assert _distance(ours, adapted) < 1e-4
-    peft.save(tmp_path / "ours", adapter)
-    _, fresh = _pair("llama")
-    assert _distance(ours, PeftModel.from_pretrained(fresh, str(tmp_path / "ours")).eval()) < 1e-4
-
-
 @pytest.mark.parametrize(
     "changed",
     [

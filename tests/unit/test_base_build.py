@@ -351,7 +351,7 @@ def test_the_published_base_is_complete_and_correctly_described(
     assert provenance["text_licenses"] == ["CC BY 4.0"]
 
     # By hand: each chapter in one piece, its end included, under the rounded weights.
-    model = bundle.load(into, dequantize=True).model.float()
+    model = bundle.load(into).model.float()
     tokenizer = tokenizers.load(into)
     nats, count = 0.0, 0
     chapters = list(texts.read(finished / "texts" / "test books.txt"))

@@ -10,7 +10,7 @@ from ownwords.base import catalogue, checks, install
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import data_folder
-from ownwords.models import bundle, quantize
+from ownwords.models import bundle
 from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -229,9 +229,7 @@ def test_an_8_bit_model_is_added_and_a_4_bit_one_is_not(
     box: Path, home: Path, tmp_path: Path
 ) -> None:
     for name, body in (("eight", INT8), ("four", INT4)):
-        model = small_bases.model()
-        quantize.quantize(model, body)
-        bundle.save(tmp_path / name, model, ByteTokenizer())
+        bundle.save(tmp_path / name, small_bases.model(), ByteTokenizer(), schemes=(body, INT8))
     assert checks.verify(install.add(str(tmp_path / "eight"), "eight", home)) == []
     with pytest.raises(ModelError, match="fewer than 8 bits"):
         install.add(str(tmp_path / "four"), "four", home)

@@ -1,3 +1,5 @@
+"""Model directories: saved and loaded whole, with tokenizer, card, provenance and licence."""
+
 import errno
 import json
 import os
@@ -11,9 +13,12 @@ import pytest
 import torch
 
 import model_directories as models
+import small_bases
 from model_directories import Letters
 from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.inference.export import export
 from ownwords.models import atomic_dir, bundle, quantize
+from ownwords.models.base_license import BaseLicense
 from ownwords.models.directory import base_name
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
@@ -71,14 +76,12 @@ def test_a_quantised_model_round_trips(
     family: str, scheme: QuantizationScheme, tmp_path: Path
 ) -> None:
     model = models.model(family)
-    quantize.quantize(model, scheme)
-    bundle.save(tmp_path / "m", model, Letters())
+    bundle.save(tmp_path / "m", model, Letters(), schemes=(scheme, INT8))
+    quantize.quantize(model, scheme, INT8)
     loaded = bundle.load(tmp_path / "m")
     ids = torch.arange(12)[None]
     with torch.no_grad():
         assert torch.equal(loaded.model(ids), model(ids))
-    with pytest.raises(ModelError, match="another dtype"):
-        bundle.save(tmp_path / "m", model, Letters(), dtype=torch.bfloat16)
 
 
 def test_cards_keep_the_author_s_edits(tmp_path: Path) -> None:
@@ -393,11 +396,53 @@ def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new(
         ({"base_name": "north through a LoRA"}, "north through a LoRA"),  # whatever it is called
         ({"base_name": ""}, ""),
         ({}, ""),
-        ({"base": "tuned from shipped"}, "shipped"),  # as earlier versions had it
-        ({"base": "tuned from north through a LoRA"}, "north"),
-        ({"base": None}, ""),
-        ({"base": 7}, ""),
+        ({"base_name": 7}, ""),
     ],
 )
 def test_the_name_of_the_base_is_stored(provenance: dict[str, object], name: str) -> None:
     assert base_name(provenance) == name
+
+
+FRONT = "license: gemma\nbase_model: google/tiny\nlicense_link: https://terms.example\n"
+CARD = f"---\n{FRONT}---\n\n# T\n"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    small_bases.write(tmp_path / "base")
+    (tmp_path / "base" / "README.md").write_text(CARD)
+    (tmp_path / "base" / "LICENSE.html").write_text("terms")
+    (tmp_path / "base" / "NOTICE").write_text("notice")
+    return tmp_path / "base"
+
+
+def test_a_model_made_of_a_base_carries_its_licence_and_so_does_one_made_of_that(
+    base: Path, tmp_path: Path
+) -> None:
+    for name in ("tuned", "again", "again"):  # the last replaces the one before
+        license = BaseLicense.of(base)
+        bundle.save(
+            tmp_path / name, small_bases.model(), ByteTokenizer(), card="# Mine\n", license=license
+        )
+        base = tmp_path / name
+        card = (base / "README.md").read_text()
+        assert "\nlicense: gemma\n" in card and "derives from google/tiny" in card
+        assert "https://terms.example" in card and card.count("## License") == 1
+        assert "LICENSE.html and NOTICE must go with every copy" in card
+        assert (base / "NOTICE").read_text() == "notice"
+        provenance = json.loads((base / "ownwords.json").read_bytes())
+        assert provenance["derived_from"] == {"model": "google/tiny", "license": "gemma"}
+
+
+def test_an_exported_directory_keeps_the_licence_files(base: Path, tmp_path: Path) -> None:
+    export(base, "hf", out=tmp_path / "out")
+    assert (tmp_path / "out" / "LICENSE.html").read_text() == "terms"
+    assert (tmp_path / "out" / "README.md").read_text() == CARD
+
+
+@pytest.mark.parametrize("card", ["", "# No front\nlicense: gemma\n", "---\nlicense: mit\n---\n"])
+def test_without_conditions_no_license_text_is_added(card: str, base: Path) -> None:
+    (base / "README.md").write_text(card)
+    assert BaseLicense.of(base) == BaseLicense()
+    assert BaseLicense.of(base).on("# Mine\n") == "# Mine\n"
+    assert BaseLicense.of(base).provenance() == {}

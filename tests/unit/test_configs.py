@@ -9,10 +9,10 @@ import pytest
 
 from families import TINY
 from ownwords.models import quantize
-from ownwords.models.configs.rope_scaling import RopeScaling, frequencies
+from ownwords.models.configs.config import RopeScaling, frequencies
 from ownwords.models.decoder import build
+from ownwords.models.layers import RotaryEmbedding
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
-from ownwords.models.rope import RotaryEmbedding
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import (
@@ -62,14 +62,13 @@ def test_every_tensor_of_a_quantised_file_is_mapped(
 ) -> None:
     model = build(TINY[name])
     model.init_weights(1)
-    quantize.quantize(model, *schemes)
     path = tmp_path / "model.safetensors"
-    quantize.write_quantized(path, model)
+    quantize.write_quantized(path, model, *schemes)
     stored, made_with = read_header(path), read_schemes(path)
     assert made_with == schemes
     fitted = map_quantized_weights(stored, made_with, TINY[name], tmp_path)
     assert {weight.ours: weight.stored.shape for weight in fitted} == {
-        key: tuple(tensor.shape) for key, tensor in quantize.quantized_tensors(model)
+        key: tuple(tensor.shape) for key, tensor in quantize.quantized_tensors(model, *schemes)
     }
     lacking = dict(stored)
     del lacking["embedding.scale"]
@@ -81,6 +80,6 @@ def test_every_tensor_of_a_quantised_file_is_mapped(
 
 
 def test_a_directory_is_understood_without_torch() -> None:
-    modules = "configs, directory, mmap_tensors, registry, weight_mapping"
+    modules = "configs, directory, safetensors_header, registry, weight_mapping"
     code = f"import sys; from ownwords.models import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged_models import CASES, load_engine, model, try_damaged
+from damaged_models import CASES, load_engine, try_damaged
 from ownwords.native import engine as native
 
 
@@ -14,9 +14,7 @@ def test_a_damaged_model_is_loaded_or_refused_with_a_sentence(
     kind: str, shard_bytes: int | None, tmp_path: Path
 ) -> None:
     generator = random.Random(f"{kind} {shard_bytes}")
-    assert (
-        try_damaged(tmp_path / "m", model(kind), shard_bytes, generator, lambda n: n < 130) == 130
-    )
+    assert try_damaged(tmp_path / "m", kind, shard_bytes, generator, lambda n: n < 130) == 130
 
 
 @pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
@@ -25,7 +23,5 @@ def test_a_damaged_model_is_run_or_refused_with_a_sentence(
     kind: str, shard_bytes: int | None, tmp_path: Path
 ) -> None:
     generator = random.Random(f"{kind} {shard_bytes} native")
-    tried = try_damaged(
-        tmp_path / "m", model(kind), shard_bytes, generator, lambda n: n < 60, load_engine
-    )
+    tried = try_damaged(tmp_path / "m", kind, shard_bytes, generator, lambda n: n < 60, load_engine)
     assert tried == 60

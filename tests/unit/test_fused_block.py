@@ -14,15 +14,14 @@ from torch.autograd import backward
 
 from families import some_ids
 from native_levels import isas, library_at
-from ownwords.models import fused, fused_block, lora, quantize
+from ownwords.models import fused, fused_block, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.layers import AttentionMask
-from ownwords.models.rope import RotaryEmbedding
+from ownwords.models.layers import AttentionMask, RotaryEmbedding
 from ownwords.native.build import Isa
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig
@@ -256,9 +255,6 @@ def test_unsupported_cases_fall_back_to_pytorch(counts_seen: list[int]) -> None:
         adapter = lora.attach(model, lora.AdapterConfig(4, 8.0, 0.5), 1)
         model(ids)
         adapter.detach()
-        lora.attach(quantized := _model("qwen3"), lora.AdapterConfig(4), 1)
-        quantize.quantize(quantized)
-        quantized(ids)
         odd_model = build(Qwen3Config(**{**vars(SHAPES["qwen3"]), "width": 48}))
         odd_model.init_weights(1)
         odd_model(ids)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from families import TINY, tiny
-from ownwords.models.configs.rope_scaling import RopeScaling
-from ownwords.models.layers import AttentionMask, RMSNorm, attend
-from ownwords.models.rope import RotaryEmbedding, apply_rope
+from ownwords.models.configs.config import RopeScaling
+from ownwords.models.layers import AttentionMask, RMSNorm, RotaryEmbedding, apply_rope, attend
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

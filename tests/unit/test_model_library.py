@@ -1,13 +1,16 @@
 """The models of a workspace: kept, compared, made current again, and never lost."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, try_lock
-from ownwords.models import model_library
+from ownwords.models import fingerprint, model_library
+from ownwords.models.fingerprint import model_fingerprint, model_stamp
 from ownwords.models.model_library import BESIDE, ModelLibrary
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
@@ -235,3 +238,44 @@ def test_exports_are_listed_downloaded_and_deleted(root: Path, api: TestClient) 
     for name in rows:
         assert api.delete(f"/api/exports/{name}").status_code == 204
     assert not [path for path in exports.iterdir() if not path.name.startswith(".")]
+
+
+def test_a_copy_has_the_same_fingerprint_and_any_change_another(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    models.write(folder)
+    key = model_fingerprint(folder)
+    shutil.copytree(folder, tmp_path / "another name")
+    assert model_fingerprint(tmp_path / "another name") == key
+    (folder / "README.md").write_text("another card")
+    assert model_fingerprint(folder) == key
+    assert model_fingerprint(tmp_path / "nothing") == ""
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "generation_config.json"):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))  # the size stays
+        assert model_fingerprint(folder) != key, name
+        (folder / name).write_bytes(data)
+    assert model_fingerprint(folder) == key
+
+
+def test_provenance_and_copy_guard_count_where_they_are_asked_for(tmp_path: Path) -> None:
+    models.write(tmp_path)
+    bare, complete = model_fingerprint(tmp_path), model_fingerprint(tmp_path, provenance=True)
+    models.edit(tmp_path / "ownwords.json", base="another")
+    assert model_fingerprint(tmp_path) == bare
+    assert model_fingerprint(tmp_path, provenance=True) != complete
+    (tmp_path / "copy-guard.safetensors").write_bytes(b"guard")
+    assert model_fingerprint(tmp_path) != bare
+    assert model_fingerprint(tmp_path, copy_guard=False) == bare
+
+
+def test_an_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models.write(tmp_path)
+    monkeypatch.setattr(fingerprint, "_SETTLED_NS", -1)
+    key, stamp = model_fingerprint(tmp_path), model_stamp(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.delattr(fingerprint, "open_file")
+        assert model_fingerprint(tmp_path) == key
+    assert model_stamp(tmp_path) == stamp
+    models.write(tmp_path, seed=2)
+    assert model_fingerprint(tmp_path) != key
+    assert model_stamp(tmp_path) != stamp

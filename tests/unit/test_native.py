@@ -17,8 +17,15 @@ from torch.autograd import backward
 from families import TINY, some_ids, tiny
 from native_levels import isas
 from ownwords.models import fused, loss
-from ownwords.models.layers import AttentionMask, RMSNorm, attend, gelu_tanh, split_heads
-from ownwords.models.rope import RotaryEmbedding, apply_rope
+from ownwords.models.layers import (
+    AttentionMask,
+    RMSNorm,
+    RotaryEmbedding,
+    apply_rope,
+    attend,
+    gelu_tanh,
+    split_heads,
+)
 from ownwords.native import bindings, build
 from ownwords.native.bindings import NativeError
 

@@ -17,16 +17,24 @@ import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.inference import native_engine
 from ownwords.inference.engine import QUANTIZED, ForwardInput, Logits, WeightFormat
-from ownwords.models import bundle, quantize
+from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
+from ownwords.models.quantization_scheme import Schemes
+from ownwords.models.safetensors_header import read_header
 from ownwords.native import engine
 
 if not engine.available():
     pytest.skip("the part in C++ is not built", allow_module_level=True)
 
 
-def scores(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
-    bundle.save(folder, model, models.Letters())
+def scores(
+    folder: Path, model: CausalLM, weights: WeightFormat, schemes: Schemes | None = None
+) -> Logits:
+    bundle.save(folder, model, models.Letters(), schemes=schemes)
+    return read(folder, model, weights)
+
+
+def read(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
     loaded = native_engine.load(folder, model.config, weights=weights, threads=1)
     assert loaded is not None
     ids = some_ids(1, 12)[0].tolist()
@@ -71,16 +79,16 @@ def test_rounds_as_quantize_does(
 ) -> None:
     plain = scores(tmp_path / "plain", model_of(name, dtype, is_hard), weights)
     model = model_of(name, dtype, is_hard)
-    quantize.quantize(model, *QUANTIZED[weights])
-    stored = scores(tmp_path / "rounded", model, "stored")
+    stored = scores(tmp_path / "rounded", model, "stored", QUANTIZED[weights])
     assert np.isfinite(plain).all()
     np.testing.assert_array_equal(plain, stored)
 
 
 def test_a_changed_code_changes_the_scores(tmp_path: Path) -> None:
     model = tiny("llama")
-    quantize.quantize(model, *QUANTIZED["int8"])
-    right = scores(tmp_path / "right", model, "stored")
-    packed = dict(model.named_buffers())["blocks.0.mlp.up.packed"]
-    packed[3, 5] ^= 1
-    assert not np.array_equal(right, scores(tmp_path / "wrong", model, "stored"))
+    right = scores(tmp_path / "right", model, "stored", QUANTIZED["int8"])
+    weights = tmp_path / "right" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[read_header(weights)["blocks.0.mlp.up.packed"].start + 5] ^= 1
+    weights.write_bytes(data)
+    assert not np.array_equal(right, read(tmp_path / "right", model, "stored"))

@@ -10,7 +10,7 @@ import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
 from ownwords.inference.engine_loader import describe_cpu_engine, has_driver, load_engine
-from ownwords.models import bundle, directory, quantize
+from ownwords.models import bundle, directory
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.native import bindings
@@ -109,8 +109,7 @@ def test_quantised_weights_cannot_be_converted(
     compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models.model("llama")
-    quantize.quantize(model, INT8, INT8)
-    bundle.save(tmp_path / "m", model, models.Letters())
+    bundle.save(tmp_path / "m", model, models.Letters(), schemes=(INT8, INT8))
     if not compiled:
         without_the_part_in_c(monkeypatch)
     assert load_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"

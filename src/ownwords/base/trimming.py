@@ -20,7 +20,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
-from ownwords.models import atomic_dir, directory, mmap_tensors, registry
+from ownwords.models import atomic_dir, directory, registry, safetensors_header
 from ownwords.models.directory import CARD, CONFIG, FORMAT, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.safetensors_header import write_file
@@ -183,7 +183,7 @@ def _trimmed_before(out: Path, key: str) -> TrimmedBase | None:
 
 def _write_weights(draft: Path, mapped: Sequence[MappedTensor], old_ids: Sequence[int]) -> None:
     """Write the weights with the rows of the kept tokens only, in the type they have."""
-    arrays = mmap_tensors.map_arrays(tensor.stored for tensor in mapped)
+    arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
     rows = np.asarray(old_ids)
     entries = []
     for tensor in mapped:

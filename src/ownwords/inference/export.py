@@ -53,7 +53,7 @@ def export(
     if source.suffix.lower() == ".gguf":
         loaded = gguf.load(source)
     else:
-        loaded = bundle.load(source, dequantize=True)
+        loaded = bundle.load(source)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:
         # Older models of ours do not record the sampling settings they were scored with.
         loaded = replace(loaded, generation={**generation_config(), **loaded.generation})

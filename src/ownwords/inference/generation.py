@@ -1,4 +1,4 @@
-"""State of one text during generation: its request, its next input and its sampled tokens.
+"""The state of one text during generation: its request, its next input and its sampled tokens.
 
 The result depends only on the request: draw n of a text uses a random number derived from the seed
 and n, so other texts in the batch never change a token.
@@ -15,7 +15,6 @@ import numpy as np
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import ForwardInput, LogitRange, Logits, check_token_ids
-from ownwords.inference.loops import LoopDetector
 from ownwords.inference.sampling import (
     Sampler,
     SamplingParams,
@@ -23,6 +22,52 @@ from ownwords.inference.sampling import (
     log_probabilities,
     top_logprobs,
 )
+
+_LEAST_REPEATED, _MOST_REPEATED = 8, 32  # tokens
+
+
+class LoopDetector:
+    """Tells of one text, token by token, which token would continue a loop.
+
+    A small model that has said something three times in a row is likely to go on for ever. A text
+    loops if its last tokens repeat those a distance before: by then twice the distance, at least 8
+    and at most 32 tokens. So "0000" ends after 9 digits, a sentence of 12 tokens after it has been
+    said three times, and a paragraph 32 tokens into its repetition. Of 1,341 posts by five authors
+    none has this in its first 400 tokens; of their 1.18 million tokens 67 would have been
+    forbidden. Of 56 texts of 400 tokens by tuned models 4 have it (docs/log.md).
+    """
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._places: dict[tuple[int, int], list[int]] = {}  # where each pair of tokens ended
+        # By distance, how many of the last tokens repeat those so far before them.
+        self._runs: dict[int, int] = {}
+
+    def add(self, token: int) -> None:
+        """Take note of the next token of the text."""
+        ids, place = self._ids, len(self._ids)
+        ids.append(token)
+        runs = {
+            distance: run + 1
+            for distance, run in self._runs.items()
+            if ids[place - distance] == token
+        }
+        if place:
+            places = self._places.setdefault((ids[place - 1], token), [])
+            for earlier in places:
+                runs.setdefault(place - earlier, 2)
+            places.append(place)
+        self._runs = runs
+
+    @property
+    def banned(self) -> list[int]:
+        """The tokens that would continue a loop; usually none."""
+        return [
+            self._ids[-distance]
+            for distance, run in self._runs.items()
+            if run >= min(_MOST_REPEATED, max(_LEAST_REPEATED, 2 * distance))
+        ]
+
 
 FinishReason = Literal["stop", "length", "error"]
 

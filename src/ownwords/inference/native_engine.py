@@ -25,11 +25,10 @@ from ownwords.inference.engine import (
     closed_cache_error,
     not_finite_error,
 )
-from ownwords.models import mmap_tensors
+from ownwords.models import safetensors_header
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.mmap_tensors import Array, is_mapped
 from ownwords.models.quantization_scheme import ENDS, QuantizationScheme
-from ownwords.models.safetensors_header import FLOATS
+from ownwords.models.safetensors_header import FLOATS, Array, is_mapped
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import (
     SINGLE,
@@ -127,13 +126,13 @@ def load(
         weight_format: WeightFormat = kinds[0]
         check_weight_format(weight_format, weights, folder)
         mapped = map_quantized_weights(stored, schemes, config, folder)
-        arrays = mmap_tensors.map_arrays(tensor.stored for tensor in mapped)
+        arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
         sources = list(_quantized_sources(mapped, arrays, weight_shapes(config), schemes))
     else:
         mapped = map_weights(stored, config, folder)
         check_shapes(mapped, config, folder)
         kinds, weight_format = _packed_kinds({tensor.stored.dtype for tensor in mapped}, weights)
-        arrays = mmap_tensors.map_arrays(tensor.stored for tensor in mapped)
+        arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
         sizes = weight_shapes(config)
         sources = [_source(tensor, sizes[tensor.ours], arrays) for tensor in mapped]
     # The scales of int8 are float32 whatever the model was.

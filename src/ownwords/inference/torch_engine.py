@@ -31,14 +31,15 @@ from ownwords.inference.engine import (
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
 from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
-from ownwords.models.quantization_scheme import QuantizationScheme
 from ownwords.models.quantize import quantize
+from ownwords.models.weight_mapping import SINGLE, find_tensors, read_schemes
 
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
 _SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
 _MIN_SPAN = 128  # smallest number of attended KV slots to capture CUDA graphs for
 _capturing = threading.Lock()  # PyTorch allows one capture at a time in a process
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+_FORMATS: dict[torch.dtype, WeightFormat] = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 class TorchEngine:
@@ -49,14 +50,16 @@ class TorchEngine:
     gradients and dropout, and its mode is restored afterwards.
     """
 
-    def __init__(self, network: CausalLM, *, frozen: bool = False) -> None:
+    def __init__(
+        self, network: CausalLM, *, frozen: bool = False, weights: WeightFormat | None = None
+    ) -> None:
         self.network = network.eval() if frozen else network
         self.frozen = frozen
         self.vocabulary = network.config.vocabulary
         self.context = network.config.context
-        weight = _norm_weight(network)
+        weight = next(network.final_norm.parameters())
         self.device = weight.device
-        self.weights = _weight_format(network)
+        self.weights: WeightFormat = weights or _FORMATS.get(weight.dtype, "stored")
         dtype = self.weights if self.weights != "stored" else str(weight.dtype).split(".")[1]
         self.name = f"torch {dtype}, {self.device.type}"
 
@@ -68,14 +71,17 @@ class TorchEngine:
 
         Raises the errors of `bundle.load`.
         """
+        stored = _quantized_format(folder)
+        if stored:
+            check_weight_format(stored, weights, folder)
         network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
-        check_weight_format(_weight_format(network), weights, folder)
         for name, parameter in network.named_parameters():
             if not parameter.isfinite().all():
                 raise not_finite_error(name, folder)
-        if weights in QUANTIZED and _weight_format(network) != weights:
+        if weights in QUANTIZED and not stored:
             quantize(network, *QUANTIZED[weights])
-        return cls(network, frozen=True)
+            stored = weights
+        return cls(network, frozen=True, weights=stored)
 
     def cache(self, rows: int, length: int) -> "TorchEngineCache":
         return TorchEngineCache(self, rows, length)
@@ -277,18 +283,11 @@ def _next_power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _norm_weight(network: CausalLM) -> Tensor:
-    """Return a weight of the final norm, which is never quantized."""
-    return next(network.final_norm.parameters())
-
-
-def _weight_format(network: CausalLM) -> WeightFormat:
-    schemes = {getattr(module, "scheme", None) for module in network.blocks.modules()}
-    bits = {scheme.bits for scheme in schemes if isinstance(scheme, QuantizationScheme)}
-    if bits:
-        return "int4" if 4 in bits else "int8"
-    formats: dict[torch.dtype, WeightFormat] = {torch.float32: "f32", torch.bfloat16: "bf16"}
-    return formats.get(_norm_weight(network).dtype, "stored")
+def _quantized_format(folder: Path) -> WeightFormat | None:
+    """The format of a directory's matrices if they are quantised; they compute when restored."""
+    if not any(name.endswith(".packed") for name in find_tensors(folder)):
+        return None
+    return "int4" if read_schemes(folder / SINGLE)[0].bits == 4 else "int8"
 
 
 @contextmanager

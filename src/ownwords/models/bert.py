@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.mmap_tensors import map_arrays
+from ownwords.models.safetensors_header import map_arrays
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import check_shapes, find_tensors, map_weights
 

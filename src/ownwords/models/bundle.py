@@ -39,6 +39,7 @@ from ownwords.models.directory import (
     open_directory,
     tokenizer_fields,
 )
+from ownwords.models.quantization_scheme import Schemes
 from ownwords.models.untrusted_files import ModelError, preview
 
 # A folder is replaced only if it holds no files but these, which the new model replaces.
@@ -71,12 +72,14 @@ def save(
     provenance: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
+    schemes: Schemes | None = None,
     copy_guard: bytes = b"",
     license: BaseLicense = NO_LICENSE,
 ) -> None:
     """Write a model directory atomically, replacing an existing one.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
+    `schemes` quantises the matrices, and the embedding and the head.
     `copy_guard` is the file `inference.copy_guard` computed from the training text. Front matter
     is added to a `card` that has none ("---"), with the `license` of its base. Raises ModelError
     if tokenizer and model do not match or the folder holds files that are not a model's,
@@ -115,27 +118,21 @@ def save(
     if copy_guard:
         files[COPY_GUARD] = copy_guard
     with atomic_dir.replace_dir(folder) as draft:
-        weights.write(draft, model, dtype)
+        weights.write(draft, model, dtype, schemes)
         for name, data in files.items():
             atomic_dir.write_file(draft / name, data)
 
 
-def load(
-    folder: str | Path,
-    *,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
-    dequantize: bool = False,
-) -> Bundle:
+def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
     """Load a model directory, ours or another program's; executes nothing in it.
 
     Everything is checked before the weights are read: ModelError or ConfigError says what is
     missing, damaged or inconsistent. Without `dtype` the weights keep the type of their file.
-    `dequantize` makes a quantised model a plain one, which can be trained and exported.
+    The matrices of a quantised model are restored: it can be trained and exported as any other.
     """
     with open_directory(folder) as path:
         contents = directory.read(path)
-        model = weights.load(path, contents.config, device, dtype, dequantize=dequantize)
+        model = weights.load(path, contents.config, device, dtype)
     return Bundle(**vars(contents), model=model)
 
 

@@ -39,9 +39,6 @@ class ForwardContext:
 class CausalLM(nn.Module):
     """A language model of any family: ids in, hidden states out; logits and loss from those.
 
-    A module that replaces `embedding` or `head` (a quantised one, say) must implement `as_head()`
-    and `weight`, which the loss multiplies by.
-
     `gradient_checkpointing` trades time for memory in training: the backward pass recomputes each
     block. `dropout` applies to the embedded ids and to what each block adds, and is drawn from
     PyTorch's random state.
@@ -167,7 +164,7 @@ class CausalLM(nn.Module):
             raise OwnwordsError(
                 f"a cache of {length} tokens was asked for; the context is {self.config.context}"
             )
-        weight = next(self.final_norm.parameters())  # never quantised, as the embedding may be
+        weight = next(self.final_norm.parameters())
         return KVCache(
             self.config.windows(),
             batch=batch,

@@ -10,7 +10,6 @@ A directory is refused if its tokenizer is not the one that the model was saved 
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,11 +107,7 @@ def open_directory(folder: str | Path) -> Iterator[Path]:
 def base_name(provenance: Mapping[str, object]) -> str:
     """The name of the base that a model was fine-tuned from; "" for one trained from scratch."""
     name = provenance.get("base_name")
-    if isinstance(name, str):
-        return name
-    # Earlier versions stored a sentence instead of the name.
-    sentence = re.match(r"tuned from (.+?)(?: through a LoRA)?$", str(provenance.get("base")))
-    return sentence[1] if sentence else ""
+    return name if isinstance(name, str) else ""
 
 
 def read(folder: Path) -> ModelDirectory:

@@ -3,7 +3,7 @@
 PyTorch runs about forty operations for a block and its backward pass, each writing to memory what
 the next one reads; for a small model that takes most of the time. Here a block is one operation if
 it computes in bfloat16 (autocast, or bfloat16 weights) and consists of plain layers, with LoRA
-adapters or without. Otherwise (quantized weights, a cache, dropout in an adapter, odd sizes)
+adapters or without. Otherwise (a cache, dropout in an adapter, odd sizes)
 `fusable_weights` returns None, and the block runs layer by layer.
 
 The gradients of frozen weights are not computed. Every call packs the weights anew, into memory
@@ -23,10 +23,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ownwords.models import fused
-from ownwords.models.layers import Attention, AttentionMask, GatedMLP, RMSNorm, gelu_tanh
+from ownwords.models.layers import Angles, Attention, AttentionMask, GatedMLP, RMSNorm, gelu_tanh
 from ownwords.models.lora import LoraLinear
 from ownwords.models.memory_pool import pool
-from ownwords.models.rope import Angles
 from ownwords.native.bindings import interface
 
 _BlockArgs: Any = interface().structs["BlockArgs"]

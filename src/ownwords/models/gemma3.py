@@ -12,15 +12,16 @@ from ownwords.models import fused_block
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
+    Angles,
     Attention,
     AttentionMask,
     Embedding,
     GatedMLP,
     ResidualBlock,
     RMSNorm,
+    RotaryEmbedding,
     gelu_tanh,
 )
-from ownwords.models.rope import Angles, RotaryEmbedding
 
 
 class Gemma3Block(ResidualBlock):

@@ -14,14 +14,15 @@ from ownwords.models import fused_block
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
+    Angles,
     Attention,
     AttentionMask,
     Embedding,
     GatedMLP,
     ResidualBlock,
     RMSNorm,
+    RotaryEmbedding,
 )
-from ownwords.models.rope import Angles, RotaryEmbedding
 
 
 class LlamaBlock(ResidualBlock):

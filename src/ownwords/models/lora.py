@@ -10,10 +10,9 @@ Suffixes of tensors: R rank, I inputs, O outputs of the layer.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,6 @@ from torch.nn import functional
 
 from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM
-from ownwords.models.quantize import QuantizedLinear
 from ownwords.models.untrusted_files import ModelError, preview
 
 
@@ -29,7 +27,7 @@ from ownwords.models.untrusted_files import ModelError, preview
 class AdapterConfig:
     """The settings of a LoRA adapter: rank, scaling, dropout and target layers."""
 
-    rank: int = 8
+    rank: int
     alpha: float = 16.0
     dropout: float = 0.0
     targets: tuple[str, ...] = ("blocks.*",)  # shell-style patterns of module names
@@ -43,8 +41,9 @@ class AdapterConfig:
                 f"alpha {self.alpha} must be finite, and dropout {self.dropout} from 0 to below 1"
             )
 
-    def scale(self, rank: int, alpha: float) -> float:
-        return alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
+    @property
+    def scale(self) -> float:
+        return self.alpha / (math.sqrt(self.rank) if self.rank_stabilised else self.rank)
 
 
 class LoraLinear(nn.Module):
@@ -52,24 +51,22 @@ class LoraLinear(nn.Module):
 
     def __init__(
         self,
-        base: nn.Module,
+        base: nn.Linear,
         settings: AdapterConfig,
-        rank: int,
-        alpha: float,
         seed: int,
     ) -> None:
         super().__init__()
-        outputs, inputs = layer_size(base)
-        device = next(chain(base.parameters(), base.buffers())).device
-        self.base, self.alpha, self.scale = base, alpha, settings.scale(rank, alpha)
+        outputs, inputs = base.weight.shape
+        device = base.weight.device
+        self.base, self.scale = base, settings.scale
         self.dropout = settings.dropout
         self.merged = False
         source = torch.Generator().manual_seed(seed)
         bound = 1 / math.sqrt(inputs)
-        down_RI = torch.empty(rank, inputs).uniform_(-bound, bound, generator=source)
+        down_RI = torch.empty(settings.rank, inputs).uniform_(-bound, bound, generator=source)
         # Float32 regardless of the layer's type: small updates would be lost in bfloat16.
         self.down = nn.Parameter(down_RI.to(device))
-        self.up = nn.Parameter(torch.zeros(outputs, rank, device=device))
+        self.up = nn.Parameter(torch.zeros(outputs, settings.rank, device=device))
 
     @property
     def rank(self) -> int:
@@ -107,12 +104,6 @@ class LoraAdapter:
 
     def merge(self) -> None:
         """Add the adapter to the layers' weights, computed in float32, once."""
-        frozen = [n for n, layer in self.layers.items() if isinstance(layer.base, QuantizedLinear)]
-        if frozen:
-            raise ModelError(
-                f"{preview(frozen)} cannot take an adapter in: the layer is quantised",
-                hint="merge into the model as it was before, then quantise",
-            )
         for layer in self.layers.values():
             if not layer.merged:
                 weight = layer.base.get_parameter("weight").detach()
@@ -132,7 +123,7 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
     """
     check_no_adapter(model)
     linear = [name for name, module in model.named_modules() if can_be_adapted(name, module)]
-    layer_ranks: dict[str, tuple[int, float]] = {}
+    chosen: set[str] = set()
     for pattern in settings.targets:
         matching = [name for name in linear if fnmatchcase(name, pattern)]
         if not matching:
@@ -140,24 +131,20 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
                 f"no layer is called {pattern!r}",
                 hint=f"patterns are held to names like {preview(linear)}",
             )
-        layer_ranks |= dict.fromkeys(matching, (settings.rank, settings.alpha))
-    return attach_to_layers(
-        model, settings, {n: layer_ranks[n] for n in linear if n in layer_ranks}, seed
-    )
+        chosen.update(matching)
+    return attach_to_layers(model, settings, [name for name in linear if name in chosen], seed)
 
 
 def attach_to_layers(
-    model: CausalLM,
-    settings: AdapterConfig,
-    layer_ranks: Mapping[str, tuple[int, float]],
-    seed: int,
+    model: CausalLM, settings: AdapterConfig, names: Iterable[str], seed: int
 ) -> LoraAdapter:
-    """Attach new adapters to the layers of `layer_ranks`, which maps names to (rank, alpha)."""
+    """Attach new adapters to the layers of these names."""
     model.requires_grad_(False)
     layers = {}
-    for name, (rank, alpha) in layer_ranks.items():
+    for name in names:
         base = model.get_submodule(name)
-        layers[name] = LoraLinear(base, settings, rank, alpha, _seed_of(seed, name))
+        assert isinstance(base, nn.Linear)
+        layers[name] = LoraLinear(base, settings, _seed_of(seed, name))
         model.set_submodule(name, layers[name].train(model.training))
     return LoraAdapter(model, settings, layers)
 
@@ -170,16 +157,7 @@ def check_no_adapter(model: CausalLM) -> None:
 
 def can_be_adapted(name: str, module: nn.Module) -> bool:
     """Whether a module is a linear layer, but not the head: the loss uses its weight directly."""
-    return isinstance(module, nn.Linear | QuantizedLinear) and name != "head"
-
-
-def layer_size(layer: nn.Module) -> tuple[int, int]:
-    """The numbers of outputs and inputs of a linear layer, quantised or not."""
-    if isinstance(layer, QuantizedLinear):
-        return layer.rows, layer.columns
-    if isinstance(layer, nn.Linear):
-        return layer.out_features, layer.in_features
-    raise ModelError(f"an adapter of a {type(layer).__name__} is not implemented")
+    return isinstance(module, nn.Linear) and name != "head"
 
 
 def _seed_of(seed: int, what: str) -> int:

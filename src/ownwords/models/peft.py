@@ -6,8 +6,7 @@ named `base_model.model.<layer in transformers>.lora_A.weight` ([rank, inputs]) 
 """
 
 import json
-import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,6 @@ from ownwords.models.lora import (
     attach_to_layers,
     can_be_adapted,
     check_no_adapter,
-    layer_size,
 )
 from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import TensorInfo, read_header
@@ -53,14 +51,12 @@ _WITHOUT_EFFECT: Final = {
     "task_type",
 }
 _HONOURED: Final = {
-    "alpha_pattern",
     "bias",
     "init_lora_weights",
     "lora_alpha",
     "lora_dropout",
     "peft_type",
     "r",
-    "rank_pattern",
     "target_modules",
     "use_rslora",
 }
@@ -82,10 +78,6 @@ def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
         "lora_dropout": settings.dropout,
         "use_rslora": settings.rank_stabilised,
         "target_modules": _targets(set(layers), set(theirs.values())),
-        "rank_pattern": {n: each.rank for n, each in layers.items() if each.rank != settings.rank},
-        "alpha_pattern": {
-            n: each.alpha for n, each in layers.items() if each.alpha != settings.alpha
-        },
         "fan_in_fan_out": any(transposed for *_, transposed in hf_names(adapter.model.config)),
         "bias": "none",
         "init_lora_weights": True,
@@ -116,35 +108,27 @@ def load(folder: Path, model: CausalLM) -> LoraAdapter:
     adapter is ignored silently.
     """
     check_no_adapter(model)
-    fields = read_json(folder / CONFIG, _MAX_CONFIG_BYTES)
     try:
-        settings, ranks, alphas = _read_settings(fields)
+        settings = _read_settings(read_json(folder / CONFIG, _MAX_CONFIG_BYTES))
     except ModelError as error:
         raise ModelError(f"{folder / CONFIG} {error.message}", hint=error.hint) from error
     ours = {theirs: name for name, theirs in _theirs(model).items()}
     pairs = _pairs(folder / WEIGHTS, ours)
-    _check_targets(folder, fields, pairs.keys(), ours.keys())
-    ranks_alphas = {}
     for name, pair in pairs.items():
-        outputs, inputs = layer_size(model.get_submodule(ours[name]))
-        rank = _matching(ranks, name, settings.rank)
-        for part, shape in (("down", (rank, inputs)), ("up", (outputs, rank))):
+        outputs, inputs = model.get_parameter(f"{name}.weight").shape
+        for part, shape in (("down", (settings.rank, inputs)), ("up", (outputs, settings.rank))):
             if pair[part].shape != shape:
                 raise ModelError(
                     f"{folder / WEIGHTS}: {pair[part].name!r} has the shape"
                     f" {list(pair[part].shape)}, and the model and {CONFIG} ask for {list(shape)}",
                     hint="the adapter is of another model",
                 )
-        ranks_alphas[ours[name]] = (int(rank), _matching(alphas, name, settings.alpha))
-    values = {
-        (ours[name], part): _read(stored)
-        for name, pair in pairs.items()
-        for part, stored in pair.items()
-    }
-    adapter = attach_to_layers(model, settings, ranks_alphas, seed=0)
+    values = {name: {part: _read(pair[part]) for part in pair} for name, pair in pairs.items()}
+    adapter = attach_to_layers(model, settings, pairs, seed=0)
     with torch.no_grad():
-        for (name, part), value in values.items():
-            getattr(adapter.layers[name], part).copy_(value)
+        for name, parts in values.items():
+            adapter.layers[name].down.copy_(parts["down"])
+            adapter.layers[name].up.copy_(parts["up"])
     return adapter
 
 
@@ -174,21 +158,15 @@ def _targets(chosen: set[str], every: set[str]) -> list[str]:
     return sorted(chosen)
 
 
-def _read_settings(
-    fields: Mapping[str, object],
-) -> tuple[AdapterConfig, Mapping[str, float], Mapping[str, float]]:
-    """The settings, and the ranks and alphas by pattern; ModelError names unsupported fields."""
+def _read_settings(fields: Mapping[str, object]) -> AdapterConfig:
+    """The settings of an adapter; ModelError names unsupported fields."""
     if fields.get("peft_type") != "LORA":
         raise ModelError(
             f"is of the kind {fields.get('peft_type')!r:.40}, and LORA is the one known"
         )
     unsupported = [name for name in fields.keys() - _HONOURED - _WITHOUT_EFFECT if fields[name]]
-    if fields.get("bias", "none") != "none":
-        unsupported.append("bias")
-    if not any(fields.get("init_lora_weights") is each for each in _BEGINNINGS[:3]) and (
-        fields.get("init_lora_weights") not in _BEGINNINGS[3:]
-    ):
-        unsupported.append("init_lora_weights")
+    unsupported += ["bias"] * (fields.get("bias", "none") != "none")
+    unsupported += ["init_lora_weights"] * (fields.get("init_lora_weights") not in _BEGINNINGS)
     if unsupported:
         details = ", ".join(
             f"{name} = {str(fields[name])[:60]!r}" for name in sorted(unsupported)[:3]
@@ -199,15 +177,12 @@ def _read_settings(
         )
     rank, alpha = _number(fields, "r"), _number(fields, "lora_alpha")
     dropout = _number({"lora_dropout": 0.0, **fields}, "lora_dropout")
-    ranks, alphas = _numbers(fields, "rank_pattern"), _numbers(fields, "alpha_pattern")
-    for value in (rank, *ranks.values()):
-        if not 1 <= value <= 1 << 20 or value != int(value):
-            raise ModelError(f"asks for a rank of {value}")
+    if not 1 <= rank <= 1 << 20 or rank != int(rank):
+        raise ModelError(f"asks for a rank of {rank}")
     try:
-        settings = AdapterConfig(int(rank), alpha, dropout, (), bool(fields.get("use_rslora")))
+        return AdapterConfig(int(rank), alpha, dropout, (), bool(fields.get("use_rslora")))
     except ConfigError as error:
         raise ModelError(f"cannot be honoured: {error.message}") from error
-    return settings, ranks, alphas
 
 
 def _number(fields: Mapping[str, object], name: str) -> float:
@@ -217,23 +192,8 @@ def _number(fields: Mapping[str, object], name: str) -> float:
     return value
 
 
-def _numbers(fields: Mapping[str, object], name: str) -> dict[str, float]:
-    table = fields.get(name) or {}
-    if not isinstance(table, dict):
-        raise ModelError(f"has {name} = {str(table)[:40]!r}, where a table is needed")
-    for key in table:  # PEFT reads keys as regular expressions; we accept plain names only
-        if re.fullmatch(r"[\w.]+", key) is None:
-            raise ModelError(f"has {name} for {key!r:.80}, which is not the end of a name")
-    return {key: _number(table, key) for key in table}
-
-
-def _matching(patterns: Mapping[str, float], name: str, default: float) -> float:
-    """The value of the first pattern that `name` ends with, else `default`."""
-    return next((value for end, value in patterns.items() if _ends_in(name, end)), default)
-
-
 def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorInfo]]:
-    """The "down" and "up" matrices of every layer, by the layer's name in transformers."""
+    """The "down" and "up" matrices of every layer, by our name for it."""
     pairs: dict[str, dict[str, TensorInfo]] = {}
     for name, stored in read_header(path).items():
         end = next((end for end in _PARTS if name.endswith(end)), "")
@@ -245,7 +205,7 @@ def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorIn
             )
         if stored.dtype not in FLOATS:
             raise ModelError(f"{path}: {preview([name])} is {stored.dtype}, which no adapter is")
-        pairs.setdefault(layer, {})[_PARTS[end]] = stored
+        pairs.setdefault(known[layer], {})[_PARTS[end]] = stored
     halves = {name for name, pair in pairs.items() if len(pair) < len(_PARTS)}
     if halves or not pairs:
         raise ModelError(
@@ -254,25 +214,6 @@ def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorIn
             else f"{path} holds no adapter"
         )
     return pairs
-
-
-def _check_targets(
-    folder: Path, fields: Mapping[str, object], stored: Set[str], every: Set[str]
-) -> None:
-    """ModelError if layers of `target_modules` lack matrices, unless the config excludes some."""
-    targets = fields.get("target_modules")
-    if (
-        isinstance(targets, list)
-        and not fields.get("layers_to_transform")
-        and not fields.get("exclude_modules")
-    ):
-        wanted = {name for name in every if any(_ends_in(name, str(end)) for end in targets)}
-        if wanted - stored:
-            raise ModelError(
-                f"{folder / WEIGHTS} has no matrices for {preview(wanted - stored)}, which"
-                f" {CONFIG} lists",
-                hint="is it whole, and of this model?",
-            )
 
 
 def _read(stored: TensorInfo) -> Tensor:

@@ -50,11 +50,14 @@ class QuantizationScheme:
         return (kinds[0], (rows, width)), (kinds[1], (rows, groups))
 
 
+# Of the matrices, and of the ends.
+Schemes = tuple[QuantizationScheme, QuantizationScheme]
+
 INT8: Final = QuantizationScheme(8)
 INT4: Final = QuantizationScheme(4, 32)
 
 
-def schemes(header: Mapping[str, object]) -> tuple[QuantizationScheme, QuantizationScheme]:
+def schemes(header: Mapping[str, object]) -> Schemes:
     """Read the schemes of the matrices and of the ends from a header; ModelError if unsupported."""
     if FIELD not in header:
         raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")

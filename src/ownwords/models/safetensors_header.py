@@ -1,4 +1,4 @@
-"""Reads the header of a safetensors file, and writes whole files; does not import torch.
+"""Reads and writes safetensors files, and maps their tensors into memory; does not import torch.
 
 The format: the header's length in 8 bytes, a JSON header, the tensors' bytes without gaps. The
 whole header is checked before any tensor is read. See https://github.com/huggingface/safetensors.
@@ -6,11 +6,15 @@ whole header is checked before any tensor is read. See https://github.com/huggin
 
 import json
 import math
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.models.untrusted_files import ModelError, open_file, parse_json, preview
 
@@ -174,3 +178,46 @@ def write_file(
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
+
+
+# NumPy has no bfloat16, so its bits are mapped as uint16.
+_TYPES = {"F32": "<f4", "BF16": "<u2", "F16": "<f2", "I8": "i1", "U8": "u1"}
+
+Array = npt.NDArray[Any]
+
+
+def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
+    """Read-only arrays by tensor name; a file stays mapped while any of its arrays exists.
+
+    Only for the types of weights and packed codes. Truncating a mapped file would kill the process
+    (SIGBUS); model directories are therefore replaced as a whole, and their files never rewritten.
+    """
+    maps: dict[Path, mmap.mmap] = {}
+    by_name: dict[str, Array] = {}
+    for stored in tensors:
+        if stored.path not in maps:
+            maps[stored.path] = _mapped(stored.path)
+        mapped, kind = maps[stored.path], np.dtype(_TYPES[stored.dtype])
+        if stored.start + stored.nbytes > len(mapped):
+            raise ModelError(f"{stored.path} was cut short while it was opened")
+        count = math.prod(stored.shape)
+        if stored.start % kind.itemsize:  # copy unaligned data: arrays must be aligned
+            raw = np.frombuffer(mapped, np.uint8, stored.nbytes, stored.start)
+            flat = np.frombuffer(raw.tobytes(), kind)
+        else:
+            flat = np.frombuffer(mapped, kind, count, stored.start)
+        by_name[stored.name] = flat.reshape(stored.shape)
+    return by_name
+
+
+def is_mapped(array: Array) -> bool:
+    """Whether the array's memory is a mapped file rather than a copy."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with open_file(path) as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

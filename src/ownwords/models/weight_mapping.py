@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ownwords.models.configs.config import ModelConfig, WeightName
-from ownwords.models.quantization_scheme import ENDS, QuantizationScheme, schemes
+from ownwords.models.quantization_scheme import ENDS, Schemes, schemes
 from ownwords.models.safetensors_header import FLOATS, TensorInfo, read_header, read_metadata
 from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
 
@@ -222,7 +222,7 @@ def _because(shape: tuple[int, ...], expected: tuple[int, ...], config: ModelCon
     return f" ({size} is {' or '.join(causes)})" if causes else ""
 
 
-def read_schemes(path: Path) -> tuple[QuantizationScheme, QuantizationScheme]:
+def read_schemes(path: Path) -> Schemes:
     """Read a file's quantisation schemes: of its matrices, and of its embedding and head."""
     try:
         return schemes(read_metadata(path))
@@ -232,7 +232,7 @@ def read_schemes(path: Path) -> tuple[QuantizationScheme, QuantizationScheme]:
 
 def map_quantized_weights(
     stored: Mapping[str, TensorInfo],
-    made_with: tuple[QuantizationScheme, QuantizationScheme],
+    made_with: Schemes,
     config: ModelConfig,
     folder: Path,
 ) -> list[MappedTensor]:

@@ -4,46 +4,38 @@ import itertools
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path
+from typing import IO
 
 import torch
 
 from ownwords.models import quantize
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
+from ownwords.models.quantization_scheme import ENDS, QuantizationScheme, Schemes
+from ownwords.models.safetensors import DTYPES, FLOATS, TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo
 from ownwords.models.untrusted_files import ModelError, open_file, preview
 from ownwords.models.weight_mapping import (
     SINGLE,
     MappedTensor,
-    check_plausible,
     check_shapes,
     find_tensors,
     hf_names,
+    map_quantized_weights,
     map_weights,
+    read_schemes,
 )
 
 
-def load(
-    folder: Path,
-    config: ModelConfig,
-    device: str,
-    dtype: torch.dtype | None,
-    *,
-    dequantize: bool = False,
-) -> CausalLM:
+def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
     """Load the model of `config` from `folder`; ModelError names what does not match.
 
     All tensors are checked before the first is read. Without `dtype` the model has the type of its
-    files, or the narrowest type that holds all of them exactly. `dequantize` makes a quantised
-    model a plain one.
+    files, or the narrowest type that holds all of them exactly. Quantised matrices are restored.
     """
     stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
-        model = _load_quantized(folder, stored, config, device, dtype)
-        if dequantize:
-            quantize.dequantize_model(model)
-        return model
+        return _load_quantized(folder, stored, config, device, dtype)
     fitted = map_weights(stored, config, folder)
     check_shapes(fitted, config, folder)
     dtypes = {FLOATS[mapped.stored.dtype] for mapped in fitted}
@@ -59,17 +51,48 @@ def _load_quantized(
     device: str,
     dtype: torch.dtype | None,
 ) -> CausalLM:
-    """Load a quantised model, which computes in `dtype`."""
-    check_plausible(stored, config, folder)
+    made_with = read_schemes(folder / SINGLE)
+    map_quantized_weights(stored, made_with, config, folder)
     kinds = {
         FLOATS[info.dtype]
         for name, info in stored.items()
         if info.dtype in FLOATS and not name.endswith(".scale")
     }
     kind = dtype or reduce(torch.promote_types, kinds, torch.bfloat16)
-    model = build(config, device="meta", dtype=kind)
-    quantize.read_quantized(folder / SINGLE, model, device)
+    model = build(config, device=device, dtype=kind)
+    with open_file(folder / SINGLE) as file, torch.no_grad():
+        for name, parameter in model.named_parameters():
+            owner = name.removesuffix(".weight")
+            packed = stored.get(f"{owner}.packed")
+            if packed is None:
+                blocks = read_blocks(stored[name], file)
+            else:
+                scheme = made_with[owner in ENDS]
+                blocks = _restored(packed, stored[f"{owner}.scale"], scheme, parameter, file)
+            at = 0
+            for block in blocks:
+                parameter[at : at + len(block)] = _narrowed(block, kind, name)
+                at += len(block)
+            if not parameter.isfinite().all():
+                raise ModelError(f"{folder}: {name!r} holds numbers that are not finite")
     return model
+
+
+def _restored(
+    packed: TensorInfo,
+    scale: TensorInfo,
+    scheme: QuantizationScheme,
+    parameter: torch.Tensor,
+    file: IO[bytes],
+) -> Iterator[torch.Tensor]:
+    """Yield the rows of a quantised matrix in blocks, in float32."""
+    scale_OG = torch.cat([block.clone() for block in read_blocks(scale, file)])
+    at = 0
+    for block in packed.blocks(file):
+        codes_OP = torch.frombuffer(block, dtype=DTYPES[packed.dtype]).view(-1, packed.shape[1])
+        rows = slice(at, at + len(codes_OP))
+        yield quantize.dequantize(codes_OP, scale_OG[rows], scheme, parameter.shape[1])
+        at += len(codes_OP)
 
 
 def _fill(model: CausalLM, fitted: list[MappedTensor]) -> None:
@@ -103,16 +126,16 @@ def _narrowed(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tenso
     return cast
 
 
-def write(folder: Path, model: CausalLM, dtype: torch.dtype | None) -> None:
+def write(
+    folder: Path, model: CausalLM, dtype: torch.dtype | None, schemes: Schemes | None = None
+) -> None:
     """Write the weights into a new folder with Hugging Face's names, in `dtype` or their own type.
 
-    A quantised model is written unchanged with our names, since no other program has its layers.
-    ModelError if the model has parameters that its family does not name.
+    With `schemes` they are written quantised, and with our names, since no other program has such
+    files. ModelError if the model has parameters that its family does not name.
     """
-    if quantize.metadata(model):
-        if dtype:
-            raise ModelError("a quantised model cannot be saved in another dtype")
-        quantize.write_quantized(folder / SINGLE, model)
+    if schemes:
+        quantize.write_quantized(folder / SINGLE, model, *schemes)
         return
     parameters = dict(model.named_parameters())
     names = hf_names(model.config)

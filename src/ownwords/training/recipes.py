@@ -169,7 +169,7 @@ def plan_finetuning(
         )
     session = TrainingSession(request, texts, held_out)
     device = str(session.device.torch_device)
-    loaded = bundle.load(base, device=device, dequantize=True)
+    loaded = bundle.load(base, device=device)
     tokenizer = tokenizers.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config

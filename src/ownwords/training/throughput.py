@@ -19,7 +19,6 @@ from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fused import has_fast_bf16
-from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 from ownwords.native import bindings
 from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
@@ -280,7 +279,7 @@ def _of_weights(model: CausalLM) -> list[float]:
     for module in model.modules():
         # A lookup costs nothing; an embedding shared with the head is a matrix product.
         is_lookup = module is not model.embedding or model.head is not None
-        if isinstance(module, nn.Embedding | QuantizedEmbedding) and is_lookup:
+        if isinstance(module, nn.Embedding) and is_lookup:
             continue
         if isinstance(module, QuantizedLinear | QuantizedEmbedding):
             costs.append(4.0 * module.rows * module.columns)

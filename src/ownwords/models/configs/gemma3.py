@@ -1,4 +1,4 @@
-"""Gemma 3's config (text only): fields, weight names, GGUF keys and published sizes."""
+"""Gemma 3's config (text only): fields, weight names, and GGUF keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +13,16 @@ from ownwords.models.configs.config import (
     HFField,
     WeightName,
     check_supported,
+    frequencies,
     hf_table,
     hf_value,
     layer_types,
     read_layer_types,
+    read_rope,
     weight_names,
 )
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import QK_NORMS
-from ownwords.models.configs.rope_scaling import frequencies, read_rope
 
 # The additional norms; post_attention_layernorm, Llama's MLP norm, follows the attention here.
 _NORMS = weight_names(
@@ -144,21 +145,3 @@ class Gemma3Config(LlamaConfig):
             # For loaders older than layer_types: the number of the first layer without a window.
             "sliding_window_pattern": [*self.sliding, False].index(False) + 1,
         }
-
-
-PRESETS: dict[str, Gemma3Config] = {
-    name: Gemma3Config(
-        vocabulary=262_144,
-        context=32_768,
-        width=width,
-        layers=layers,
-        heads=4,
-        kv_heads=1,
-        head_dim=256,
-        hidden=hidden,
-    )
-    for name, width, layers, hidden in (
-        ("gemma3-270m", 640, 18, 2048),
-        ("gemma3-1b", 1152, 26, 6912),
-    )
-}

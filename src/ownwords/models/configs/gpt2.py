@@ -1,4 +1,4 @@
-"""GPT-2's config: fields, weight names, GGUF keys and published sizes."""
+"""GPT-2's config: fields, weight names, GGUF keys and the published size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,17 +95,4 @@ class GPT2Config(ModelConfig):
         return {**super().to_hf(), "n_ctx": self.context}
 
 
-def _preset(layers: int, width: int, heads: int, context: int = 1024) -> GPT2Config:
-    return GPT2Config(layers=layers, width=width, heads=heads, context=context)
-
-
-PRESETS: dict[str, GPT2Config] = {
-    "gpt2": _preset(12, 768, 12),  # 124M
-    "gpt2-medium": _preset(24, 1024, 16),  # 355M
-    "gpt2-large": _preset(36, 1280, 20),  # 774M
-    "gpt2-xl": _preset(48, 1600, 25),  # 1.5B
-    "gpt3-small": _preset(12, 768, 12, 2048),  # 125M; table 2.1 of the GPT-3 paper, to 1.3B
-    "gpt3-medium": _preset(24, 1024, 16, 2048),  # 350M
-    "gpt3-large": _preset(24, 1536, 16, 2048),  # 760M
-    "gpt3-xl": _preset(24, 2048, 16, 2048),  # 1.3B; the paper's 24 heads of 128 are not 2048 wide
-}
+PRESETS = {"gpt2": GPT2Config(layers=12, width=768, heads=12)}  # 124M

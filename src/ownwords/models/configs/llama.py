@@ -11,12 +11,14 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.configs.config import (
     HFField,
     ModelConfig,
+    RopeScaling,
     WeightName,
     check_supported,
+    frequencies,
     hf_table,
+    read_rope,
     weight_names,
 )
-from ownwords.models.configs.rope_scaling import RopeScaling, frequencies, read_rope
 
 
 @dataclass(frozen=True, kw_only=True)
