@@ -16,6 +16,7 @@ help:
 	@echo "make test            the tests: offline, a few minutes"
 	@echo "make check           format, lint, types, floors, docs up to date"
 	@echo "make format          put the code into its format, write the generated docs"
+	@echo "make docs            write docs/reference.md: every command, setting and field"
 	@echo "make bench           speed, memory and quality, measured on this machine: an hour or two"
 	@echo "make fuzz            longer random input for the readers"
 	@echo "make test-browser    the page of ownwords serve in a real browser, if there is Chromium"
@@ -39,10 +40,14 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/size.py
 
 format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python docs/generate.py
+
+docs: $(DEV)
 	$(BIN)/python docs/generate.py
 
 bench: $(REFERENCE)

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ownwords.archive.word_hashes import count_words
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.text import count_words
 from ownwords.evaluation.lexicon import Lexicon, folded, words_in
 from ownwords.evaluation.reference_authors import FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.stylometry import plain

@@ -136,11 +136,6 @@ def _score(trained: "TrainedModel", held_out: "list[TrainingText]", stride: int 
 
 
 def _print_adapted(trained: "TrainedModel", held_out: "list[TrainingText]") -> None:
-    from ownwords.evaluation import bits_per_byte
-
-    held_out_texts = [text.text for text in held_out]
-    learned = bits_per_byte.score_adapting(trained.model, trained.tokenizer, held_out_texts, 3e-3)
-    print(f"    {learned.bits_per_byte:.4f} while it learns on")
     for part in (1, 2, 4):
         stride = trained.model.config.context // part
         print(f"    {_score(trained, held_out, stride):.4f} sliding by {stride}")

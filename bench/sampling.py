@@ -6,7 +6,7 @@
 
 For each way to choose, COUNT texts of TOKENS tokens are written, half of them new, half on from the
 titles of held-out posts, with the first seeds there are, and asked what the scorecard asks: what
-was said before, loops, words that are none, broken sentences, turns of words nobody takes. Beside
+was said before, loops, words that are none, broken sentences. Beside
 them stand held-out posts of the same length.
 
 "bits" is what the model itself, before any choice, finds of surprise in a token: of what is chosen
@@ -96,7 +96,7 @@ def main() -> int:
     print(
         f"{model.engine.name}; {arguments.count} texts each; real text {baseline:.2f} bits a token"
     )
-    heads = ("bits", "said again", "looped", "loops", "no words", "broken", "odd", "left out")
+    heads = ("bits", "said again", "looped", "loops", "no words", "broken", "left out")
     print("  ".join(f"{head:>10}" for head in (*heads, "real", "tokens/s")))
     real_row: Sequence[str] = ()
     for setting in settings:
@@ -191,7 +191,6 @@ def measure_setting(
         fluency_scores.looped,
         fluency_scores.non_words,
         fluency_scores.broken,
-        fluency_scores.odd_turns,
     )
     ours, theirs = (
         [f"{getattr(score, side).value:.2%}" if score else "-" for score in shares]

@@ -1,4 +1,7 @@
-"""Writes docs/reference.md and the output shown in README.md; --check: are they up to date?"""
+"""Writes docs/reference.md and what README.md and how-it-works.md quote; --check: is it up to date?
+
+The reference is not in the repository: it says what the code says. --print shows it.
+"""
 
 import ast
 import contextlib
@@ -36,17 +39,12 @@ NAMED = (ast.ClassDef, ast.FunctionDef)
 
 SHOWN_FROM, SHOWN_TO = "<!-- what `look` prints -->", "<!-- up to here -->"
 # The parts of it shown: from a line that holds the first, to before one that holds the second.
-EXCERPTS = (
-    ("The Hundred Steps", "Train a model from nothing"),
-    ("Decisions, and how", "Where the words are"),
-    ("Whose words these are", "Internal links"),
-    ("  Privacy", ""),
-)
+EXCERPTS = (("The Hundred Steps", "The figures below were measured"),)
 
 HEAD = """\
 # Reference
 
-Written by `docs/generate.py` from the code; `make format` writes it anew, `make check` compares.
+Written from the code by `make docs`.
 """
 
 ORDER = f"""\
@@ -87,7 +85,13 @@ same sentence stands on stderr.
 
 def main(arguments: list[str]) -> int:
     stale = 0
-    for path, text_of in ((REFERENCE, reference), (README, readme), (EXPLAINED, explained)):
+    if arguments == ["--print"]:
+        print(reference())
+        return 0
+    pages = [(README, readme), (EXPLAINED, explained)]
+    if arguments != ["--check"]:
+        pages.append((REFERENCE, reference))
+    for path, text_of in pages:
         text = text_of()
         there = path.read_text(encoding="utf-8") if path.exists() else ""
         if there == text:

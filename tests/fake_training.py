@@ -17,7 +17,7 @@ from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.settings import Recipe
-from ownwords.tune.trainer import TrialTrainer
+from ownwords.tune.tuning import TrialTrainer
 
 EXPECTED = Forecast(
     bits_low=2.0,

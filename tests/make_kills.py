@@ -79,7 +79,7 @@ def is_of(stage: str) -> Callable[..., bool]:
 # Each is arranged in a child, which then makes until it dies, a little farther each time.
 MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while it reads": lambda *_: kill_on_call(ArchiveAnalysis, "fill"),
-    "before the report is written": lambda *_: kill_on_call(looking, "render_report"),
+    "before the report is written": lambda *_: kill_on_call(looking, "report_view"),
     "when it is planned": lambda _, doomed: setattr(doomed, "on_planned", kill_self),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "before the model is saved": lambda *_: kill_on_call(bundle, "save"),

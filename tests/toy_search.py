@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ownwords.tune.axis import SearchAxis
-from ownwords.tune.trial import TrialFailedError, TrialResult
+from ownwords.tune.search import TrialFailedError, TrialResult
+from ownwords.tune.search_space import SearchAxis
 
 AXES = (
     SearchAxis("rate", 0.25, 4.0, 1.0, True, "learning rate, times the plan's"),
@@ -16,6 +16,13 @@ AXES = (
     SearchAxis("size", 0.25, 4.0, 1.0, True, "parameters, times the plan's"),
 )
 PLAN = {axis.name: axis.plan for axis in AXES}
+
+
+def share(axis: SearchAxis, value: float) -> float:
+    """The place of a value in its range, from 0 to 1."""
+    if axis.is_ratio:
+        return math.log(value / axis.low) / math.log(axis.high / axis.low)
+    return (value - axis.low) / (axis.high - axis.low)
 
 
 class Clock:
@@ -45,9 +52,8 @@ class Toy:
         far = 0.0
         for axis in AXES:
             width = 4.0  # an axis is four doublings wide
-            far += (
-                width * (axis.share(settings[axis.name]) - axis.share(self.best[axis.name]))
-            ) ** 2
+            steps = share(axis, settings[axis.name]) - share(axis, self.best[axis.name])
+            far += (width * steps) ** 2
         return 1.5 + self.steep * far
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
@@ -71,5 +77,5 @@ def normal(*parts: object) -> float:
 
 def far(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     """The distance of two points, with each axis scaled to 1."""
-    steps = (axis.share(first[axis.name]) - axis.share(second[axis.name]) for axis in AXES)
+    steps = (share(axis, first[axis.name]) - share(axis, second[axis.name]) for axis in AXES)
     return math.sqrt(sum(step**2 for step in steps))

@@ -10,7 +10,7 @@ import pytest
 
 from ownwords.archive import sources
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.archive.links import LinkResolver
+from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.look import look
 from ownwords.archive.segments import parse_body
 from ownwords.archive.store import Archive

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from llama import open_llama
 from ownwords.models import gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
@@ -150,19 +151,9 @@ def silent() -> Iterator[None]:
 
 @contextmanager
 def llama(path: Path, **options: Any) -> Iterator[Any]:  # noqa: ANN401 - llama-cpp-python has no types
-    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    defaults = llama_cpp.llama_cpp.llama_model_default_params
-
-    def plain() -> object:
-        # Its kernels for AMX repack matrices, and fall over at ones as small as these.
-        params = defaults()
-        params.use_extra_bufts = False
-        return params
-
-    with silent(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llama_cpp.llama_cpp, "llama_model_default_params", plain)
-        opened = llama_cpp.Llama(
-            str(path),
+    with silent():
+        opened = open_llama(
+            path,
             n_ctx=160,
             n_batch=160,
             n_threads=1,
@@ -170,7 +161,6 @@ def llama(path: Path, **options: Any) -> Iterator[Any]:  # noqa: ANN401 - llama-
             type_k=0,
             type_v=0,
             flash_attn=False,
-            verbose=False,
             **options,
         )
     try:

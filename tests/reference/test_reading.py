@@ -12,7 +12,7 @@ import pytest
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import extract_features
 from ownwords.archive.segments import parse_body
-from ownwords.archive.word_hashes import count_words
+from ownwords.core.text import count_words
 
 pytestmark = pytest.mark.reference
 

@@ -1,10 +1,10 @@
 """Reports to test the page and the terminal with: a realistic one, and the hard cases."""
 
+from ownwords.archive.document import SkippedItem
 from ownwords.archive.report import (
     Advice,
     DeadLink,
     Duplicate,
-    Exclusion,
     LogBlock,
     Phrase,
     PostSummary,
@@ -144,14 +144,14 @@ def sample() -> Report:
         orphans=[post.id for post in posts[9:]],
         phrases=_phrases(),
         excluded=[
-            Exclusion("post", "draft", 1, "The stove, revisited", "post/81"),
-            Exclusion("post", "draft", 1, "Untitled 3", "post/84"),
-            Exclusion("post", "draft", 1, "Why I stopped sharpening on Sundays", "post/90"),
-            Exclusion("post", "in the trash", 2),
-            Exclusion("comment", "other people's words", 412),
-            Exclusion("block", "gallery: pictures without words", 38),
-            Exclusion("block", "embedded video", 7),
-            Exclusion("characters", "invisible: soft hyphens and zero-width spaces", 1_260),
+            SkippedItem("post", "draft", 1, "The stove, revisited", "post/81"),
+            SkippedItem("post", "draft", 1, "Untitled 3", "post/84"),
+            SkippedItem("post", "draft", 1, "Why I stopped sharpening on Sundays", "post/90"),
+            SkippedItem("post", "in the trash", 2),
+            SkippedItem("comment", "other people's words", 412),
+            SkippedItem("block", "gallery: pictures without words", 38),
+            SkippedItem("block", "embedded video", 7),
+            SkippedItem("characters", "invisible: soft hyphens and zero-width spaces", 1_260),
         ],
         privacy=PrivacySummary(
             emails=3,
@@ -397,7 +397,7 @@ def huge() -> Report:
         report.dead_links.append(DeadLink(post.id, post.title, f"/gone/{i}/", "gone"))
         report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
         report.phrases.append(Phrase(f"turn {i}", 9, 4))
-        report.excluded.append(Exclusion("post", f"reason {i % 400}", 1, f"Draft {i}"))
+        report.excluded.append(SkippedItem("post", f"reason {i % 400}", 1, f"Draft {i}"))
         report.privacy.found_in.append((post.title, "a…@b….org"))
         report.notes.append(f"Note {i}.")
     return report
@@ -446,7 +446,7 @@ def hostile() -> Report:
     report.style_outliers = [UnlikePost("p0", bad, 1, 4.0, [bad])]
     report.dead_links = [DeadLink("p0", bad, bad, bad)]
     report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
-    report.excluded = [Exclusion(bad, bad, 2, bad, bad)]
+    report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]
     report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)
     report.advice = Advice(bad, [bad], [(bad, bad)])
     report.split = SplitCounts({bad: 1}, {bad: 5})

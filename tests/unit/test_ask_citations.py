@@ -196,7 +196,10 @@ def test_malformed_citations_cause_no_error(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("head", "unit"),
     [
-        *(("", unit) for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")),
+        *(
+            ("", unit)
+            for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")
+        ),
         *(("", unit) for unit in ("[1:", '[1: "', '[1] "ab" ', "“", "]\n", f'[1: "{COPIES}"]. ')),
         *((head, " ") for head in ("[", "[1", "[1:", "(passage ", "passage 1", "<think>")),
     ],

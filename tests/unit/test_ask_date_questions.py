@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from growth import is_far_from_quadratic
 from ownwords.ask.date_questions import answer_from_dates
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.periods import Period, find_period
+from ownwords.ask.post_counts import _mentions
 from small_archives import DATED_POSTS, TODAY, Entry, put
 
 
@@ -428,3 +430,7 @@ def test_questions_without_a_time_are_unchanged() -> None:
         find_period("What did I write in 2014 about hats?", TODAY)[1]
         == "What did I write about hats?"
     )
+
+
+def test_mentions_in_a_script_without_spaces_are_counted_in_proportion() -> None:
+    assert is_far_from_quadratic(_mentions, "語" * 40_000 + "\x01")

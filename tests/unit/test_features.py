@@ -20,7 +20,7 @@ from ownwords.archive.features import (
     extract_features,
     sketch_size,
 )
-from ownwords.archive.word_hashes import count_words, hash_words, shingles
+from ownwords.core.text import count_words, hash_words, shingles
 
 KINDS: tuple[SegmentKind, ...] = ("prose", "heading", "list", "caption", "quote", "code", "log")
 

@@ -1,15 +1,18 @@
 """Sentences, words and repetitions: broken ones are detected, ordinary ones are not."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.lexicon import FILE, Lexicon, begins_sentence, words_in
+from ownwords.evaluation.passages import openings
 from ownwords.evaluation.repetition import repetition
 from ownwords.evaluation.sentences import SentenceConventions, sentences
 
@@ -35,6 +38,19 @@ def faults(text: str, habits: SentenceConventions = HABITS) -> list[tuple[str, .
 @pytest.fixture(scope="module")
 def lexicon() -> Lexicon:
     return Lexicon.load(REFERENCE)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (faults, "." * 15_000 + "x"),
+        (faults, "e.g. " * 6_000),
+        (words_in, "語" * 60_000),
+        (lambda text: openings(text, 5), "one two three four five six " + ". " * 10_000),
+    ],
+)
+def test_repeated_marks_take_time_in_proportion(call: Callable[[str], object], text: str) -> None:
+    assert is_far_from_quadratic(call, text)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.language_id import identify_language
+from ownwords.archive.features import identify_language
 from ownwords.archive.look import look
 
 TEXTS = {

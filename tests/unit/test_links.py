@@ -1,7 +1,7 @@
 import pytest
 
 from ownwords.archive.document import RawDocument
-from ownwords.archive.links import LinkResolver
+from ownwords.archive.ingest import LinkResolver
 
 HATS = RawDocument(
     "post/1", "Hats", "", "html", url="https://www.example.org/2020/hats/", aliases=("post/1",)

@@ -25,7 +25,7 @@ from ownwords.core.progress import Event, Progress
 from ownwords.core.resolve import resolve_model
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.inference import engine_loader
-from ownwords.make import language, pipeline, stages
+from ownwords.make import base_choice, pipeline, stages
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest, base_of
 from ownwords.make.result import MakeResult, TrainingSummary
@@ -228,7 +228,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
         assert messages[2] == "planned from gemma3-270m"
         return
     assert messages[2].startswith("This machine's speed and free memory do not allow")
-    assert messages[3:5] == [f"planned from {catalogue.BOXED}", "trained"]
+    assert messages[3:5] == [f"planned from {catalogue.SHIPPED_TITLE}", "trained"]
     assert result.trained.steps
     without_training(monkeypatch)
     again, _ = make_again(made_folder, **choice)
@@ -420,7 +420,7 @@ def test_a_search_with_other_inputs_is_ignored(changed: dict[str, str], made_fol
 def test_a_blog_in_another_language_than_the_base_is_reported_before_planning(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(language, "is_new_to", lambda base, texts: len(texts) > 0)
+    monkeypatch.setattr(base_choice, "is_new_language", lambda base, texts: len(texts) > 0)
     (made_folder / "blog" / "new.md").write_text("# Nowy\n\nZażółć gęślą jaźń.\n", "utf-8")
     messages, _ = make_again(made_folder)
     assert [message.split()[0] for message in messages[2:4]] == ["in", "planned"]

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from ownwords.archive.report import PostSummary, Report, ReportTotals, SourceSummary, SplitCounts
-from ownwords.base.catalogue import BOXED
+from ownwords.base.catalogue import SHIPPED_TITLE
 from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
@@ -53,7 +53,7 @@ CARD = Scorecard(
     about=ModelFacts(
         "Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, True, "1", "2026"
     ),
-    bits=(BitsRow("ours", "", "static", 1.6, 1.5, 1.7, is_ours=True),),
+    bits=(BitsRow("ours", "", 1.6, 1.5, 1.7, is_ours=True),),
     voice=None,
     fluency=None,
     memorised=None,
@@ -99,7 +99,7 @@ class FakePipeline:
         self.orders: list[MakeRequest] = []
         self.wants_questions: list[bool] = []
         self.fails: BaseException | None = None
-        self.base = BOXED
+        self.base = SHIPPED_TITLE
         self.title = "The gutter in March"
         self.result = MakeResult(
             workspace=folder / "blog.ownwords",
@@ -126,8 +126,6 @@ class FakePipeline:
         callbacks.on_writing(self.title, iter(TEXT))
         callbacks.on_comparison_start(48.0)
         callbacks.on_comparison_end(self.result.compared, "", 47.0)
-        callbacks.on_ablation_start(replace(REPORT.posts[0], flags=["dominant"]), 178.0)
-        callbacks.on_ablation_end(replace(TRAINED, bits_per_byte=1.62), "", 180.0)
         callbacks.on_scoring_start()
         callbacks.on_scored(CARD, 24.0)
         return self.result
@@ -175,9 +173,6 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
         "From scratch 2.40 bits per byte on held-out posts.",
-        "Training again on all of “What it says in the night”, to see whether it was right to leave"
-        " it out: about 3 min.",
-        "In full 1.62 bits per byte on held-out posts; the base had 1.81.",
         "It writes like you. Because of this.",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",

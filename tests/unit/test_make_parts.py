@@ -14,7 +14,7 @@ from ownwords.base import catalogue
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.progress import Event, Progress
-from ownwords.make import language
+from ownwords.make import base_choice
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of, title_for
 from ownwords.make.parts import expect_from_writing
@@ -104,13 +104,15 @@ def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
             "b", "Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner."
         )
     ]
-    assert not language.is_new_to(box, english)
-    assert language.is_new_to(box, german)
-    assert language.is_new_to(box, [*german, *german, *english])
-    assert language.is_new_to(box, english * 60 + german * 300)  # of whom the first are English
+    assert not base_choice.is_new_language(box, english)
+    assert base_choice.is_new_language(box, german)
+    assert base_choice.is_new_language(box, [*german, *german, *english])
+    assert base_choice.is_new_language(
+        box, english * 60 + german * 300
+    )  # of whom the first are English
     # Of other models nobody knows, and where there is none nothing is promised.
-    assert not language.is_new_to(tmp_path, german)
-    assert not language.is_new_to(None, german)
+    assert not base_choice.is_new_language(tmp_path, german)
+    assert not base_choice.is_new_language(None, german)
 
 
 def test_a_cached_stage_is_found_only_for_the_same_inputs(tmp_path: Path) -> None:

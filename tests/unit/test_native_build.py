@@ -164,7 +164,8 @@ V3_FEATURES = {
 LACKING = """
 #include <cpuid.h>
 static unsigned lacks_leaf, lacks_b, lacks_c;
-static int lacking(unsigned leaf, unsigned part, unsigned *a, unsigned *b, unsigned *c, unsigned *d) {
+static int lacking(unsigned leaf, unsigned part, unsigned *a, unsigned *b, unsigned *c,
+                   unsigned *d) {
     const int known = __get_cpuid_count(leaf, part, a, b, c, d);
     if (leaf == lacks_leaf) *b &= ~lacks_b, *c &= ~lacks_c;
     return known;
@@ -195,7 +196,7 @@ def test_a_processor_that_lacks_a_feature_is_not_given_code_that_uses_it(tmp_pat
     subprocess.run(command, check=True)
 
     def best_without(leaf: int, register: str, bit: int) -> Isa:
-        call = [program, str(leaf), register, str(bit)]
+        call = [str(program), str(leaf), register, str(bit)]
         return Isa(int(subprocess.run(call, capture_output=True, check=True).stdout))
 
     assert best_without(2, "c", 0) >= best  # nothing is asked of leaf 2

@@ -359,6 +359,17 @@ def test_a_cache_beyond_all_memory() -> None:
         core.cache(2**20, 2**30)
 
 
+def test_tensors_may_be_made_one_at_a_time() -> None:
+    model, ids = tiny("llama"), some(20)
+
+    def copies() -> Iterator[SourceTensor]:
+        for tensor in tensors_of(model):
+            yield dataclasses.replace(tensor, data=tensor.data.copy())
+
+    scores = NativeModel(shape_of(model), copies(), threads=2).cache(1, 64).read([0], [ids])
+    assert apart(scores, expected(model, ids)[-1:]) < BOUNDS["f32"]
+
+
 def test_closing_in_any_order() -> None:
     core, ids = core_of(tiny("gpt2")), some(5)
     cache = core.cache(1, 8)

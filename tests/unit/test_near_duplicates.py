@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import Features, extract_features
 from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups, find_near_duplicates
-from ownwords.archive.word_hashes import hash_words, shingles
+from ownwords.core.text import hash_words, shingles
 
 SHARE = 0.5
 

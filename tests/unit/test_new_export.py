@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.choices import carry_over
+from ownwords.archive.choices import read_choices
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
-from ownwords.archive.selection import AuthorChoice
 from ownwords.archive.settings import SplitConfig
 from ownwords.core.workspace import Workspace
 
@@ -96,34 +95,12 @@ def test_a_workspace_named_with_a_date_is_found_again(
     assert Workspace.default_for(tmp_path / "a").root == tmp_path / "a.ownwords"
 
 
-def test_choices_under_former_ids_are_kept(tmp_path: Path) -> None:
-    """Ids used to begin with the name of the export's file."""
-    path = export("wordpress", tmp_path / "a", DATED["wordpress"][1])
-    workspace = tmp_path / "w"
-    titles = {post.id: post.title for post in look([path], workspace=workspace).posts}
-    hats = next(id_ for id_, title in titles.items() if title == "Hats & caps")
-    other_id = next(id_ for id_ in titles if id_ != hats)
-    with_title = 'id = "hats.WordPress.2023-01-01:post/11"\ntitle = "Hats & caps"\n'
-    with_name = f'id = "hats.WordPress.2025-02-28:{other_id.partition(":")[2]}"\n'
-    (workspace / "choices.toml").write_text(
-        f'[[post]]\n{with_title}decision = "leave out"\n[[post]]\n{with_name}decision = "cap"\n',
-        encoding="utf-8",
-    )
-    report = look([path], workspace=workspace)
-    decisions = {post.id: post.decision for post in report.posts}
-    assert (decisions[hats], decisions[other_id]) == ("leave out", "cap")
-    assert not any("not in the archive" in note for note in report.notes)
-    assert f'id = "{hats}"' in (workspace / "choices.toml").read_text(encoding="utf-8")
-
-
-def test_a_choice_is_carried_over_only_to_the_one_post_it_must_mean() -> None:
-    posts = {"a.org:post/1": "Hats", "b.org:post/1": "Hats", "b.org:post/2": "Caps"}
-    choices = [
-        AuthorChoice("old:post/1", "keep", "Hats"),
-        AuthorChoice("old:post/2", "keep"),
-        AuthorChoice("b.org:post/2", "cap", "Caps"),
-    ]
-    assert carry_over(choices, posts, {}) == [choices[2], *choices[:2]]
-    assert carry_over(choices[:1], posts, {"old:post/1": "b.org:post/1"}) == [
-        AuthorChoice("b.org:post/1", "keep")
-    ]
+def test_choices_are_kept_when_the_folder_is_renamed(tmp_path: Path) -> None:
+    folder, choices = tmp_path / "notes", tmp_path / "w" / "choices.toml"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.md").write_text(f"# Note {number}\n\nIt rained {number} days.\n")
+    look([folder], workspace=tmp_path / "w")
+    choices.write_text('[[post]]\nid = "notes:1.md"\ndecision = "cap"\n', encoding="utf-8")
+    look([folder.rename(tmp_path / "letters")], workspace=tmp_path / "w")
+    assert [choice.id for choice in read_choices(choices)] == ["letters:1.md"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.pii import EXAMPLES, NO_PII, PiiMatches, find_pii, mask_email, mask_phone
+from ownwords.archive.features import EXAMPLES, NO_PII, PiiMatches, find_pii, mask_email, mask_phone
 
 PHONES = [
     "Call me at +48 601 234 567.",

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,13 +171,18 @@ def test_steps_that_are_set_are_done_unless_they_must_fit_the_time(
         jobs.append(job)
         raise PowerCut
 
+    now = 1000.0
     monkeypatch.setattr(recipes, "run_training_loop", stop)
+    monkeypatch.setattr(recipes, "time", SimpleNamespace(perf_counter=lambda: now))
     fixed = {key: value for key, value in TINY.items() if key != "train.steps"}
     fixed |= {"train.steps": steps} if steps else {}
+    request = work(tmp_path, fixed, ends_in_time=ends_in_time, began=now)
+    planned = plan_pretraining(TRAIN, HELD_OUT, request)
+    now += 3600  # until the user has read the plan and says yes
     with pytest.raises(PowerCut):
-        pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed, ends_in_time=ends_in_time))
+        planned.train()
     loop, seconds = jobs[0].loop, jobs[0].seconds
-    assert (seconds is not None) == is_timed
+    assert seconds == (pytest.approx(0.97 * 600 - 1) if is_timed else None)
     assert loop.max_steps == steps if steps else loop.max_steps >= loop.steps
 
 

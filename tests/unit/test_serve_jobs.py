@@ -258,7 +258,7 @@ def test_stages_are_reported_as_they_begin(workspace: Workspace, begin: Begin) -
     job = jobs.job(id_)
     assert [(stage.name, stage.status) for stage in job.stages] == [
         *(("read", "done"), ("plan", "done"), ("train", "running")),
-        *(("write", "waiting"), ("weigh", "waiting"), ("score", "waiting")),
+        *(("write", "waiting"), ("score", "waiting")),
     ]
     assert job.stages[0].seconds == 3.0
     assert (job.stage, job.share, job.line) == ("train", 0.25, "The plan is ready.")

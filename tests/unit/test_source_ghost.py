@@ -11,7 +11,7 @@ from exports import ghost as export
 from items import documents
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import ghost
-from ownwords.archive.sources.ghost.editor_html import UnreadableError, from_lexical, from_mobiledoc
+from ownwords.archive.sources.ghost import UnreadableError, from_lexical, from_mobiledoc
 from ownwords.core.errors import SourceError
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from exports import html as export
+from growth import is_far_from_quadratic
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
 from ownwords.archive.files import readability
 from ownwords.archive.sources import html
@@ -239,3 +240,8 @@ def test_menus_are_recognised_by_their_names(tmp_path: Path) -> None:
     document = read_one(tmp_path, page)
     assert "CHROME" not in document.body
     assert "Mine." in document.body
+
+
+def test_a_title_with_a_long_gap_takes_time_in_proportion() -> None:
+    title = "a" + " " * 20_000 + "b"
+    assert is_far_from_quadratic(lambda text: readability.strip_site_name(text, "b"), title)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from exports import markdown as export
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
-from ownwords.archive.files import dates, front_matter, wikilinks
-from ownwords.archive.links import LinkResolver
+from ownwords.archive.files import dates, front_matter
+from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.sources import markdown
 from ownwords.core.errors import SourceError
 
@@ -124,7 +124,7 @@ def test_an_eleventy_site(tmp_path: Path) -> None:
     ],
 )
 def test_links_of_notes(text: str, link: str) -> None:
-    assert wikilinks.rewrite_wikilinks(text) == link
+    assert front_matter.rewrite_wikilinks(text) == link
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_any_front_matter_splits(text: str) -> None:
         assert meta.status()
         meta.words("a", "b")
         meta.date()
-    assert isinstance(wikilinks.rewrite_wikilinks(text), str)
+    assert isinstance(front_matter.rewrite_wikilinks(text), str)
 
 
 def site(folder: Path, files: dict[str, str]) -> Path:

@@ -1,5 +1,4 @@
 import os
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -60,23 +59,6 @@ def test_encodings(tmp_path: Path, data: bytes) -> None:
     assert titles_and_bodies(tmp_path, data) == [("note", "Zażółć")]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(alphabet="aż🙂\n ", max_size=50), st.binary(max_size=8), st.sampled_from([0, 65530]))
-def test_a_stream_is_decoded_like_the_whole(
-    tmp_path: Path, before: str, tail: bytes, padding: int
-) -> None:
-    data = b"x" * padding + before.encode() + tail.replace(b"\0", b"") + "ż".encode() * 9
-    path = tmp_path / "note.txt"
-    path.write_bytes(data)
-    decoded = (
-        untrusted_files.decode_text(data)
-        .replace("\r\n", "\n")
-        .replace("\r", "\n")
-        .removeprefix("\ufeff")
-    )
-    assert "".join(text._chunks(path)) == decoded
-
-
 def test_a_damaged_utf8_file_stays_utf8_and_late_other_encodings_are_detected(
     tmp_path: Path,
 ) -> None:
@@ -104,23 +86,6 @@ def test_a_file_without_a_line_break_is_split(tmp_path: Path) -> None:
     path = tmp_path / "wall.txt"
     path.write_text("x" * 2_500_000, encoding="utf-8")
     assert [len(part.body) for part in documents(path)] == [1_000_000, 1_000_000, 500_000]
-
-
-@pytest.mark.slow
-def test_memory_is_bounded_for_a_file_of_any_size(tmp_path: Path) -> None:
-    path = tmp_path / "huge.txt"
-    block = ("A sentence that stands for many others.\n" * 20 + "\n").encode() * 1000
-    with path.open("wb") as opened:
-        for _ in range(200_000_000 // len(block)):
-            opened.write(block)
-    tracemalloc.start()
-    try:
-        size = sum(len(item.body) for item in text.read(path) if isinstance(item, RawDocument))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert size > 190_000_000
-    assert peak < 50_000_000
 
 
 def test_a_folder(tmp_path: Path) -> None:

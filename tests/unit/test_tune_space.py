@@ -144,7 +144,7 @@ def test_tiny_dropout_is_zero() -> None:
     assert ranges.settings({**plain, "dropout": 0.1234}) == {"train.dropout": 0.123}
 
 
-def test_settings_are_valid_lines_of_the_settings_file(tmp_path_factory: object) -> None:
+def test_settings_are_valid_lines_of_the_settings_file() -> None:
     settings: dict[str, object] = {
         "optim.learning_rate": 0.0123,
         "optim.muon_lr": 0.05,

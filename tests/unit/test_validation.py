@@ -160,3 +160,12 @@ def test_deep_data_is_refused_rather_than_recursed_into() -> None:
         deep = [deep]
     with pytest.raises(ValidationError, match="deeply nested"):
         decode(Outer, {"count": deep})
+
+
+def test_what_cannot_be_printed_can_be_named() -> None:
+    """JSON may hold half of a pair of surrogates, in a value or in a name."""
+    for data in ({"count": "\ud800"}, {"\ud800": 1}):
+        with pytest.raises(ValidationError) as caught:
+            decode(Outer, data)
+        assert r"\ud800" in caught.value.message
+        str(caught.value).encode()

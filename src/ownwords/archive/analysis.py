@@ -7,7 +7,7 @@ from datetime import date
 from statistics import fmean, median
 
 from ownwords.archive.advice import advise
-from ownwords.archive.document import OWN_KINDS, Document
+from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
 from ownwords.archive.features import SHARED_KINDS, decode_features
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
@@ -16,7 +16,6 @@ from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_pos
 from ownwords.archive.report import (
     DeadLink,
     Duplicate,
-    Exclusion,
     LogBlock,
     PostSummary,
     PrivacySummary,
@@ -38,8 +37,8 @@ from ownwords.archive.settings import ProvenanceConfig, SplitConfig
 from ownwords.archive.split import PostSplit, SplitInput, split_posts
 from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import find_style_outliers
-from ownwords.archive.word_hashes import count_words
 from ownwords.core.progress import Progress
+from ownwords.core.text import count_words
 from ownwords.view.format import count, title_of
 
 _FIRST_LINE = 120  # characters of a log's first line shown
@@ -81,7 +80,7 @@ def ask_author(
         default = next(option for option in _OPTIONS if option == post.decision)
         answer = ask(PostQuestion(post.id, title_of(post.title), post.reason, _OPTIONS, default))
         decision = next(option for option in _OPTIONS if option == answer)
-        answers.append(AuthorChoice(post.id, decision, post.title))
+        answers.append(AuthorChoice(post.id, decision))
     return answers
 
 
@@ -311,9 +310,8 @@ class ArchiveAnalysis:
 
     def _list_exclusions(self, report: Report) -> None:
         dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
-        report.excluded = [
-            Exclusion(s.what, s.reason, s.count, s.title, s.ref) for s in self._ingested.skipped
-        ] + [Exclusion("part", reason, number) for reason, number in dropped]
+        parts = [SkippedItem("part", reason, number) for reason, number in dropped]
+        report.excluded = [*self._ingested.skipped, *parts]
 
     def _list_personal_data(self, report: Report) -> None:
         matches = {id_: f.private for id_, f in self._features.items() if f.private.examples}

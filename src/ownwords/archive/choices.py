@@ -81,10 +81,7 @@ def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
         ids.add(table["id"])
         decision = _decision(table, path)
         if decision != table.get("proposed"):
-            title = table.get("title")
-            choices.append(
-                AuthorChoice(table["id"], decision, title if isinstance(title, str) else "")
-            )
+            choices.append(AuthorChoice(table["id"], decision))
     return choices
 
 
@@ -112,34 +109,6 @@ def _decision(table: Mapping[str, Any], path: Path) -> Decision:
     return cast(Decision, decision)
 
 
-def carry_over(
-    choices: Iterable[AuthorChoice],
-    posts: Mapping[str, str],
-    renamed: Mapping[str, str],
-) -> list[AuthorChoice]:
-    """Map choices to the current ids of posts whose id has changed.
-
-    `posts` holds titles by id, `renamed` current ids by former ids. A post without an entry there
-    is matched by its title and its id within the source, if exactly one post has both.
-    """
-    carried: dict[str, AuthorChoice] = {}
-    moved: list[AuthorChoice] = []
-    by_name: dict[tuple[str, str], list[str]] = {}
-    for choice in choices:
-        if choice.id in posts:
-            carried[choice.id] = choice
-        else:
-            moved.append(choice)
-    if any(choice.title for choice in moved):
-        for id_, title in posts.items():
-            by_name.setdefault((id_.rpartition(":")[2], plain(title, 160)), []).append(id_)
-    for choice in moved:
-        same = by_name.get((choice.id.rpartition(":")[2], choice.title), []) if choice.title else []
-        id_ = renamed.get(choice.id) or (same[0] if len(same) == 1 else choice.id)
-        carried.setdefault(id_, AuthorChoice(id_, choice.decision, choice.title))
-    return list(carried.values())
-
-
 def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
     """The text of choices.toml: the posts that stand out and those with an author's choice."""
     chosen = {choice.id: choice for choice in choices}
@@ -163,9 +132,8 @@ def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice])
         parts.append("\n".join(lines) + "\n")
     # Keep choices about missing posts, since a post may come back.
     for choice in chosen.values():
-        title = f"title = {_quoted(choice.title)}\n" if choice.title else ""
         parts.append(
-            f"[[post]]\nid = {_quoted(choice.id)}\n{title}decision = {_quoted(choice.decision)}\n"
+            f"[[post]]\nid = {_quoted(choice.id)}\ndecision = {_quoted(choice.decision)}\n"
             'why = "not in the archive at present"\n'
         )
     return "\n".join(parts)

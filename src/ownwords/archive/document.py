@@ -44,9 +44,9 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
-    """Items that a source leaves out: what they are, why, and how many (`count`)."""
+    """Something left out of the archive, and why; `ref` and `title` are empty for a count."""
 
-    what: str  # "comment", "attachment", "file", "post"
+    what: str  # "comment", "file", "post" ...; "part" is a part of a post in the archive
     reason: str
     count: int = 1
     title: str = ""

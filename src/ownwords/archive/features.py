@@ -1,20 +1,18 @@
 """Compact features of a document, so that 10,000 can be compared without holding their texts."""
 
 import builtins
-import json
-import struct
-import sys
+import re
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import cast
+from typing import Final, get_args
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive import pii
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
-from ownwords.archive.language_id import identify_language
-from ownwords.archive.word_hashes import (
+from ownwords.core.text import (
+    LETTERS,
     SPACE,
     Hashes,
     Offsets,
@@ -25,6 +23,154 @@ from ownwords.archive.word_hashes import (
     hash_words,
     shingles,
 )
+
+# ---- e-mail addresses and phone numbers: counted, and shown only masked
+
+EXAMPLES = 3  # distinct examples per kind and document
+
+# An e-mail address or a phone number. A number counts as a phone only if it is written as one (a
+# leading `+` or `00`, an area code in brackets, groups as people group phone numbers after a word
+# such as "tel."), so that dates, amounts, ISBNs, versions and IP addresses do not count.
+_EMAIL = re.compile(
+    r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}(?!png|jpe?g|gif|svg|webp|css|js)"
+    r"[^\W\d_]{2,24}(?![\w@-])(?!:[\w/])",  # not an image name, nor git's host:path
+)
+# +48 601 234 567, 0048 601 234 567, +1 (415) 555-0132, (020) 7946 0958
+_PHONE = re.compile(
+    r"(?<![\w.,/#=+\-@])(?<!\d:)"
+    r"(?P<number>(?:\+[1-9]|00[1-9]|\(0?[1-9]\d{1,4}\)[ .-]?\d)(?:[ .()/-]{0,3}\d){5,14})"
+    r"(?![\w@]|[.,:/-]\d)"
+)
+# tel. 601 234 567, phone: 555-0132, call 020 7946 0958
+_NAMED = re.compile(
+    r"(?i:\b(?:tel|tel[eé]fono?|telefon|phone|mobile|mobil|cell|fax|kom|t[eé]l|handy)\b)"
+    r"[ .:]{0,4}(?:[^\W\d]{1,8}[ .:]{1,3})?"
+    r"(?P<number>\(?\d(?:[ .()/-]{0,3}\d){5,14})(?!\w|[.,:/-]\d)"
+)
+_DIGITS = re.compile(r"\d")
+_SEVEN = re.compile(r"[0-9](?:[ .()/-]{0,3}[0-9]){6}")
+_DATE = re.compile(
+    r"\(?(?:(?:19|20)\d\d[ ./-]{1,2}\d{1,2}[ ./-]{1,2}\d{1,2}\b"
+    r"|\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d)|\((?:19|20)\d\d\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PiiMatches:
+    """The numbers of e-mail addresses and phone numbers in a text, and masked examples."""
+
+    emails: int = 0
+    phones: int = 0
+    examples: tuple[str, ...] = ()
+
+
+NO_PII = PiiMatches()
+
+
+def find_pii(text: str) -> PiiMatches:
+    """Find the e-mail addresses and phone numbers in `text`."""
+    emails = _EMAIL.findall(text) if "@" in text else []
+    phones = _phones(text)
+    if not emails and not phones:
+        return NO_PII
+    masked = list(dict.fromkeys(mask_email(match) for match in emails))[:EXAMPLES]
+    masked += list(dict.fromkeys(mask_phone(match) for match in phones))[:EXAMPLES]
+    return PiiMatches(len(emails), len(phones), tuple(masked))
+
+
+def _phones(text: str) -> list[str]:
+    # Fast path: a phone number has at least seven close digits, which most texts lack.
+    if not _SEVEN.search(text):
+        return []
+    spans: dict[int, str] = {}
+    if "+" in text or "00" in text or "(" in text:
+        for match in _PHONE.finditer(text):
+            spans[match.end()] = match["number"]
+    for match in _NAMED.finditer(text):
+        spans.setdefault(match.end(), match["number"])
+    return [spans[end] for end in sorted(spans) if _plausible(spans[end])]
+
+
+def _plausible(number: str) -> bool:
+    digits = _DIGITS.findall(number)
+    # With a country code it needs more digits: "+1 000 000" is not a phone number.
+    least = 9 if number.startswith(("+", "00")) else 7
+    return least <= len(digits) <= 15 and len(set(digits)) > 1 and not _DATE.match(number)
+
+
+def mask_email(address: str) -> str:
+    """Mask `jane@example.org` as `j…@e….org`."""
+    name, _, host = address.partition("@")
+    return f"{name[0]}…@{host[0]}….{host.rpartition('.')[2]}"
+
+
+def mask_phone(number: str) -> str:
+    """Mask `+48 601 234 567` as `+48 … 67`: keeps a separate country code and two digits."""
+    digits = "".join(_DIGITS.findall(number))
+    start = re.match(r"\+\d{1,3}(?=[ ().-])", number)
+    lead = start.group() + " " if start else ("+" if number.startswith("+") else "")
+    return f"{lead}… {digits[-2:]}"
+
+
+# ---- the language
+
+MIN_LANGUAGE_WORDS: Final = 25  # shorter texts are not identified
+_LANGUAGE_CHARACTERS = 6_000
+_MIN_LANGUAGE_SHARE = 0.1  # minimum share of the text's words in a language's list
+_LANGUAGE_MARGIN = 1.4  # minimum ratio to the next language's share
+# Words common in any text of a language, chosen to tell related languages apart.
+_FREQUENT: Final = {
+    language: frozenset(words.split())
+    for language, words in {
+        "English": "the and of to that is it was for with as his he be not by but have are which",
+        "German": "der die und das ist nicht ich sich auch mit dem den ein eine auf wird noch war",
+        "Dutch": "de het een van en niet dat ik zijn voor met aan ook maar bij nog wel geen naar",
+        "Swedish": "och att det som en på är av för med den till inte har jag ett om var så men",
+        "Danish": "og at det som en på er af for med den til ikke har jeg et om var så men",
+        "French": "le la les des et est que dans une pour pas qui sur avec plus vous nous cette au",
+        "Spanish": "el la los las que y en del se por con una para es lo como pero más su al",
+        "Italian": "il la che di e non per un una del sono con anche della nel gli più ma questo",
+        "Portuguese": "o os as que e do da em um uma para com não mas por mais se dos na no",
+        "Polish": "i w nie na się z do to że jest jak ale po co tak za od przez tylko już",
+        "Czech": "a se na je že v to s z do jako ale si byl jsem by po pro které tak",
+        "Hungarian": "a az és hogy nem egy is de van ez meg csak volt el már mint még",
+        "Turkish": "ve bir bu da de için ile çok daha ne gibi olarak ama kadar sonra var",
+        "Finnish": "ja on ei se että hän oli mutta kun niin kuin jos ovat ole joka myös",
+        "Russian": "и в не на что я с он как это по но из за так все она бы же от",
+        "Ukrainian": "і в не на що я з він як це до але за так усе вона та її від",
+    }.items()
+}
+_SCRIPTS: Final = (
+    ("Japanese", re.compile(r"[\u3040-\u30ff]")),
+    ("Chinese", re.compile(r"[\u4e00-\u9fff]")),
+    ("Korean", re.compile(r"[\uac00-\ud7af]")),
+    ("Greek", re.compile(r"[\u0370-\u03ff]")),
+    ("Hebrew", re.compile(r"[\u0590-\u05ff]")),
+    ("Arabic", re.compile(r"[\u0600-\u06ff]")),
+    ("Hindi", re.compile(r"[\u0900-\u097f]")),
+    ("Thai", re.compile(r"[\u0e00-\u0e7f]")),
+)
+
+
+def identify_language(text: str) -> str:
+    """The English name of a text's language; empty if the text is too short or unknown."""
+    sample = text[:_LANGUAGE_CHARACTERS]
+    letters = sum(map(len, LETTERS.findall(sample)))
+    for language, script in _SCRIPTS:
+        if letters >= MIN_LANGUAGE_WORDS and len(script.findall(sample)) > letters / 4:
+            return language
+    words = [word.lower() for word in LETTERS.findall(sample)]
+    if len(words) < MIN_LANGUAGE_WORDS:
+        return ""
+    shares = sorted(
+        (sum(word in frequent for word in words) / len(words), language)
+        for language, frequent in _FREQUENT.items()
+    )
+    (second, _), (best, language) = shares[-2:]
+    return language if best >= max(_MIN_LANGUAGE_SHARE, _LANGUAGE_MARGIN * second) else ""
+
+
+# ---- the features
 
 # Kinds in which duplicates are sought: the author's words and quotes.
 SHARED_KINDS: frozenset[SegmentKind] = OWN_KINDS | {"quote"}
@@ -38,16 +184,9 @@ MIN_STYLE_WORDS = 400  # texts with fewer own words have no style features: they
 TRIGRAMS = 512  # hash buckets of character 3-grams
 MAX_STYLE_WORDS = 0xFFFF  # style counts of longer texts are scaled down to this length
 
-_NO_SKETCH = np.zeros(0, np.uint64)
 _NO_VOCABULARY = np.zeros(0, np.uint32)
 _NO_COUNTS = np.zeros(0, np.uint16)
 _NO_STYLE = np.zeros(0, np.float32)
-_EMPTY: tuple[npt.NDArray[np.generic], ...] = (
-    _NO_SKETCH,
-    _NO_VOCABULARY,
-    _NO_COUNTS,
-    _NO_STYLE,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +214,7 @@ class Features:
     counts: npt.NDArray[np.uint16]
     named: str
     style: npt.NDArray[np.float32]
-    private: pii.PiiMatches
+    private: PiiMatches
     language: str = ""  # English name of the own words' language; empty if unknown
 
     @property
@@ -163,7 +302,7 @@ def extract_features(document: Document) -> Features:
         counts=times,
         named=named,
         style=style,
-        private=pii.find_pii(text),
+        private=find_pii(text),
         language=identify_language("\n".join(s.text for s in shared if s.kind in OWN_KINDS)),
     )
 
@@ -213,59 +352,14 @@ def _vocabulary(
 
 
 def encode_features(features: Features) -> bytes:
-    """Serialise features: the length of a JSON header, the header, the little-endian arrays."""
-    header = {
-        "words": features.words,
-        "bytes": features.bytes,
-        "exact": features.exact.hex(),
-        "level": features.level,
-        "sketch": len(features.sketch),
-        "style_words": features.style_words,
-        "vocabulary": len(features.vocabulary),
-        "named": features.named,
-        "style": len(features.style),
-        "language": features.language,
-        "private": [features.private.emails, features.private.phones, *features.private.examples],
-    }
-    head = json.dumps(header, ensure_ascii=True).encode("ascii")
-    return b"".join(
-        (
-            struct.pack("<I", len(head)),
-            head,
-            features.sketch.astype("<u8").tobytes(),
-            features.vocabulary.astype("<u4").tobytes(),
-            features.counts.astype("<u2").tobytes(),
-            features.style.astype("<f4").tobytes(),
-        )
-    )
+    """Serialise features; the arrays are little-endian, as on every processor that is supported."""
+    return msgspec.msgpack.encode(features, enc_hook=lambda array: array.tobytes())
 
 
 def decode_features(data: bytes) -> Features:
     """Parse the bytes that `encode_features` wrote."""
-    (length,) = struct.unpack_from("<I", data)
-    header = json.loads(data[4 : 4 + length])
-    place = 4 + length
-    arrays: list[npt.NDArray[np.generic]] = []
-    sizes = (header["sketch"], header["vocabulary"], header["vocabulary"], header["style"])
-    for kind, size, empty in zip(("<u8", "<u4", "<u2", "<f4"), sizes, _EMPTY, strict=True):
-        if not size:  # most posts are short and share the empty arrays
-            arrays.append(empty)
-            continue
-        array = np.frombuffer(data, dtype=kind, count=size, offset=place)
-        place += array.nbytes
-        arrays.append(array.astype(empty.dtype))  # a view would keep `data` alive
-    emails, phones, *examples = header["private"]
-    return Features(
-        words=header["words"],
-        bytes=header["bytes"],
-        exact=bytes.fromhex(header["exact"]),
-        level=header["level"],
-        sketch=cast("Hashes", arrays[0]),
-        style_words=header["style_words"],
-        vocabulary=cast("npt.NDArray[np.uint32]", arrays[1]),
-        counts=cast("npt.NDArray[np.uint16]", arrays[2]),
-        named=header["named"],
-        style=cast("npt.NDArray[np.float32]", arrays[3]),
-        private=pii.PiiMatches(emails, phones, tuple(examples)),
-        language=sys.intern(header["language"]),
-    )
+    return msgspec.msgpack.decode(data, type=Features, dec_hook=_array)
+
+
+def _array(type_: object, data: bytes) -> npt.NDArray[np.generic]:
+    return np.frombuffer(data, get_args(get_args(type_)[1])[0])

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ownwords.archive.document import Segment
+from ownwords.core.text import LETTERS
 
 _LEAST_LINES = 8
 _LEAST_CHARACTERS = 600
@@ -47,7 +48,6 @@ _PROGRAM = re.compile(
     r"|typescript|ts|tsx|css|scss|less|html|xml|svg|sql|asm|nasm|armasm|x86asm|verilog|vhdl|glsl|matlab)"
 )
 _CODE_END = re.compile(r"(?:[,;{}()\[\]]|\*/)\s*$")
-_WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+")
 _SIGNS = re.compile(r"[\d_]|[^\w\s]")
 
@@ -253,7 +253,7 @@ def _by_shape(lines: list[str], count: int) -> str | None:
     """The reason if most lines repeat one pattern of numbers, words and signs, else None."""
     if len(lines) < 20:
         return None
-    shapes = Counter(_WORD.sub("a", _NUMBER.sub("0", line)) for line in lines)
+    shapes = Counter(LETTERS.sub("a", _NUMBER.sub("0", line)) for line in lines)
     shape, times = shapes.most_common(1)[0]
     if times < 0.6 * len(lines) or shape.count("0") < 4 or len(_SIGNS.findall(shape)) < 10:
         return None
@@ -269,7 +269,7 @@ def _by_repetition(lines: list[str]) -> str | None:
 
 
 def _letters(text: str) -> int:
-    return sum(map(len, _WORD.findall(text)))
+    return sum(map(len, LETTERS.findall(text)))
 
 
 def _encoded(text: str) -> int:

@@ -4,22 +4,21 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
-from ownwords.archive.choices import carry_over, parse_choices, read_bytes, write_choices
+from ownwords.archive.choices import parse_choices, read_bytes, write_choices
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
-from ownwords.archive.integrity import DamagedArchiveError
 from ownwords.archive.report import Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
-from ownwords.archive.store import Archive
+from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.network import NetworkCalls, counting_network_calls
@@ -65,33 +64,32 @@ def look(
     if export:
         _refuse_no_file(export)
     progress = progress or Progress()
-    with (
-        counting_network_calls() as calls,
-        place.opened(),
-        _logged(place, progress),
-        _opened_archive(place, progress) as (store, notes),
-    ):
-        run = _LookRun(
-            place,
-            store,
-            progress,
-            calls,
-            provenance or ProvenanceConfig(),
-            split or SplitConfig(),
-        )
-        archive = archive or ArchiveConfig()
-        report = run.update(paths, archive, notes)
-        # Ask the author while nothing is locked; the archive is complete without an answer.
-        if ask and store.get_meta("asked") != "yes":
-            if answers := ask_author(report, run.choices, ask):
-                report = run.update(paths, archive, notes, answers)
-            with store.transaction():
-                store.set_meta("asked", "yes")
-        if export:
-            with progress.stage(f"Writing {export.name}", len(report.posts), "posts") as stage:
-                _export(store, export, stage)
-        os.utime(place.report_page)  # says when the blog was read, also if nothing was new in it
-    return report
+    archive, provenance = archive or ArchiveConfig(), provenance or ProvenanceConfig()
+    split = split or SplitConfig()
+    with counting_network_calls() as calls, place.opened(), _logged(place, progress):
+
+        def run(notes: Sequence[str]) -> Report:
+            with Archive(place.archive) as store:
+                store.verify()
+                look_run = _LookRun(place, store, progress, calls, provenance, split)
+                report = look_run.update(paths, archive, notes)
+                # Ask the author while nothing is locked; the archive is complete without an answer.
+                if ask and store.get_meta("asked") != "yes":
+                    if answers := ask_author(report, look_run.choices, ask):
+                        report = look_run.update(paths, archive, notes, answers)
+                    with store.transaction():
+                        store.set_meta("asked", "yes")
+                if export:
+                    title = f"Writing {export.name}"
+                    with progress.stage(title, len(report.posts), "posts") as stage:
+                        _export(store, export, stage)
+                os.utime(place.report_page)  # says when the blog was read, also if nothing is new
+                return report
+
+        try:
+            return run([])
+        except DamagedArchiveError as error:
+            return run([_set_aside(place.archive, error)])
 
 
 class _LookRun:
@@ -110,6 +108,7 @@ class _LookRun:
         self._provenance, self._split = provenance, split
         self._ingested: IngestResult | None = None
         self._analysis: ArchiveAnalysis | None = None
+        self._is_new = False  # whether the report differs from that of the last look
         self.choices: list[AuthorChoice] = []
 
     def update(
@@ -121,73 +120,52 @@ class _LookRun:
     ) -> Report:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
-        choices.toml may be edited meanwhile, by hand or by the server: it is written only if it is
-        unchanged since it was read, else the report is made again from its new content.
+        If choices.toml is edited meanwhile, the report is made again from its new content. The
+        server locks the archive to write it, so the transaction keeps it out.
         """
-        place, store = self._place, self._store
-        while True:
-            content = read_bytes(place.choices)
-            choices = parse_choices(content, place.choices)
-            with store.transaction():
+        place, store, progress = self._place, self._store, self._progress
+        with store.transaction():
+            while True:
+                content = read_bytes(place.choices)
+                choices = parse_choices(content, place.choices)
                 if self._ingested is None:
-                    self._ingested = ingest(store, paths, config, self._progress)
+                    self._ingested = ingest(store, paths, config, progress)
                     if not self._ingested.keys:
                         raise _nothing_found(paths, self._ingested)
                     self._ingested.notes += notes
-                self.choices = self._present_choices(choices, answers)
-                command = _command(paths, place, config)
-                state = self._state(command)
-                if store.get_meta("state") == state and (known := store.get_meta("report")):
-                    report = Report.from_json(known)
-                else:
-                    report = _new_report(paths, place, self._ingested)
-                    report.command = command
-                    self._analyse(report)
-                    store.set_meta("state", state)
-                    store.set_meta("report", report.to_json())
-                    store.set_meta("asked", "yes" if answers else "no")
-            if self._write_files(report, state, content):
-                return report
+                self.choices = _present_choices(choices, answers, self._ingested.renamed)
+                report = self._report(paths, config, asked=bool(answers))
+                if read_bytes(place.choices) == content:
+                    self._write_files(report)
+                    return report
 
-    def _present_choices(
-        self, choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice]
-    ) -> list[AuthorChoice]:
+    def _report(self, paths: Sequence[Path], config: ArchiveConfig, asked: bool) -> Report:
+        """The report, from the archive if nothing has changed."""
         assert self._ingested is not None
-        if any(choice.id not in self._ingested.keys for choice in choices):
-            titles = {header.id: header.title for header in self._store.headers()}
-            choices = carry_over(choices, titles, self._ingested.renamed)
-        decided = {choice.id for choice in choices}
-        return [*choices, *(answer for answer in answers if answer.id not in decided)]
-
-    def _analyse(self, report: Report) -> None:
-        assert self._ingested is not None
+        store = self._store
+        command = _command(paths, self._place, config)
+        state = self._state(command)
+        if store.get_meta("state") == state:
+            return Report.from_json(store.get_meta("report"))
         self._analysis = self._analysis or ArchiveAnalysis(
-            self._store, self._ingested, self._provenance, self._split, self._progress
+            store, self._ingested, self._provenance, self._split, self._progress
         )
+        report = _new_report(paths, self._place, self._ingested)
+        report.command = command
         self._analysis.fill(report, self.choices)
         report.privacy.network_calls = self._calls.count
+        store.set_meta("state", state)
+        store.set_meta("report", report.to_json())
+        store.set_meta("asked", "yes" if asked else "no")
+        self._is_new = True
+        return report
 
-    def _write_files(self, report: Report, state: str, content: bytes) -> bool:
-        """Write report.html and choices.toml; returns False if choices.toml has changed.
-
-        The transaction keeps out the server, which locks the archive to write choices.toml.
-        """
-        place, store = self._place, self._store
-        # A run killed between its transactions leaves files of another state.
-        stale = store.get_meta("written") != state
-        if not stale and place.report_page.exists() and place.choices.exists():
-            return True
-        is_due = stale or not place.report_page.exists()
-        page = html.document(report_view(report)) if is_due else ""
-        with store.transaction():
-            if read_bytes(place.choices) != content:
-                return False
-            if stale or not place.choices.exists():
-                write_atomically(place.choices, write_choices(report.posts, self.choices))
-            if page:
-                write_atomically(place.report_page, page)
-            store.set_meta("written", state)
-        return True
+    def _write_files(self, report: Report) -> None:
+        place = self._place
+        if self._is_new or not place.choices.exists():
+            write_atomically(place.choices, write_choices(report.posts, self.choices))
+        if self._is_new or not place.report_page.exists():
+            write_atomically(place.report_page, html.document(report_view(report)))
 
     def _state(self, command: str) -> str:
         """A digest of everything the report depends on; an equal digest means an equal report."""
@@ -205,30 +183,27 @@ class _LookRun:
         )
 
 
-@contextmanager
-def _opened_archive(place: Workspace, progress: Progress) -> Iterator[tuple[Archive, list[str]]]:
-    """Open and verify the archive; a damaged one is set aside and rebuilt, with a note."""
-    notes: list[str] = []
-    try:
-        store = Archive(place.archive)
-        try:
-            with progress.stage("Checking the archive"):
-                store.verify()
-        except BaseException:
-            store.close()
-            raise
-    except DamagedArchiveError as error:
-        damaged = place.archive.with_name("archive.damaged.sqlite")
-        with translate_os_errors(place.archive):
-            place.archive.replace(damaged)
-            place.archive.with_name(f"{place.archive.name}-journal").unlink(missing_ok=True)
-        notes.append(
-            f"The archive was damaged ({error.reason}) and has been rebuilt from your files. The"
-            f" damaged file is {damaged.name}; you can delete it."
-        )
-        store = Archive(place.archive)
-    with store:
-        yield store, notes
+def _present_choices(
+    choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice], renamed: Mapping[str, str]
+) -> list[AuthorChoice]:
+    """The choices, for posts that are renamed under their new id, and the other answers."""
+    present = {choice.id: choice for choice in choices if choice.id not in renamed}
+    for choice in choices:
+        id_ = renamed.get(choice.id, choice.id)
+        present.setdefault(id_, AuthorChoice(id_, choice.decision))
+    return list(({answer.id: answer for answer in answers} | present).values())
+
+
+def _set_aside(archive: Path, error: DamagedArchiveError) -> str:
+    """Rename a damaged archive; returns the note that says so."""
+    damaged = archive.with_name("archive.damaged.sqlite")
+    with translate_os_errors(archive):
+        archive.replace(damaged)
+        archive.with_name(f"{archive.name}-journal").unlink(missing_ok=True)
+    return (
+        f"The archive was damaged ({error.reason}) and has been rebuilt from your files. The"
+        f" damaged file is {damaged.name}; you can delete it."
+    )
 
 
 def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.features import Features, sketch_size
-from ownwords.archive.word_hashes import SHINGLE, Hashes, WordHashes, hash_words, shingles
+from ownwords.core.text import SHINGLE, Hashes, WordHashes, hash_words, shingles
 
 MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 
 _COMMON_POSTS = 20  # a hash in more posts than this, and in
 _COMMON_SHARE = 0.05  # more than this share of them, is boilerplate
-_COMMON_LEAST = 8  # minimum of that limit for every hash
 _NEIGHBOURS = 16  # each post with a hash is paired with this many following ones
 _INDEX_LIMIT = 4_000_000  # hashes in the index; above this a coarser sketch level is used
 _LENIENT = 0.5  # factor on `share` for candidates, as sketches are samples
@@ -156,7 +155,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     cut = [post.sketch[: sketch_size(post.sketch, limit)] for post in posts]
     hashes, owner, post_counts = _index(cut)
     levels = np.array([max(post.level, limit) for post in posts])
-    common = post_counts > _held_by_many(hashes, levels)
+    common = post_counts > max(_COMMON_POSTS, _COMMON_SHARE * len(posts))
     boilerplate = hashes[common]  # sorted, with repetitions
     if len(boilerplate):
         cut = [sketch[~_contains(boilerplate, sketch)] for sketch in cut]
@@ -193,22 +192,6 @@ def _index(cut: Sequence[Hashes]) -> tuple[Hashes, _Counts, _Counts]:
     begins = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))[: len(hashes)]
     sizes = np.diff(begins, append=len(hashes))
     return hashes, owner, np.repeat(sizes, sizes)
-
-
-def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
-    """For each sorted hash, the number of posts above which it counts as boilerplate.
-
-    A hash in the upper half of its level's range occurs only in sketches of that level or a finer
-    one, so its limit is lower.
-    """
-    many = max(_COMMON_POSTS, _COMMON_SHARE * len(levels))
-    limits = np.full(len(hashes), many)
-    for level in range(int(levels.max())):
-        can_hold = float((levels <= level).mean())
-        limits[sketch_size(hashes, level + 1) : sketch_size(hashes, level)] = max(
-            _COMMON_LEAST, many * can_hold
-        )
-    return limits
 
 
 def _count_pairs(

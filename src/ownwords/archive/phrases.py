@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.report import Phrase
-from ownwords.archive.word_hashes import Hashes, WordHashes, hash_words, shingles
+from ownwords.core.text import Hashes, WordHashes, hash_words, shingles
 
 SAMPLE = 2_000_000  # words
 LENGTHS = (7, 6, 5, 4, 3)

@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 
+from ownwords.archive.document import SkippedItem
+from ownwords.core.errors import WorkspaceError
+
 
 @dataclass(slots=True)
 class SourceSummary:
@@ -124,17 +127,6 @@ class Phrase:
 
 
 @dataclass(slots=True)
-class Exclusion:
-    """Something left out of the archive, and why; `ref` and `title` are empty for a count."""
-
-    what: str  # post, page, comment, file ...; "part" is a part of a post in the archive
-    reason: str
-    count: int
-    title: str = ""
-    ref: str = ""
-
-
-@dataclass(slots=True)
 class PrivacySummary:
     """What the author should know before sharing the archive or a model trained on it."""
 
@@ -184,7 +176,7 @@ class Report:
     dead_links: list[DeadLink] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)  # ids of posts no other post links to
     phrases: list[Phrase] = field(default_factory=list)
-    excluded: list[Exclusion] = field(default_factory=list)
+    excluded: list[SkippedItem] = field(default_factory=list)
     privacy: PrivacySummary = field(default_factory=PrivacySummary)
     advice: Advice = field(default_factory=Advice)
     split: SplitCounts = field(default_factory=SplitCounts)
@@ -200,5 +192,12 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """Parse the text that `to_json` returned."""
-        return msgspec.json.decode(text, type=cls)
+        """Parse the text that `to_json` returned; raises WorkspaceError if it is damaged."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise WorkspaceError(
+                f"the report in the archive is damaged ({error})",
+                hint="delete archive.sqlite and run the same `ownwords look` again: it is rebuilt"
+                " from your own files, which are untouched",
+            ) from error

@@ -6,10 +6,10 @@ from difflib import SequenceMatcher
 from typing import Final
 from urllib.parse import quote as url_quote
 
+from ownwords.archive.document import SkippedItem
 from ownwords.archive.report import (
     DeadLink,
     Duplicate,
-    Exclusion,
     Phrase,
     PostSummary,
     Report,
@@ -771,7 +771,7 @@ def _excluded(report: Report) -> Section:
     )
 
 
-def exclusion_reasons(items: Iterable[Exclusion]) -> list[tuple[str, str, int, list[str]]]:
+def exclusion_reasons(items: Iterable[SkippedItem]) -> list[tuple[str, str, int, list[str]]]:
     """What was left out of the archive: (what, reason, how many, known titles), largest first."""
     counts: dict[tuple[str, str], int] = {}
     titles: dict[tuple[str, str], list[str]] = {}

@@ -6,7 +6,7 @@ The author's own choice overrides every default.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
 from typing import Literal
@@ -44,11 +44,10 @@ class PostFacts:
 
 @dataclass(frozen=True, slots=True)
 class AuthorChoice:
-    """The author's decision about a post; `title` identifies a post whose id has changed."""
+    """The author's decision about a post."""
 
     id: str
     decision: Decision
-    title: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

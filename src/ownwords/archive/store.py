@@ -1,6 +1,7 @@
 """The store `archive.sqlite`: documents, segments and links; `ownwords ask` adds its index.
 
-Documents, the selection and the report have checksums, so that reading them detects damage.
+Each document has a checksum of its content, so that reading it detects damage. A damaged archive
+is never repaired: `ownwords look` rebuilds it from the author's own files.
 """
 
 import json
@@ -9,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
+from hashlib import blake2b
 from pathlib import Path
 from typing import cast
+
+import msgspec
 
 from ownwords.archive.document import (
     Document,
@@ -22,26 +25,21 @@ from ownwords.archive.document import (
     SegmentKind,
     Status,
 )
-from ownwords.archive.integrity import (
-    CHECKSUM_BYTES,
-    DamagedArchiveError,
-    checksum,
-    translate_sqlite_errors,
-)
 from ownwords.archive.split import Side
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import InUseError, WorkspaceError
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
-VERSION = 3
+VERSION = 4
+_CHECKSUM_BYTES = 16
 _TABLES_OF_ALL_VERSIONS = {"documents"}
 
 _SCHEMA = """
 CREATE TABLE documents (
-    id TEXT PRIMARY KEY, key TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL,
-    status TEXT NOT NULL, title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL,
-    tags TEXT NOT NULL, summary TEXT NOT NULL, dropped TEXT NOT NULL, checksum BLOB NOT NULL,
-    text_checksum BLOB NOT NULL, link_checksum BLOB NOT NULL, features BLOB NOT NULL
+    id TEXT PRIMARY KEY, source TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
+    title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL, tags TEXT NOT NULL,
+    summary TEXT NOT NULL, key TEXT NOT NULL, dropped TEXT NOT NULL, checksum BLOB NOT NULL,
+    features BLOB NOT NULL
 );
 CREATE TABLE segments (
     id INTEGER PRIMARY KEY, document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
@@ -62,11 +60,64 @@ CREATE TABLE selection (
 );
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-_OWN_TABLES = frozenset({"documents", "segments", "links", "selection", "meta"})
-_CHECKED = ("report", "split")  # values in meta with a checksum
 _HEADERS = """
-    SELECT id, key, source, kind, status, title, date, url, author, tags, summary, dropped,
-    checksum, text_checksum FROM documents"""
+    SELECT id, source, kind, status, title, date, url, author, tags, summary, checksum
+    FROM documents"""
+
+
+class DamagedArchiveError(WorkspaceError):
+    """The archive file is damaged; `ownwords look` rebuilds it from the author's own files."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{path} is damaged ({reason})",
+            hint="delete that file and run the same `ownwords look` again: it is rebuilt from your"
+            " own files, which are untouched",
+        )
+
+
+@contextmanager
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
+    """Translate SQLite's errors to errors that explain what is wrong with the archive at `path`."""
+    try:
+        yield
+    except (sqlite3.ProgrammingError, sqlite3.NotSupportedError):
+        raise  # a bug in ownwords
+    except UnicodeDecodeError as error:  # SQLite's message quotes damaged bytes
+        raise DamagedArchiveError(path, "its schema is garbled") from error
+    except sqlite3.DatabaseError as error:
+        message = str(error)
+        if "full" in message or "disk I/O" in message:
+            raise WorkspaceError(
+                f"the disk is full or failing: {path} could not be written ({message})",
+                hint="free some space and run the command again; the archive is as it was",
+            ) from error
+        if "locked" in message:
+            raise InUseError(
+                f"another program is writing to {path}", hint="try again when it has finished"
+            ) from error
+        if "readonly" in message or "unable to open" in message:
+            raise WorkspaceError(
+                f"{path} cannot be written: {message}",
+                hint="close the program that uses it, or give another folder to --workspace",
+            ) from error
+        raise DamagedArchiveError(path, message) from error
+
+
+def checksum(rows: Iterable[Sequence[object]]) -> bytes:
+    """A digest of rows of text, numbers and bytes, in order."""
+    digest = blake2b(digest_size=_CHECKSUM_BYTES)
+    for row in rows:
+        for value in row:
+            data = (
+                value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+            )
+            # Include the type: a flipped bit can turn a text into a blob of the same bytes.
+            digest.update(b"%s %d:" % (type(value).__name__.encode(), len(data)))
+            digest.update(data)
+        digest.update(b"\n")
+    return digest.digest()
 
 
 class Archive:
@@ -131,7 +182,6 @@ class Archive:
         self.remove([document.id])
         header = (
             document.id,
-            key,
             document.source,
             document.kind,
             document.status,
@@ -141,17 +191,15 @@ class Archive:
             document.author,
             json.dumps(document.tags, ensure_ascii=False),
             document.summary,
-            json.dumps(body.dropped),
         )
         segments = [(s.kind, s.text, s.detail) for s in document.segments]
-        links = [(link.href, link.text) for link in body.links]
         self._db.execute(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *header,
-                checksum([header]),
-                checksum(segments),
-                checksum(links),
+                key,
+                json.dumps(body.dropped),
+                checksum([header, *segments]),
                 features + checksum([(features,)]),
             ),
         )
@@ -162,7 +210,7 @@ class Archive:
         )
         self._db.executemany(
             "INSERT INTO links(document, position, href, text) VALUES (?, ?, ?, ?)",
-            ((document.id, i, *link) for i, link in enumerate(links)),
+            ((document.id, i, link.href, link.text) for i, link in enumerate(body.links)),
         )
 
     def remove(self, ids: Iterable[str]) -> None:
@@ -177,13 +225,10 @@ class Archive:
         """Store the selection: (document, decision, reason, training words, split)."""
         self._db.execute("DELETE FROM selection")
         self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?, ?)", rows)
-        self.set_meta("selection", checksum(sorted(self._selection_rows())).hex())
 
     def set_meta(self, key: str, value: str) -> None:
         """Store a value under a key."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-        if key in _CHECKED:
-            self.set_meta(f"{key}_checksum", checksum([(value,)]).hex())
 
     def keep_sides(self, settings: str, sides: Mapping[str, Side]) -> None:
         """Store the sides of the split under its settings, for posts that are gone, too."""
@@ -198,23 +243,24 @@ class Archive:
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents sorted by date and id, or those with these ids sorted by id."""
         order = "coalesce(date, '9999'), id" if ids is None else "id"
-        for header, text_checksum in self._headers(ids, order):
-            yield replace(header, segments=self._segments(header.id, text_checksum))
+        for row, header in self._headers(ids, order):
+            segments = self._segments(header.id)
+            if checksum([row[:-1], *segments]) != row[-1]:
+                raise DamagedArchiveError(self.path, f"the text {header.id!r} was changed")
+            yield replace(header, segments=tuple(Segment(*segment) for segment in segments))
 
     def headers(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """Yield all documents, or those with these ids, without segments, sorted by id."""
-        for header, _ in self._headers(ids, "id"):
+        for _, header in self._headers(ids, "id"):
             yield header
 
-    def _headers(self, ids: Iterable[str] | None, order: str) -> Iterator[tuple[Document, bytes]]:
+    def _headers(
+        self, ids: Iterable[str] | None, order: str
+    ) -> Iterator[tuple[tuple[object, ...], Document]]:
         wanted = "" if ids is None else " WHERE id IN (SELECT value FROM json_each(?))"
         parameters = () if ids is None else (json.dumps(list(ids)),)
-        for *row, stored, text_checksum in self._rows(
-            f"{_HEADERS}{wanted} ORDER BY {order}", parameters
-        ):
-            if checksum([row]) != stored:
-                raise self._damaged(row[0])
-            yield self._header(row), text_checksum
+        for row in self._rows(f"{_HEADERS}{wanted} ORDER BY {order}", parameters):
+            yield row, self._header(row)
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of all documents by id; ten times faster than reading the headers."""
@@ -224,30 +270,22 @@ class Archive:
 
     def text(self, document_id: str, kinds: frozenset[SegmentKind]) -> str:
         """The text of a document's segments of these kinds; empty for an unknown id."""
-        row = next(
-            self._rows("SELECT text_checksum FROM documents WHERE id = ?", (document_id,)), None
-        )
-        if row is None:
-            return ""
-        return Document(document_id, "", self._segments(document_id, row[0])).text(kinds)
+        return "\n\n".join(row[1] for row in self._segments(document_id) if row[0] in kinds)
 
-    def _segments(self, document_id: str, stored: bytes) -> tuple[Segment, ...]:
-        rows = list(
+    def _segments(self, document_id: str) -> list[tuple[SegmentKind, str, str]]:
+        return list(
             self._rows(
                 "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
                 (document_id,),
             )
         )
-        if checksum(rows) != stored:
-            raise self._damaged(document_id)
-        return tuple(Segment(*row) for row in rows)
 
     def features(self) -> Iterator[tuple[str, bytes]]:
         """Yield the encoded features of every document, after checking them."""
         for id_, stored in self._rows("SELECT id, features FROM documents ORDER BY id"):
-            features = stored[:-CHECKSUM_BYTES]
+            features = stored[:-_CHECKSUM_BYTES]
             if features + checksum([(features,)]) != stored:
-                raise self._damaged(id_)
+                raise DamagedArchiveError(self.path, f"what is known of {id_!r} was changed")
             yield id_, features
 
     def dropped(self) -> dict[str, int]:
@@ -280,67 +318,32 @@ class Archive:
 
     def selection(self) -> dict[str, tuple[str, int, str]]:
         """The selection by document id: decision, training words, split."""
-        rows = sorted(self._selection_rows())
-        # Removing a document deletes its row too.
-        if rows and checksum(rows).hex() != self.get_meta("selection"):
-            raise DamagedArchiveError(self.path, "its selection of posts was changed")
-        return {document: (decision, words, split) for document, decision, words, split in rows}
-
-    def _selection_rows(self) -> Iterator[tuple[str, str, int, str]]:
-        yield from self._rows("SELECT document, decision, training_words, split FROM selection")
+        rows = list(self._rows("SELECT document, decision, training_words, split FROM selection"))
+        with self._unreadable_is_damage():
+            selection = msgspec.convert(rows, list[tuple[str, str, int, str]])
+        return {row[0]: row[1:] for row in selection}
 
     def get_meta(self, key: str) -> str:
         """The value stored under a key; empty if there is none."""
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
-        value: str = row[0] if row else ""
-        checked = key in _CHECKED and value
-        if checked and checksum([(value,)]).hex() != self.get_meta(f"{key}_checksum"):
-            raise DamagedArchiveError(self.path, f"its {key} was changed")
-        return value
+        return str(row[0]) if row else ""
 
     def kept_sides(self, settings: str) -> dict[str, Side]:
         """The stored sides; none if the split had other settings."""
-        of, sides = json.loads(self.get_meta("split") or '["", {}]')
+        with self._unreadable_is_damage():
+            of, sides = json.loads(self.get_meta("split") or '["", {}]')
         return sides if of == settings else {}
 
     def verify(self) -> None:
-        """Read everything once; raises DamagedArchiveError at the first damage."""
+        """Check the file's structure; raises DamagedArchiveError."""
         for (message,) in self._rows("PRAGMA quick_check(1)"):
             if message != "ok":
                 raise DamagedArchiveError(self.path, message)
-        for _ in self.documents():
-            pass
-        for _ in self.features():
-            pass
-        checksums = dict(self._rows("SELECT id, link_checksum FROM documents"))
-        rows = self._rows("SELECT document, href, text FROM links ORDER BY document, position")
-        for document_id, links in groupby(rows, key=lambda row: cast(str, row[0])):
-            if checksum(row[1:] for row in links) != checksums.pop(document_id, b""):
-                raise self._damaged(document_id)
-        if any(stored != checksum(()) for stored in checksums.values()):
-            raise DamagedArchiveError(self.path, "links are missing")
-        self.selection()
-        for key in _CHECKED:
-            self.get_meta(key)
-        self._verify_search_index()
-
-    def _verify_search_index(self) -> None:
-        """Check the tables that `ownwords ask` adds, whose rows end with a checksum."""
-        for name in self._named("table"):
-            columns = [row[1] for row in self._rows(f'PRAGMA table_info("{name}")')]
-            if name in _OWN_TABLES or columns[-1:] != ["checksum"]:
-                continue
-            for row in self._rows(f'SELECT * FROM "{name}"'):  # noqa: S608
-                if checksum([row[1:-1]]) != row[-1]:
-                    raise DamagedArchiveError(self.path, "its search index was changed")
-        with self.transaction():
-            for name in self._named("virtual table"):
-                self._db.execute(f'INSERT INTO "{name}"("{name}") VALUES (\'integrity-check\')')  # noqa: S608
 
     # ---- the file
 
     def _header(self, row: Sequence[object]) -> Document:
-        id_, _, source, kind, status, title, date, url, author, tags, summary, _ = row
+        id_, source, kind, status, title, date, url, author, tags, summary, _ = row
         with self._unreadable_is_damage():
             return Document(
                 id=str(id_),
@@ -355,9 +358,6 @@ class Archive:
                 tags=tuple(json.loads(str(tags))),
                 summary=str(summary),
             )
-
-    def _damaged(self, document_id: str) -> DamagedArchiveError:
-        return DamagedArchiveError(self.path, f"the text {document_id!r} was changed")
 
     @contextmanager
     def _unreadable_is_damage(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.features import MIN_STYLE_WORDS, TRIGRAMS, Features
-from ownwords.archive.word_hashes import hash_words
+from ownwords.core.text import hash_words
 
 MIN_WORDS = MIN_STYLE_WORDS  # posts with fewer own words are not judged
 MIN_POSTS = 8  # with fewer posts to judge, none is judged

@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import cast
 
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.integrity import DamagedArchiveError, checksum, translate_sqlite_errors
-from ownwords.archive.store import Archive, is_current
+from ownwords.archive.store import (
+    Archive,
+    DamagedArchiveError,
+    checksum,
+    is_current,
+    translate_sqlite_errors,
+)
 from ownwords.ask import vector_store
 from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
 from ownwords.ask.index_schema import (
@@ -308,7 +313,7 @@ class SearchIndex:
         """The ids of the chunks that have no vector of this embedder yet, in order."""
         with self.reading() as db:
             rows = db.execute(
-                "SELECT id FROM chunks WHERE id NOT IN"
+                "SELECT id FROM chunks WHERE id NOT IN"  # noqa: S608
                 f" (SELECT chunk FROM vectors WHERE {vector_store.IS_VECTOR}) ORDER BY id",
                 (name, dimensions),
             )

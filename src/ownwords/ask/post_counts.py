@@ -15,7 +15,7 @@ _ARTICLE = re.compile(
 )
 # An address, a path or a file name; what is in it is no mention.
 _MARK = "\x01"
-_NAME = re.compile(r"(?:\S*/)\S*|\S*\.[a-z][a-z0-9]{1,4}(?![\w.])\S*", re.IGNORECASE)
+_NAME = re.compile(r"(?<!\S)(?:\S*/|\S*\.[a-z][a-z0-9]{1,4}(?![\w.]))\S*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

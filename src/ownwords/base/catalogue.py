@@ -24,7 +24,7 @@ from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
 SHIPPED: Final = "shipped"
 LARGE: Final = 50_000_000  # parameters
-BOXED: Final = "the base in the box"  # its display name
+SHIPPED_TITLE: Final = "the base in the box"  # its display name
 # Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
 
@@ -147,7 +147,7 @@ def is_large(folder: Path) -> bool:
 
 def called(folder: Path) -> str:
     """The display name of a base folder."""
-    return BOXED if folder == _BOX else folder.name
+    return SHIPPED_TITLE if folder == _BOX else folder.name
 
 
 def check_name(name: str) -> None:

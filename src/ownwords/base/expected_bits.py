@@ -138,7 +138,7 @@ def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseCho
     allowed = [pair for pair in installed if task.allows(pair[0], task.seconds)] or installed[:1]
     curve, entry = min(allowed, key=lambda pair: task.bits(pair[0]))
     bits = task.bits(curve)
-    name = catalogue.BOXED if curve.name == catalogue.SHIPPED else curve.name
+    name = catalogue.SHIPPED_TITLE if curve.name == catalogue.SHIPPED else curve.name
     sentences = [
         f"From {name} in {duration(task.seconds)}: about {bits:.2f} bits per byte, on a"
         " typical blog."

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.report import PostSummary, Report
-from ownwords.base.catalogue import BOXED
+from ownwords.archive.report import Report
+from ownwords.base.catalogue import SHIPPED_TITLE
 from ownwords.cli.output import relative_path
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.progress import duration
@@ -94,7 +94,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         what = f"{number(plan.recipe.model.parameters)} parameters from scratch"
         if base:
             # Only of its own base does ownwords know the language.
-            named = "the English base in the box" if base == BOXED else base
+            named = "the English base in the box" if base == SHIPPED_TITLE else base
             what = f"{number(plan.recipe.model.parameters)} parameters, fine-tuned from {named}"
         self.stage(
             "Plan",
@@ -140,20 +140,10 @@ class MakeView(TerminalWriter, MakeCallbacks):
     def on_comparison_end(
         self, trained: TrainingSummary | None, error: str, seconds: float | None
     ) -> None:
-        self._comparison("From scratch", trained, f"No model from scratch: {error}", seconds)
-
-    def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
-        what = "leave it out" if post.decision == "leave out" else "use only a part of it"
-        self.stage(
-            "To compare",
-            f"Training again on all of {say.quoted(post.title, 60)}, to see whether it was right to"
-            f" {what}: about {duration(seconds)}.",
-        )
-
-    def on_ablation_end(
-        self, trained: TrainingSummary | None, error: str, seconds: float | None
-    ) -> None:
-        self._comparison("In full", trained, f"No model with all of that post: {error}", seconds)
+        if trained is None:
+            self.stage("To compare", f"No model from scratch: {error}.")
+        else:
+            self.stage("From scratch", _outcome(trained), seconds)
 
     def on_scoring_start(self) -> None:
         self.stage("Scoring", "The model predicts held-out posts and writes many texts.")
@@ -161,14 +151,6 @@ class MakeView(TerminalWriter, MakeCallbacks):
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         if seconds is not None:
             self.stage("Scored", f"On {say.count(card.about.judged_posts, 'post')}.", seconds)
-
-    def _comparison(
-        self, label: str, trained: TrainingSummary | None, error: str, seconds: float | None
-    ) -> None:
-        if trained is None:
-            self.stage("To compare", f"{error}.")
-        else:
-            self.stage(label, _outcome(trained), seconds)
 
     # --- the result -------------------------------------------------------------------------------
 

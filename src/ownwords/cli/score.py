@@ -106,12 +106,10 @@ def _comparison_models(
         path = place.runs / name / "model"
         return path if path != folder and provenance_of(path).get("corpus") == texts else None
 
-    scratch, ablation = trained_here("from-nothing"), trained_here("in-full")
-    if ablation and provenance_of(ablation).get("recipe") != provenance_of(folder).get("recipe"):
-        ablation = None  # it was trained to compare with another model
+    scratch = trained_here("from-nothing")
     name = base if base is not None else base_of(folder) or _NONE
     if name == _NONE:
-        return ComparisonModels(scratch=scratch, ablation=ablation)
+        return ComparisonModels(scratch=scratch)
     try:
         trimmed = place.runs / TRIMMED / name
         base_folder = trimmed if (trimmed / CONFIG).exists() else catalogue.find(name)
@@ -122,7 +120,7 @@ def _comparison_models(
             f"{folder} was fine-tuned from {name}, which is not here",
             hint="give its folder with --base PATH, or leave it out with --base none",
         ) from error
-    return ComparisonModels(base_folder, catalogue.called(base_folder), scratch, ablation)
+    return ComparisonModels(base_folder, catalogue.called(base_folder), scratch)
 
 
 def _report(archive: "Archive") -> "Report":

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.table import Table
 from rich.text import Text
 
-from ownwords.cli.line_chart import LOUD, QUIET
 from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.cli.output import relative_path
@@ -16,15 +14,13 @@ from ownwords.cli.parameters import BaseName, SourcePath, TrainingDevice, descri
 from ownwords.cli.training import command_start, reading, training_settings
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
-from ownwords.core.progress import duration, printable
+from ownwords.core.progress import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.tune.tuning import TuneResult
 
-_SHOWN = 8  # trials in the table on the terminal
-_WIDEST = 104
 _READ_TIMEOUT_S = 600.0  # for another process that is reading the same texts
 
 
@@ -59,7 +55,7 @@ def tune(
         described(
             "Where to record the trials, so that several machines can search together: a journal"
             " file they all reach, or the address of a database (postgresql://...)."
-            " [default: trials.db in the workspace]"
+            " [default: trials.journal in the workspace]"
         ),
     ] = None,
     keep: Annotated[bool, flag("Keep the workspace's model; put the winner's beside it.")] = False,
@@ -125,7 +121,7 @@ def figures(tuned: "TuneResult") -> dict[str, Any]:
         "verdict": asdict(tuned.verdict),
         "sentences": list(tuned.verdict.sentences()),
         "ranges": [asdict(axis) for axis in tuned.space.axes],
-        "trials": [asdict(trial) for trial in tuned.search.trials],
+        "trials": [asdict(trial) for trial in tuned.trials],
         "settings": dict(tuned.settings),
         "toml": tuned.toml,
         "model": None if tuned.model is None else str(tuned.model),
@@ -136,63 +132,12 @@ def figures(tuned: "TuneResult") -> dict[str, Any]:
 
 
 def print_tuned(tuned: "TuneResult", console: "Console") -> None:
-    """Print the verdict, the best trials, the settings to keep, and where the files are."""
-    width = max(40, min(console.width, _WIDEST))
+    """Print the verdict, the settings to keep, the best trials, and where the files are."""
+    from ownwords.view.terminal import print_view
 
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(printable(text), style=style), width=width)
-
-    first, *rest = tuned.verdict.sentences()
-    console.print()
-    say(first, LOUD)
-    for sentence in rest:
-        say(sentence)
-    console.print()
-    console.print(_table(tuned, width))
-    if tuned.toml:
-        console.print()
-        file = relative_path(tuned.table.parent / "ownwords.toml")
-        say(f"To use these settings from now on, add to {file}:")
-        console.print()
-        for line in tuned.toml.splitlines():
-            console.print(Text(f"  {line}"), soft_wrap=True)
-    console.print()
-    if tuned.note:
-        say(tuned.note)
-    places = (("The model", tuned.model), ("Pictures", tuned.page), ("All trials", tuned.table))
-    for name, path in places:
-        if path is not None:
-            console.print(Text(f"{name}: {relative_path(path)}", style=QUIET), soft_wrap=True)
-
-
-def _table(tuned: "TuneResult", width: int) -> Table:
-    from ownwords.tune.search_space import values_text
-    from ownwords.tune.trial import scored_trials
-
-    scored = scored_trials(tuned.search.trials)
-    choices = [trial for trial in scored if trial.kind != "again"]
-    rows = choices[:_SHOWN]
-    plan = next((trial for trial in choices if trial.kind == "plan"), None)
-    if plan and plan not in rows:
-        rows = [*rows[:-1], plan]
-    grid = Table.grid(padding=(0, 2))
-    for _ in range(3):
-        grid.add_column(no_wrap=True, justify="right", style=LOUD)
-    grid.add_column(overflow="fold", max_width=max(20, width - 34))
-    heads = ("trial", "bits per byte", "other seeds", "what")
-    grid.add_row(*(Text(head, style=f"not bold {QUIET}") for head in heads))
-    for trial in rows:
-        again = [other.score for other in scored if other.repeats == trial.number and other.score]
-        mean = f"{sum(again) / len(again):.4f}" if again else ""
-        what = (
-            "the plan's own settings"
-            if trial is plan
-            else values_text(tuned.space.axes, trial.settings)
-        )
-        grid.add_row(
-            str(trial.number),
-            f"{trial.score:.4f}",
-            mean,
-            Text(f"{what}, {duration(trial.seconds)}"),
-        )
-    return grid
+    print_view(tuned.view, console, relative_path(tuned.page))
+    lines = [tuned.note] if tuned.note else []
+    places = (("The model", tuned.model), ("All trials", tuned.table))
+    lines += [f"{name}: {relative_path(path)}" for name, path in places if path]
+    for line in lines:
+        console.print(Text(printable(line)), soft_wrap=True)

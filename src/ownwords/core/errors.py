@@ -12,9 +12,10 @@ class OwnwordsError(Exception):
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+        # What a file holds stands in messages, and may be no text that can be printed.
+        self.message = message.encode("utf-8", "backslashreplace").decode()
         self.hint = hint
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

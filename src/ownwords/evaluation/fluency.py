@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from ownwords.archive.word_hashes import count_words
+from ownwords.core.text import count_words
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.lexicon import Lexicon, begins_sentence, is_in_the_language, words_in
 from ownwords.evaluation.passages import openings

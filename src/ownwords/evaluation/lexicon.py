@@ -18,7 +18,7 @@ _LOOKED_AT = 100_000  # characters of each text used to identify its language
 
 # Letters with accents and inner apostrophes; `words_in` drops matches that contain a digit.
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+")
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+")
 _DIGIT = re.compile(r"\d")
 _ENDING = re.compile(r"['’][^\W\d_]+$")  # the author's, he'd, they'll
 _BEGINNING = re.compile(r"(?:^|[.!?…:\n])[^\w\n]*$")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ownwords.archive.word_hashes import hash_words
+from ownwords.core.text import hash_words
 from ownwords.evaluation.bits_per_byte import evaluating
 from ownwords.evaluation.intervals import share
 from ownwords.evaluation.measurements import Extraction

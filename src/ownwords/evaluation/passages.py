@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ownwords.archive.word_hashes import Hashes, count_words, hash_words
+from ownwords.core.text import Hashes, count_words, hash_words
 
-_SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！？]")
+_SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s++(?=\W{0,40}[^\W\da-z_])|[。！？]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ownwords.archive.word_hashes import hash_words, shingles
+from ownwords.core.text import hash_words, shingles
 
 RUN = 4  # words: runs of this length rarely occur twice in a page of real text
 LEAST_LOOP = 4  # repeated words; fewer may be a figure of speech

@@ -36,10 +36,13 @@ _ROMAN = re.compile(r"[ivxlc]+")
 # Doubled words that are correct English: "all that that means", "he had had enough".
 _SAID_TWICE = frozenset({"that", "had"})
 _MARKER = re.compile(r"^(?:[-–—*•·▪◦]|\(?\w{1,2}[.)])\s+(?=\S)")
+# The lookbehind keeps a long run of dots from being tried again from each of them.
 _END = re.compile(
-    r"""(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*""",
+    r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*""",
 )
 _BEFORE = re.compile(r"[\w.'’]*$")
+_LONGEST_BEFORE = 40  # characters; longer words are no abbreviations
+_FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
 _DOUBLED = re.compile(r"\b([^\W\d_]+)\s+\1\b", re.IGNORECASE)
 _ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -160,12 +163,13 @@ def _split(line: str, abbreviations: frozenset[str]) -> Iterator[tuple[int, int]
 
 def _ends(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool:
     """Whether this mark ends a sentence, judged by the text before and after it."""
-    following = line[mark.end() :].lstrip().lstrip("\"'“”„«»‘’([*_")[:1]
+    match = _FOLLOWING.match(line, mark.end())
+    following = match[1] if match else ""
     small = following.islower()
     if mark[0] != ".":
         # Does not end the sentence: "What!" he cried; and so on ... until the end.
         return not small
-    before = _BEFORE.search(line[: mark.start()])
+    before = _BEFORE.search(line[max(0, mark.start() - _LONGEST_BEFORE) : mark.start()])
     word = before[0].casefold() if before else ""
     if word in _BEFORE_NUMBERS and following.isdigit():
         return False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.word_hashes import Hashes, hash_words
+from ownwords.core.text import Hashes, hash_words
 
 SIZES = (3, 4, 5)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ownwords.archive.report import PostSummary, Report
+from ownwords.archive.report import Report
 
 if TYPE_CHECKING:
     from ownwords.evaluation.scorecard import Scorecard
@@ -44,14 +44,6 @@ class MakeCallbacks:
         """Called before a model is trained from scratch for about `seconds`, for comparison."""
 
     def on_comparison_end(
-        self, trained: "TrainingSummary | None", error: str, seconds: float | None
-    ) -> None:
-        """Called when that model is trained; if it cannot be, `error` says why."""
-
-    def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
-        """Called before a model is trained on all of the dominant post, for comparison."""
-
-    def on_ablation_end(
         self, trained: "TrainingSummary | None", error: str, seconds: float | None
     ) -> None:
         """Called when that model is trained; if it cannot be, `error` says why."""

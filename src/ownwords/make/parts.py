@@ -2,16 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from ownwords.archive.report import Report
 from ownwords.core.progress import Progress
-from ownwords.make.dominant_post_ablation import MOST_S, dominant_post
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.stage_cache import StageCache
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
 
-PARTS = ("read", "plan", "train", "write", "compare", "weigh", "score")
+PARTS = ("read", "plan", "train", "write", "compare", "score")
 _WRITE_S = 4.0
 # Seconds of scoring for each token that it samples, in seconds of training on a token: a guess,
 # until the model has written.
@@ -31,21 +29,10 @@ def announce_parts(progress: Progress, request: MakeRequest, cache: StageCache) 
         "train": request.training_s,
         "write": cache.seconds("write") or _WRITE_S,
         "compare": request.comparison_s,
-        "weigh": 0.0,
         "score": cache.seconds("score") or None,
     }
     for part in PARTS:
         progress.expect(part, seconds.get(part))
-
-
-def expect_ablation(progress: Progress, request: MakeRequest, report: Report) -> None:
-    """Announce the training on all of the dominant post, if there is one."""
-    if (
-        request.has_time_to_compare
-        and request.training_s <= MOST_S
-        and dominant_post(report) is not None
-    ):
-        progress.expect("weigh", request.training_s)
 
 
 def expect_from_plan(

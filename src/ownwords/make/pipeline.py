@@ -10,7 +10,7 @@ from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
-from ownwords.make.parts import announce_parts, expect_ablation
+from ownwords.make.parts import announce_parts
 from ownwords.make.result import MakeResult
 from ownwords.make.stages import MakeStages
 from ownwords.models.model_library import ModelLibrary
@@ -40,7 +40,6 @@ def make(
     announce_parts(progress, request, stages.cache)
     progress.begin("read")
     report = stages.read_texts(ask)
-    expect_ablation(progress, request, report)
     with stages.lock(), Archive(stages.workspace.archive) as archive:
         progress.begin("plan")
         texts = corpus.load_corpus(archive)
@@ -51,10 +50,8 @@ def make(
         paragraph = stages.write_paragraph(trained, report)
         progress.begin("compare")
         scratch = stages.train_from_scratch(texts, report)
-        progress.begin("weigh")
-        ablated = stages.ablate_dominant_post(texts, report, trained)
         progress.begin("score")
-        card = stages.score(archive, texts, report, trained, scratch, ablated)
+        card = stages.score(archive, texts, report, trained, scratch)
         ModelLibrary(stages.workspace.root).keep(request.name)
     return MakeResult(
         workspace=stages.workspace.root,
@@ -64,7 +61,7 @@ def make(
         paragraph=paragraph,
         compared=scratch,
         scorecard=card,
-        seconds=stages.seconds("train", "write", "compare", "weigh", "score"),
+        seconds=stages.seconds("train", "write", "compare", "score"),
         is_new=stages.is_new,
     )
 

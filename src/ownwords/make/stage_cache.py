@@ -1,4 +1,4 @@
-"""runs/make/finished.json: the result of each stage, with the dependencies it was made from."""
+"""What `make` has finished: the result of each stage, with its inputs, and the posts learned."""
 
 import json
 from collections.abc import Mapping
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import translate_os_errors, write_atomically
 
 T = TypeVar("T")
+LEARNED = "posts.json"  # the posts that the model knows, to say which ones are new to it
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,20 @@ class StageCache:
         with translate_os_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_learned(folder: Path, report: Report) -> None:
+    """Write the ids of the posts that the model was made from; held-out ones are not new either."""
+    write_atomically(folder / LEARNED, json.dumps(sorted(post.id for post in report.posts)) + "\n")
+
+
+def read_learned(folder: Path) -> frozenset[str] | None:
+    """The ids of the posts that the model was made from; None if they are not known."""
+    try:
+        ids = json.loads((folder / LEARNED).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return frozenset(map(str, ids)) if isinstance(ids, list) else None
 
 
 def _read(path: Path) -> dict[str, _Entry]:

@@ -4,7 +4,7 @@ PyTorch is imported only when a stage needs it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,8 @@ from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.make import base_choice, dominant_post_ablation, language, scoring
+from ownwords.make import base_choice, scoring
 from ownwords.make.callbacks import MakeCallbacks
-from ownwords.make.learned_posts import write_learned
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import (
     MOST_TOKENS,
@@ -36,17 +35,16 @@ from ownwords.make.paragraph import (
     title_for,
 )
 from ownwords.make.parts import expect_from_plan, expect_from_writing
-from ownwords.make.result import TrainingSummary
+from ownwords.make.result import TrainingSummary, TunedModel, find_tuned_model
 from ownwords.make.scoring import ScorecardKey
-from ownwords.make.stage_cache import StageCache
-from ownwords.make.tuned_model import TunedModel, find_tuned_model
+from ownwords.make.stage_cache import StageCache, write_learned
 from ownwords.models import atomic_dir
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
-    from ownwords.training.recipes import PlannedTraining, TrainedModel
+    from ownwords.training.recipes import PlannedTraining
 
 _CHANGES = {
     "texts": "other texts",
@@ -54,7 +52,6 @@ _CHANGES = {
     "base": "another base",
     "settings": "other settings",
 }
-_OnEnd = Callable[[TrainingSummary | None, str, float | None], None]
 
 
 class MakeStages:
@@ -65,7 +62,6 @@ class MakeStages:
         self.workspace = request.resolved_workspace
         self.model = self.workspace.root / "model"
         self.scratch_model = self.workspace.runs / "from-nothing" / "model"
-        self.ablation_model = self.workspace.runs / "in-full" / "model"
         self.folder = self.workspace.runs / "make"
         self.cache = StageCache(self.folder / "finished.json")
         self.is_new = False
@@ -153,7 +149,7 @@ class MakeStages:
                 return self._adopt(tuned, depends_on, before, report)
         if changes:
             self.callbacks.on_changed(self._describe(changes, before, posts))
-        if language.is_new_to(self.request.base, texts.train):
+        if base_choice.is_new_language(self.request.base, texts.train):
             self.callbacks.on_new_language()
         with resumable(
             f"everything so far is saved in {self.workspace.root}; the same command resumes"
@@ -186,11 +182,11 @@ class MakeStages:
         try:
             planned = self._plan_from_base(texts)
         except ConfigError:  # too little memory
-            if not base_choice.may_give_way(self.request, texts):
+            if not base_choice.can_use_built_in(self.request, texts):
                 raise
             planned = None
         if planned and (
-            planned.plan.recipe.train.steps or not base_choice.may_give_way(self.request, texts)
+            planned.plan.recipe.train.steps or not base_choice.can_use_built_in(self.request, texts)
         ):
             return planned
         chosen = self.request
@@ -244,47 +240,33 @@ class MakeStages:
             return None
         # The user's train.* settings apply to both models; learning rates do not transfer.
         fixed = {k: v for k, v in self.request.fixed.items() if k.startswith("train.")}
-        return self._comparison(
-            "compare",
-            {"texts": texts.key, "seconds": f"{seconds:g}", "settings": _settings_key(fixed)},
-            out,
-            lambda: self._planned(texts, None, seconds, out, fixed).train(),
-            report,
-            lambda: self.callbacks.on_comparison_start(seconds),
-            self.callbacks.on_comparison_end,
-        )
-
-    def ablate_dominant_post(
-        self, texts: Corpus, report: Report, trained: TrainingSummary
-    ) -> TrainingSummary | None:
-        """Train a model on all of the dominant post, to test the decision to limit it."""
-        request, training_s = self.request, self.cache.seconds("train")
-        post = dominant_post_ablation.dominant_post(report)
-        if post is None or not (request.has_time_to_compare and len(texts.test)):
-            return None
-        if training_s > dominant_post_ablation.MOST_S:
-            return None
-        seconds, out = request.training_s, self.ablation_model
-        fixed = dominant_post_ablation.same_settings(trained, has_base=request.base is not None)
-        full = replace(texts, train=dominant_post_ablation.with_all_of(post, texts.train))
-        return self._comparison(
-            "weigh",
-            {
-                "texts": texts.key,
-                "post": post.id,
-                "base": self.base_key,
-                "seconds": f"{seconds:g}",
-                "settings": _settings_key(fixed),
-            },
-            out,
-            # The number of steps is fixed, but the training must end in time nevertheless.
-            lambda: self._planned(
-                full, request.base, seconds, out, fixed, ends_in_time=True
-            ).train(),
-            report,
-            lambda: self.callbacks.on_ablation_start(post, training_s),
-            self.callbacks.on_ablation_end,
-        )
+        depends_on = {
+            "texts": texts.key,
+            "seconds": f"{seconds:g}",
+            "settings": _settings_key(fixed),
+        }
+        cached = self.cache.get("compare", depends_on, TrainingSummary)
+        if cached and model_fingerprint(out) == cached.key:
+            self.callbacks.on_comparison_end(cached, "", None)
+            return cached
+        before = self.cache.latest("compare", TrainingSummary)
+        self.callbacks.on_comparison_start(seconds)
+        with self._model_is_finished():
+            began = time.perf_counter()
+            try:
+                made = self._planned(texts, None, seconds, out, fixed).train()
+            except (ConfigError, CorpusError) as error:  # too little time or text
+                self.callbacks.on_comparison_end(None, error.message, None)
+                return None
+            trained = TrainingSummary.of(made, model_fingerprint(out), len(report.posts))
+            took_s = time.perf_counter() - began
+            self.cache.put("compare", depends_on, trained, took_s)
+            del made
+            return_freed_memory()
+            self._forget_replaced(before, trained)
+            self.callbacks.on_comparison_end(trained, "", took_s)
+        self.is_new = True
+        return trained
 
     def score(
         self,
@@ -293,7 +275,6 @@ class MakeStages:
         report: Report,
         trained: TrainingSummary,
         scratch: TrainingSummary | None,
-        ablated: TrainingSummary | None,
     ) -> Scorecard | None:
         """Score the model on the test posts, which neither training nor selection has read."""
         if not len(texts.test):
@@ -303,7 +284,6 @@ class MakeStages:
             "model": trained.key,
             "base": self.base_key,
             "compared": scratch.key if scratch else "",
-            "weighed": ablated.key if ablated else "",
             "texts": texts.key,
             "how": f"{scoring.VERSION} {config!r} {DEFAULT_SAMPLING!r}",
         }
@@ -322,12 +302,11 @@ class MakeStages:
                     base=base,
                     base_name=catalogue.called(base) if base else "",
                     scratch=self.scratch_model if scratch else None,
-                    ablation=self.ablation_model if ablated else None,
                 ),
                 archive,
                 texts,
                 report,
-                spent=self.seconds("train", "write", "compare", "weigh"),
+                spent=self.seconds("train", "write", "compare"),
                 config=config,
                 progress=self.progress,
                 device=self.request.device,
@@ -358,8 +337,6 @@ class MakeStages:
         out: Path | None,
         fixed: Mapping[str, object],
         began: float | None = None,
-        *,
-        ends_in_time: bool = False,
     ) -> "PlannedTraining":
         """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
         from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
@@ -374,46 +351,11 @@ class MakeStages:
             corpus=texts.key,
             out=out,
             began=began if out is None else time.perf_counter(),
-            ends_in_time=ends_in_time,
             is_comparison=out is not None,
         )
         if base is None:
             return recipes.plan_pretraining(texts.train, texts.validation, request)
         return recipes.plan_finetuning(base, texts.train, texts.validation, request)
-
-    def _comparison(
-        self,
-        stage: str,
-        depends_on: Mapping[str, str],
-        folder: Path,
-        train: "Callable[[], TrainedModel]",
-        report: Report,
-        on_start: Callable[[], None],
-        on_end: _OnEnd,
-    ) -> TrainingSummary | None:
-        """Train a model that is only compared with; None if there is too little time or text."""
-        cached = self.cache.get(stage, depends_on, TrainingSummary)
-        if cached and model_fingerprint(folder) == cached.key:
-            on_end(cached, "", None)
-            return cached
-        before = self.cache.latest(stage, TrainingSummary)
-        on_start()
-        with self._model_is_finished():
-            began = time.perf_counter()
-            try:
-                made = train()
-            except (ConfigError, CorpusError) as error:  # too little time or text
-                on_end(None, error.message, None)
-                return None
-            trained = TrainingSummary.of(made, model_fingerprint(folder), len(report.posts))
-            seconds = time.perf_counter() - began
-            self.cache.put(stage, depends_on, trained, seconds)
-            del made
-            return_freed_memory()
-            self._forget_replaced(before, trained)
-            on_end(trained, "", seconds)
-        self.is_new = True
-        return trained
 
     def _adopt(
         self,

@@ -294,7 +294,7 @@ def _tensor_struct(tensor: SourceTensor) -> Any:  # noqa: ANN401 - a structure o
     for array in (tensor.data, tensor.scales):
         if array is not None and not array.flags.c_contiguous:
             raise OwnwordsError(f"{name!r} is not contiguous")
-    return interface().structs["TensorSource"](
+    struct = interface().structs["TensorSource"](
         role=role,
         layer=int(parts[1] or 0),
         type=STORED.index(stored),
@@ -306,3 +306,5 @@ def _tensor_struct(tensor: SourceTensor) -> Any:  # noqa: ANN401 - a structure o
         transposed=int(tensor.transposed),
         mapped=int(tensor.mapped),
     )
+    struct.arrays = (tensor.data, tensor.scales)  # keeps them alive: `tensors` may be a generator
+    return struct

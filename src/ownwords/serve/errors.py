@@ -9,7 +9,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from ownwords.archive.integrity import DamagedArchiveError
+from ownwords.archive.store import DamagedArchiveError
 from ownwords.core.errors import InUseError, OwnwordsError
 
 _IN_USE_RETRY_S = 5  # while another process writes the archive

@@ -134,7 +134,7 @@ class HFTokenizer(TokenTable):
         return [np.array(encoding.ids, np.uint32) for encoding in found]
 
     def _writable(self, text: str) -> str:
-        """The text without the characters that the vocabulary has no bytes for."""
+        """The text with U+FFFD for each character that the vocabulary has no bytes for."""
         data = encode_utf8(text)
         if len(data.translate(None, self._missing)) == len(data):
             return text

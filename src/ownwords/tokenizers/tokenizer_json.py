@@ -189,7 +189,8 @@ class SpecialTokensConfig:
             _content("bos_token", config, named),
             _content("eos_token", config, named),
             template,
-            adds_start(document, config),
+            _begins_with_token(document.get("post_processor"))
+            or config.get("add_bos_token") is True,
         )
 
     def config(self) -> Json:
@@ -202,12 +203,6 @@ class SpecialTokensConfig:
             "add_eos_token": False,
             **{name: value for name, value in config.items() if value is not None},
         }
-
-
-def adds_start(document: Mapping[str, object], config: Mapping[str, object]) -> bool:
-    """Whether a text begins with the start token, by tokenizer_config.json or tokenizer.json."""
-    said = config.get("add_bos_token")
-    return said if isinstance(said, bool) else _begins_with_token(document.get("post_processor"))
 
 
 def _begins_with_token(processor: object) -> bool:

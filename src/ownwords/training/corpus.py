@@ -13,9 +13,9 @@ from typing import Self, get_args
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.split import Side
 from ownwords.archive.store import Archive
-from ownwords.archive.word_hashes import count_words
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest
+from ownwords.core.text import count_words
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
 
 # Larger texts are read from the archive again in each pass.

@@ -432,7 +432,9 @@ class Planner:
         self.choose(
             "train.max_steps",
             length.max_steps,
-            f"the most if the machine is faster: the text is then read {times(most)}",
+            "those that you set"
+            if self.steps_are_fixed
+            else f"on a faster machine, too: reading the text more than {times(most)} memorises it",
             LOG,
         )
         self.choose(

@@ -278,6 +278,7 @@ class TrainingSession:
         # Read before anything is loaded, so that each plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
+        self.spent_s = 0.0  # up to the plan; the user may then think about it
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Encode the texts on the disk."""
@@ -389,7 +390,9 @@ class TrainingSession:
             self.run.write_config(plan.resolved().to_toml())
             return plan.to_toml()
 
-        return self._shared(stored_or_new)
+        plan = self._shared(stored_or_new)
+        self.spent_s = time.perf_counter() - self.began
+        return plan
 
     def _measure_speeds(
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
@@ -478,12 +481,12 @@ class TrainingSession:
         return run_training_loop(job)
 
     def _seconds_left(self) -> float | None:
-        """The seconds left for training; None if the user set the steps instead."""
+        """The seconds for training; None if the user set the steps instead."""
         if "train.steps" in self.request.fixed and not self.request.ends_in_time:
             return None
-        spent_s = time.perf_counter() - self.began + PLAN_CONSTANTS.close_s
         # The last evaluation and the choice of the weights come after the last step.
-        return max(1.0, self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen) - spent_s)
+        seconds = self.request.seconds * (1 - PLAN_CONSTANTS.unforeseen)
+        return max(1.0, seconds - self.spent_s - PLAN_CONSTANTS.close_s)
 
     def _peak_flops(self, precision: Precision) -> float:
         """FLOP/s of large matrix products on this device, as the reference for training speed."""

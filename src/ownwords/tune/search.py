@@ -1,40 +1,213 @@
 """The search loop: chooses and runs trials until the time is used up, independent of training.
 
-Trial 1 has the plan's own settings; Sobol points follow, then suggestions of TPE. Every trial has
-the full length, since the best settings depend on the length of a training. At the end the plan and
-the best one or two trials are repeated with new seeds, and those scores decide.
+Trial 1 has the plan's own settings; Optuna's TPE sampler suggests the others (arXiv 2304.11127).
+Every trial has the full length, since the best settings depend on the length of a training. At the
+end the plan and the best one or two trials are repeated with new seeds, and those scores decide.
 
-A killed search resumes from its storage, which several processes can share.
+A killed search resumes from its storage, which workers on several machines can share.
 """
 
+import os
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
-from ownwords.core.errors import ConfigError
-from ownwords.core.workspace import translate_os_errors, try_lock
-from ownwords.tune.study import Study
-from ownwords.tune.trial import (
-    FIRST_SEED,
-    TrialFailedError,
-    TrialFunction,
-    TrialRecord,
-    choices,
-    repetitions,
-    scored_trials,
-)
-from ownwords.tune.verdict import TuneVerdict, judge
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.exceptions import ExperimentalWarning, OptunaError
+from optuna.samplers import TPESampler
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
+from ownwords.core.errors import ConfigError, OwnwordsError, WorkspaceError
+from ownwords.core.workspace import translate_os_errors
+from ownwords.tune.search_space import SearchAxis
+from ownwords.tune.verdict import TrialRecord, TrialStatus, best_trials, scored_trials
+
+FIRST_SEED = 1  # the seed of all trials except repetitions
+_RANDOM_TRIALS = 8  # before TPE has enough scores to learn from
 # (finalists, new seeds, minimum number of trials in the budget), the most thorough first.
 _REPETITIONS = ((2, 3, 14), (1, 3, 9), (1, 2, 7))
-_LEAST_TRIALS = 2.0
 _MOST_FAILURES = 8  # consecutive failures that end the search
 _MOST_ATTEMPTS = 3  # per trial, if its process is killed each time
-# A trial of another worker fails after this many trial lengths plus this many seconds.
+# A trial of another worker is lost after this many trial lengths plus this many seconds.
 _LOST_LENGTHS, _LOST_S = 3.0, 600.0
-_START_TIMEOUT_S = 60.0  # allowed between taking a trial and starting it, for slow storages
+
+
+class TrialFailedError(OwnwordsError):
+    """A trial failed because of its settings; the search continues."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The result of a trial; a lower score is better."""
+
+    score: float
+    seconds: float  # over all attempts
+    model: str = ""  # name of the saved model
+    figures: Mapping[str, object] = field(default_factory=dict)  # JSON values for the tables
+
+
+class TrialFunction(Protocol):
+    """Runs a trial within about `seconds`, resuming an interrupted one of the same arguments.
+
+    After TrialFailedError the search continues with the next trial; any other error ends it.
+    """
+
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult: ...
+
+
+# --- the storage --------------------------------------------------------------------------------
+
+
+def open_storage(where: str | Path) -> BaseStorage:
+    """Open a journal file, or a database by its URL; WorkspaceError if that is not possible."""
+    if "://" in str(where):
+        name = str(where).partition("://")[0] + " storage"
+        try:
+            return RDBStorage(str(where))
+        except (ImportError, SQLAlchemyError, OptunaError, RuntimeError) as error:
+            message = " ".join(str(error).split())[:200]
+            raise WorkspaceError(
+                f"the record of the search ({name}) cannot be opened: {message}",
+                hint="install its driver, or give a journal file to --storage",
+            ) from error
+    path = Path(where).expanduser()
+    with translate_os_errors(path):
+        lock = JournalFileOpenLock(str(path)) if sys.platform == "win32" else _Lock(path)
+        try:
+            return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+        except (ValueError, KeyError) as error:
+            raise WorkspaceError(
+                f"{path} is not the journal of a search, or it is damaged",
+                hint="give another file to --storage",
+            ) from error
+
+
+class _Lock(JournalFileOpenLock):
+    """A file lock that is released when its process dies, unlike Optuna's own locks."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path.with_name(path.name + ".held")
+        self._handle = -1
+
+    def acquire(self) -> bool:
+        import fcntl  # noqa: PLC0415 - not on Windows
+
+        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        return True
+
+    def release(self) -> None:
+        os.close(self._handle)
+
+
+class Study:
+    """The trials of one search, numbered from 1; several processes may use it at the same time."""
+
+    def __init__(self, storage: BaseStorage, name: str, axes: Sequence[SearchAxis]) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.axes = tuple(axes)
+        self._storage = storage
+        self._study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
+        self._ranges = {a.name: FloatDistribution(a.low, a.high, log=a.is_ratio) for a in axes}
+
+    def trials(self) -> list[TrialRecord]:
+        """All trials, by number."""
+        return [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    def suggest(self) -> dict[str, float]:
+        """The settings to try next, which depend on the trials so far alone."""
+        trials = self._study.get_trials(deepcopy=False)
+        if not trials:
+            return {axis.name: axis.plan for axis in self.axes}
+        with warnings.catch_warnings():  # Optuna marks two of these options as experimental
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            # Running trials count as bad ones until they end (constant_liar).
+            sampler = TPESampler(
+                n_startup_trials=_RANDOM_TRIALS,
+                multivariate=True,
+                constant_liar=True,
+                seed=len(trials),
+            )
+        # Asked in memory: the trial is then stored whole, and a kill leaves no half of one.
+        memory = optuna.create_study(sampler=sampler)
+        memory.add_trials(trials)
+        return memory.ask(dict(self._ranges)).params
+
+    def add(
+        self, worker: str, settings: Mapping[str, float], seed: int, repeats: int = 0
+    ) -> TrialRecord | None:
+        """Store a trial that the worker runs; None if another worker has just begun the same."""
+        about = {"worker": worker, "seed": seed, "repeats": repeats, "started_at": time.time()}
+        trial = create_trial(
+            state=TrialState.RUNNING,
+            params=dict(settings),
+            distributions=dict(self._ranges),
+            user_attrs=about,
+        )
+        self._study.add_trial(trial)
+        trials = [trial for trial in self.trials() if trial.state in ("running", "done")]
+        same = [t for t in trials if (t.settings, t.seed) == (settings, seed)]
+        own = max((t for t in same if t.worker == worker), key=lambda trial: trial.number)
+        if own is same[0]:
+            return own
+        self.end(own.number, TrialState.FAIL, is_dropped=True)
+        return None
+
+    def note(self, number: int, **values: object) -> bool:
+        """Store values of a running trial; False if another worker has given it up."""
+        study = self._storage.get_study_id_from_name(self._study.study_name)
+        id_ = self._storage.get_trial_id_from_study_id_trial_number(study, number - 1)
+        try:
+            for key, value in values.items():
+                self._storage.set_trial_user_attr(id_, key, value)
+        except RuntimeError:
+            return False
+        return True
+
+    def end(
+        self, number: int, state: TrialState, score: float | None = None, **values: object
+    ) -> None:
+        """End a trial, unless another worker has given it up.
+
+        TPE ranks pruned trials below all scored ones, and ignores failed ones.
+        """
+        if self.note(number, **values):
+            self._study.tell(number - 1, score, state=state, skip_if_finished=True)
+
+    def agree_on(self, name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
+        """Store a value unless one is stored under this name; return the stored value."""
+        if name not in self._study.user_attrs and value is not None:
+            self._study.set_user_attr(name, value)
+        return self._study.user_attrs.get(name)
+
+
+def _record(trial: FrozenTrial) -> TrialRecord:
+    values = dict(trial.user_attrs)
+    states: Mapping[TrialState, TrialStatus] = {
+        TrialState.RUNNING: "running",
+        TrialState.COMPLETE: "done",
+    }
+    is_dropped = values.pop("is_dropped", False)
+    return TrialRecord(
+        number=trial.number + 1,
+        state="dropped" if is_dropped else states.get(trial.state, "failed"),
+        kind="again" if values["repeats"] else "search" if trial.number else "plan",
+        settings=trial.params,
+        score=trial.value if trial.state == TrialState.COMPLETE else None,
+        **values,
+    )
+
+
+# --- the loop -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,18 +217,8 @@ class SearchBudget:
     budget_s: float  # over all sessions of this worker
     each_s: float  # maximum length of one trial
     worker: str  # a name unique to this worker, the same when the search is resumed
-    folder: Path  # for the lock files
-    is_shared: bool = False  # whether workers elsewhere use the same storage
     max_trials: int | None = None  # not counting repetitions
     poll_s: float = 2.0  # interval between polls of the storage for other workers' trials
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """All trials of a search, and the verdict."""
-
-    trials: tuple[TrialRecord, ...]
-    verdict: TuneVerdict
 
 
 def search(
@@ -66,26 +229,23 @@ def search(
     on_trial_end: Callable[[Sequence[TrialRecord]], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     began: float | None = None,
-) -> SearchResult:
+) -> list[TrialRecord]:
     """Run as many trials as the budget allows. Raises ConfigError if it is too short for two.
 
     `on_trial_end` is called with all trials whenever one has ended. `began` is the reading of
-    `clock` from which the time of this process counts; by default the time of the call.
+    `clock` from which the time of this process counts; by default the time of the call. Only one
+    process of each worker may search at a time.
     """
-    if budget.budget_s < _LEAST_TRIALS * budget.each_s:
+    if budget.budget_s < 2 * budget.each_s:
         raise ConfigError(
             f"{budget.budget_s / 60:g} minutes are too few for two trials of"
             f" {budget.each_s / 60:g} minutes",
             hint="give more --minutes, or fewer to --each trial",
         )
-    loop = _SearchLoop(
-        run_trial, study, budget, on_trial_end, clock, clock() if began is None else began
-    )
-    while loop.run_next():
-        pass
-    trials = study.trials()
-    on_trial_end(trials)
-    return SearchResult(tuple(trials), judge(trials))
+    loop = _SearchLoop(run_trial, study, budget, clock, clock() if began is None else began)
+    while loop.step():
+        on_trial_end(study.trials())
+    return study.trials()
 
 
 class _SearchLoop:
@@ -94,208 +254,121 @@ class _SearchLoop:
         run_trial: TrialFunction,
         study: Study,
         budget: SearchBudget,
-        on_trial_end: Callable[[Sequence[TrialRecord]], None],
         clock: Callable[[], float],
         began: float,
     ) -> None:
         self.run_trial, self.study, self.budget = run_trial, study, budget
-        self.on_trial_end, self.clock, self.began = on_trial_end, clock, began
+        self.clock, self.began = clock, began
         own = [trial for trial in study.trials() if trial.worker == budget.worker]
-        self.earlier_s = sum(trial.seconds for trial in own if trial.state in ("done", "failed"))
-        self.first_seen: dict[int, float] = {}
-        with translate_os_errors(budget.folder):
-            budget.folder.mkdir(parents=True, exist_ok=True)
+        self.earlier_s = sum(trial.seconds for trial in own)
 
     @property
     def left_s(self) -> float:
         """Seconds left of the budget."""
         return self.budget.budget_s - self.earlier_s - (self.clock() - self.began)
 
-    # --- which trial is next ----------------------------------------------------------------------
-
-    def run_next(self) -> bool:
-        """Run a trial or wait for another process's trial; return False when the search is over."""
-        self.resume_own()
+    def step(self) -> bool:
+        """Run a trial or wait for another worker's; False when the search is over."""
         trials = self.study.trials()
         self.give_up_lost(trials)
-        if not repetitions(trials):
+        for trial in trials:  # a killed process of this worker has left it
+            if trial.state == "running" and trial.worker == self.budget.worker:
+                return self.run(trial)
+        chosen = self.study.agree_on("finalists", None)
+        if chosen is None:
             if self.may_search(trials):
-                self.take(self.study.next_trial(self.budget.worker))
+                return self.begin(self.study.suggest(), FIRST_SEED)
+            if self.may_wait(trials, self.repetitions(trials) * self.longest_s(trials)):
                 return True
-            if self.may_wait(trials, self.repetition_s(trials)):
-                return True
-            if not self.enqueue_finalists(trials):
-                return False
-            trials = self.study.trials()
-        self.complete_queue(trials)
-        trials = self.study.trials()
-        waiting = [trial for trial in repetitions(trials) if trial.state == "waiting"]
-        if not waiting:
-            return self.may_wait(trials, 0.0)
-        if self.left_s < self.length_s(trials, waiting[0].repeats):
+            chosen = self.study.agree_on("finalists", self.choose_finalists(trials))
+        if chosen is None:
             return False
-        self.take(self.study.next_trial(self.budget.worker))
-        return True
+        known = {(trial.repeats, trial.seed) for trial in trials if trial.state != "dropped"}
+        # Seed by seed, so that the finished repetitions are comparable when time runs out.
+        for seed in range(FIRST_SEED + 1, FIRST_SEED + 1 + chosen["seeds"]):
+            for number in chosen["trials"]:
+                if (number, seed) not in known:
+                    is_time = self.left_s >= self.longest_s(trials)
+                    return is_time and self.begin(trials[number - 1].settings, seed, number)
+        return self.may_wait(trials, 0.0)
 
     def may_search(self, trials: Sequence[TrialRecord]) -> bool:
         """Whether there is time for another new trial and then for the repetitions."""
-        begun = [t for t in choices(trials) if t.state not in ("waiting", "dropped")]
+        begun = [trial for trial in trials if trial.state != "dropped"]
         if self.budget.max_trials is not None and len(begun) >= self.budget.max_trials:
             return False
-        ended = [trial.state for trial in begun if trial.state in ("done", "failed")]
+        ended = [trial.state for trial in begun if trial.state != "running"]
         if ended[-_MOST_FAILURES:] == ["failed"] * _MOST_FAILURES:
             return False
-        if not begun:
-            return self.left_s > 0
-        return self.left_s >= self.longest_s(trials) + self.repetition_s(trials)
+        needed_s = (1 + self.repetitions(trials)) * self.longest_s(trials)
+        return self.left_s >= (needed_s if begun else 0)
 
     def may_wait(self, trials: Sequence[TrialRecord], needed_s: float) -> bool:
-        """Wait for another process's running trial; False if there is none, or no time."""
+        """Wait for another worker's running trial; False if there is none, or no time."""
         if self.left_s <= needed_s or not any(trial.state == "running" for trial in trials):
             return False
         time.sleep(min(self.budget.poll_s, max(0.0, self.left_s)))
         return True
 
-    # --- repetitions ------------------------------------------------------------------------------
-
-    def enqueue_finalists(self, trials: Sequence[TrialRecord]) -> bool:
-        """Enqueue repetitions of the best trials, as time allows; False if there are none."""
-        best = self.best(trials)
+    def choose_finalists(self, trials: Sequence[TrialRecord]) -> dict[str, object] | None:
+        """The numbers of the trials to repeat, as time allows, and the number of new seeds."""
         for finalists, seeds in self.affordable(trials):
-            chosen = best[:finalists]
-            if chosen and self.left_s >= self.cost_s(trials, chosen, seeds):
-                self.enqueue(trials, [trial.number for trial in chosen], seeds, known=set())
-                return True
-        return False
-
-    def complete_queue(self, trials: Sequence[TrialRecord]) -> None:
-        """Enqueue the repetitions that are missing after a process was killed while enqueueing."""
-        again = repetitions(trials)
-        known = {(trial.repeats, trial.seed) for trial in again}
-        self.enqueue(trials, again[0].finalists, again[0].seeds, known)
-
-    def enqueue(
-        self,
-        trials: Sequence[TrialRecord],
-        finalists: Sequence[int],
-        seeds: int,
-        known: set[tuple[int, int]],
-    ) -> None:
-        settings = {trial.number: trial.settings for trial in trials}
-        settings[1] = {axis.name: axis.plan for axis in self.study.axes}
-        # Seed by seed, so that the finished repetitions are comparable when time runs out.
-        for seed in range(FIRST_SEED + 1, FIRST_SEED + 1 + seeds):
-            for number in (1, *finalists):
-                if (number, seed) not in known:
-                    self.study.enqueue_repetition(number, seed, settings[number], finalists, seeds)
+            best = [trial.number for trial in best_trials(trials)[:finalists]]
+            if best and self.left_s >= (1 + len(best)) * seeds * self.longest_s(trials):
+                return {"trials": [1, *best], "seeds": seeds}
+        return None
 
     def affordable(self, trials: Sequence[TrialRecord]) -> list[tuple[int, int]]:
         """The pairs (finalists, seeds) that the budget allows, the most thorough first."""
-        count = self.budget.budget_s / max(self.length_s(trials, 1), 1e-9)
+        count = self.budget.budget_s / max(self.longest_s(trials), 1e-9)
         if self.budget.max_trials is not None:
             count = float("inf")  # all time left after the requested trials goes to repetitions
         return [(best, seeds) for best, seeds, least in _REPETITIONS if count >= least]
 
-    def repetition_s(self, trials: Sequence[TrialRecord]) -> float:
-        """Seconds reserved for the repetitions."""
-        wanted = self.affordable(trials)
-        if not wanted:
-            return 0.0
-        finalists, seeds = wanted[0]
-        best = self.best(trials)[:finalists]
-        missing = (finalists - len(best)) * seeds * self.longest_s(trials)
-        return self.cost_s(trials, best, seeds) + missing
-
-    def best(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """The scored trials without the plan and the repetitions, the best first."""
-        return [trial for trial in scored_trials(trials) if trial.kind in ("spread", "search")]
-
-    def cost_s(
-        self, trials: Sequence[TrialRecord], best: Sequence[TrialRecord], seeds: int
-    ) -> float:
-        plan = self.length_s(trials, 1)
-        return seeds * (plan + sum(self.length_s(trials, trial.number) for trial in best))
-
-    def length_s(self, trials: Sequence[TrialRecord], number: int) -> float:
-        """The estimated seconds to repeat a trial."""
-        same = [t for t in trials if number in (t.number, t.repeats) and t.state == "done"]
-        return max((trial.seconds for trial in same), default=self.longest_s(trials))
+    def repetitions(self, trials: Sequence[TrialRecord]) -> int:
+        """The number of repetitions to reserve time for."""
+        return next(((1 + best) * seeds for best, seeds in self.affordable(trials)), 0)
 
     def longest_s(self, trials: Sequence[TrialRecord]) -> float:
-        """The estimated seconds of a new trial: the longest so far, or the maximum length."""
+        """The estimated seconds of a trial: the longest so far, or the maximum length."""
         seconds = (trial.seconds for trial in scored_trials(trials))
         return max(seconds, default=self.budget.each_s)
 
-    # --- running a trial --------------------------------------------------------------------------
+    def begin(self, settings: Mapping[str, float], seed: int, repeats: int = 0) -> bool:
+        trial = self.study.add(self.budget.worker, settings, seed, repeats)
+        return trial is None or self.run(trial)
 
-    def resume_own(self) -> None:
-        """Resume the trials that a killed process of this worker was running.
-
-        A repetition whose process was killed right after taking it names no worker: anyone may
-        resume it.
-        """
-        for trial in self.study.trials():
-            if trial.state != "running" or trial.worker not in (self.budget.worker, ""):
-                continue
-            if not trial.attempts and self.budget.is_shared:
-                # Another worker may have taken it from the queue, too, and be about to start it.
-                seen = self.first_seen.setdefault(trial.number, time.monotonic())
-                if time.monotonic() - seen < _START_TIMEOUT_S:
-                    continue
-            self.run(trial.number)
-
-    def take(self, number: int) -> None:
-        """Run a trial that was just taken, or drop it if it is no longer wanted."""
-        trials = self.study.trials()
-        again = {trial.number for trial in repetitions(trials)}
-        if number in again or (not again and trials[number - 1].kind != "again"):
-            self.run(number)
-        else:
-            self.study.drop(number)
-
-    def run(self, number: int) -> None:
-        """Run a trial and store its result, unless another process here is running it."""
-        with self.locked(number) as is_ours:
-            trial = self.study.trials()[number - 1]
-            if not is_ours or trial.state != "running":
-                return
-            if trial.attempts >= _MOST_ATTEMPTS:
-                self.study.fail(number, f"its process was killed {trial.attempts} times")
-                return
-            if trial.attempts and trial.worker != self.budget.worker:
-                return
-            trial = self.study.start(trial, self.budget.worker)
-            if self.budget.is_shared and not self.is_still_ours(number):
-                return
-            began = self.clock()
-            try:
-                result = self.run_trial(trial.settings, self.budget.each_s, trial.seed)
-            except TrialFailedError as error:
-                self.study.fail(number, error.message, self.clock() - began)
-            else:
-                # Time that an earlier process spent on this trial counts against the budget, too.
-                self.earlier_s += max(0.0, result.seconds - (self.clock() - began))
-                self.study.complete(number, result)
-            self.on_trial_end(self.study.trials())
-
-    def is_still_ours(self, number: int) -> bool:
-        """Whether this worker still owns the trial: with SQLite, two can take the same one."""
-        time.sleep(self.budget.poll_s)
-        return self.study.trials()[number - 1].worker == self.budget.worker
-
-    @contextmanager
-    def locked(self, number: int) -> Iterator[bool]:
-        """Try to lock the trial's lock file for the block; yields whether that succeeded."""
-        path = self.budget.folder / f"trial-{number:04d}.lock"
-        with ExitStack() as stack:
-            with translate_os_errors(path):
-                file = stack.enter_context(path.open("a+", encoding="utf-8"))
-            yield try_lock(file.fileno())
+    def run(self, trial: TrialRecord) -> bool:
+        """Run a trial and store its result."""
+        number = trial.number
+        if trial.attempts >= _MOST_ATTEMPTS:
+            error = f"its process was killed {trial.attempts} times"
+            self.study.end(number, TrialState.PRUNED, error=error)
+            return True
+        self.study.note(number, attempts=trial.attempts + 1, started_at=time.time())
+        began = self.clock()
+        try:
+            result = self.run_trial(trial.settings, self.budget.each_s, trial.seed)
+        except TrialFailedError as failed:
+            seconds = self.clock() - began
+            self.study.end(number, TrialState.PRUNED, error=failed.message, seconds=seconds)
+            return True
+        # Time that an earlier process spent on this trial counts against the budget, too.
+        self.earlier_s += max(0.0, result.seconds - (self.clock() - began))
+        self.study.end(
+            number,
+            TrialState.COMPLETE,
+            result.score,
+            seconds=result.seconds,
+            model=result.model,
+            figures=dict(result.figures),
+        )
+        return True
 
     def give_up_lost(self, trials: Sequence[TrialRecord]) -> None:
         """Fail running trials of other workers that started too long ago to be alive."""
         oldest = time.time() - _LOST_LENGTHS * self.budget.each_s - _LOST_S
         for trial in trials:
             is_elsewhere = trial.state == "running" and trial.worker != self.budget.worker
-            if is_elsewhere and trial.started_at is not None and trial.started_at < oldest:
-                self.study.fail(trial.number, "its worker went silent", by_chance=True)
+            if is_elsewhere and trial.started_at < oldest:
+                self.study.end(trial.number, TrialState.FAIL, error="its worker went silent")

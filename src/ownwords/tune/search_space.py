@@ -14,7 +14,6 @@ from ownwords.training.plan import Plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import shape_of
 from ownwords.training.settings import Recipe
-from ownwords.tune.axis import SearchAxis
 
 TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value
 _MOST_DROPOUT = 0.3
@@ -35,6 +34,18 @@ _SETS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
+class SearchAxis:
+    """A range of values that includes the plan's value; ratios use a logarithmic scale."""
+
+    name: str
+    low: float
+    high: float
+    plan: float
+    is_ratio: bool
+    means: str  # for the user: "learning rate, times the plan's"
+
+
+@dataclass(frozen=True)
 class SearchSpace:
     """The axes of a search; converts a trial's values into settings."""
 
@@ -50,71 +61,51 @@ class SearchSpace:
             for axis in self.axes
             if axis.name in values and values[axis.name] != axis.plan
         }
+        recipe, optim = self.plan.recipe, self.plan.recipe.optim
         settings: dict[str, object] = {}
-        self._size(changed, settings)
-        self._rates(changed, settings)
-        if _MEMORY in {axis.name for axis in self.axes}:
-            self._decay(changed, settings)
+        if _SIZE in changed:
+            wanted = recipe.model.parameters * changed[_SIZE]
+            settings["model.parameters"] = round(float(f"{wanted:.3g}"))
+        if _RATE in changed:
+            if optim.kind == "muon":
+                settings["optim.muon_lr"] = _short(optim.muon_lr * changed[_RATE])
+            # The plan's learning rate depends on the model's size.
+            rate = optim.learning_rate * changed[_RATE] * self._rate_of_size(settings)
+            settings["optim.learning_rate"] = _short(rate)
+        # Weights remember 1 / (rate * decay) steps.
+        times = changed.get(_RATE, 1.0) * changed.get(_MEMORY, 1.0)
+        if times != 1.0 and any(axis.name == _MEMORY for axis in self.axes):
+            least, most = PLAN_CONSTANTS.weight_decay_min, PLAN_CONSTANTS.weight_decay_max
+            decay = min(most, max(least, optim.weight_decay / times))
+            settings["optim.weight_decay"] = _short(decay)
         if _DROP in changed:
             # A tiny dropout is set to 0, which also turns off what the plan couples to dropout.
             settings["train.dropout"] = round(changed[_DROP], 3) if changed[_DROP] >= 0.01 else 0.0
+        replay = round(changed.get(_SHARE, recipe.data.replay), 3)
         if _SHARE in changed:
-            settings["data.replay"] = round(changed[_SHARE], 3)
-        self._readings(changed, settings)
+            settings["data.replay"] = replay
+        if _READ in changed:
+            # The author's own text is read the chosen number of times, whatever the replay.
+            own = (1 - recipe.data.replay) / (1 - replay)
+            steps = round(recipe.train.steps * changed[_READ] * own)
+            settings["train.steps"] = max(1, min(steps, _most_steps(self.plan, self.seconds)))
+            settings["train.batch_size"] = recipe.train.batch_size
         return settings
-
-    def _size(self, changed: Mapping[str, float], settings: dict[str, object]) -> None:
-        if _SIZE in changed:
-            wanted = self.plan.recipe.model.parameters * changed[_SIZE]
-            settings["model.parameters"] = round(float(f"{wanted:.3g}"))
-
-    def _rates(self, changed: Mapping[str, float], settings: dict[str, object]) -> None:
-        if _RATE not in changed:
-            return
-        optim = self.plan.recipe.optim
-        if optim.kind == "muon":
-            settings["optim.muon_lr"] = _short(optim.muon_lr * changed[_RATE])
-        # The plan's learning rate depends on the model's size.
-        settings["optim.learning_rate"] = _short(
-            optim.learning_rate * changed[_RATE] * self._rate_of_size(settings)
-        )
 
     def _rate_of_size(self, settings: Mapping[str, object]) -> float:
         recipe = self.plan.recipe
         size = settings.get("model.parameters")
         if not isinstance(size, int):
             return 1.0
-        if recipe.optim.kind == "muon":
-            vocabulary, context = recipe.model.vocab_size or _BYTES, recipe.model.context_length
-            before = shape_of(recipe.model.parameters, vocabulary, context)
-            after = shape_of(size, vocabulary, context)
-            if before is None or after is None:  # planning reports the reason
-                return 1.0
-            return PLAN_CONSTANTS.embedding_lr(after.width) / PLAN_CONSTANTS.embedding_lr(
-                before.width
-            )
-        return math.pow(size / recipe.model.parameters, PLAN_CONSTANTS.adamw_size_power)
-
-    def _decay(self, changed: Mapping[str, float], settings: dict[str, object]) -> None:
-        """Set the weight decay: 1 / (rate * steps per epoch * memory)."""
-        times = changed.get(_RATE, 1.0) * changed.get(_MEMORY, 1.0)
-        if times != 1.0:
-            wanted = self.plan.recipe.optim.weight_decay / times
-            settings["optim.weight_decay"] = _short(
-                min(PLAN_CONSTANTS.weight_decay_max, max(PLAN_CONSTANTS.weight_decay_min, wanted))
-            )
-
-    def _readings(self, changed: Mapping[str, float], settings: dict[str, object]) -> None:
-        """Set the number of steps that reads the author's own text the chosen number of times."""
-        if _READ not in changed:
-            return
-        recipe = self.plan.recipe
-        replay = settings.get("data.replay", recipe.data.replay)
-        assert isinstance(replay, float)
-        own = (1 - recipe.data.replay) / (1 - replay)
-        wanted = recipe.train.steps * changed[_READ] * own
-        settings["train.steps"] = max(1, min(round(wanted), _most_steps(self.plan, self.seconds)))
-        settings["train.batch_size"] = recipe.train.batch_size
+        if recipe.optim.kind != "muon":
+            return math.pow(size / recipe.model.parameters, PLAN_CONSTANTS.adamw_size_power)
+        vocabulary, context = recipe.model.vocab_size or _BYTES, recipe.model.context_length
+        before = shape_of(recipe.model.parameters, vocabulary, context)
+        after = shape_of(size, vocabulary, context)
+        if before is None or after is None:  # planning reports the reason
+            return 1.0
+        rate = PLAN_CONSTANTS.embedding_lr
+        return rate(after.width) / rate(before.width)
 
 
 _BYTES = 261  # vocabulary of the byte tokenizer

@@ -1,40 +1,62 @@
-"""`ownwords tune`: search for better training settings, and install the winner's model."""
+"""`ownwords tune`: trains each trial, scores it on the validation posts, installs the winner."""
 
+import json
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
-from ownwords.core.workspace import write_atomically
+from ownwords.core.workspace import translate_os_errors, try_lock, write_atomically
+from ownwords.models import atomic_dir, bundle
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
-from ownwords.models.untrusted_files import read_json
-from ownwords.training import recipes
-from ownwords.training.corpus import Corpus, TrainingText
+from ownwords.models.untrusted_files import ModelError, read_json
+from ownwords.tokenizers import tokenizer as tokenizers
+from ownwords.training import metrics, recipes
+from ownwords.training.corpus import Corpus, TextCollection, TrainingText
+from ownwords.training.device import Device, choose
+from ownwords.training.distributed import SINGLE_PROCESS
+from ownwords.training.job import LossModule, next_token
+from ownwords.training.loop import TrainingError
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import PlannedTraining, TrainRequest
-from ownwords.tune import trials_csv
-from ownwords.tune.axis import SearchAxis
-from ownwords.tune.search import SearchBudget, SearchResult, search
-from ownwords.tune.search_space import SearchSpace, search_space, settings_toml, values_text
-from ownwords.tune.study import Study, open_storage
-from ownwords.tune.trainer import TrialTrainer
-from ownwords.tune.trial import TrialRecord, scored_trials
-from ownwords.tune.trials_page import trials_view
-from ownwords.tune.verdict import TuneVerdict, winning_runs
+from ownwords.training.token_dataset import build_dataset
+from ownwords.tune.search import (
+    FIRST_SEED,
+    SearchBudget,
+    Study,
+    TrialFailedError,
+    TrialResult,
+    open_storage,
+    search,
+)
+from ownwords.tune.search_space import SearchAxis, SearchSpace, search_space, settings_toml
+from ownwords.tune.trials_page import trial_text, trials_csv, trials_view
+from ownwords.tune.verdict import (
+    TrialRecord,
+    TuneVerdict,
+    best_trials,
+    judge,
+    scored_trials,
+    winning_runs,
+)
 from ownwords.view import html
+from ownwords.view.blocks import View
 
-RECORD, TABLE, PAGE = "trials.db", "trials.csv", "trials.html"
+STORAGE, TABLE, PAGE = "trials.journal", "trials.csv", "trials.html"
 _FOLDER = "tune"
+_CHECKPOINTS = "checkpoints"
 _TRIALS_PER_BUDGET = 30  # used if the length of a trial is not given
 _EXTRA_TRIALS = 10  # added for the repetitions if the number of trials is given
+_SCORING_BATCH = 16  # does not change the score
+_WARM_UP_SEED = 1_000_003  # not used by any trial
 
 
 @dataclass(frozen=True)
@@ -60,18 +82,16 @@ class TuneRequest:
 class TuneResult:
     """The result of a search: the trials, the winner's settings, and the paths of its files."""
 
-    search: SearchResult
+    trials: Sequence[TrialRecord]
+    verdict: TuneVerdict
     space: SearchSpace
     settings: Mapping[str, object]  # the winner's settings that differ from the plan
     toml: str  # the same settings, as lines of ownwords.toml
+    view: View
     model: Path | None  # the winner's model, if it is on this machine
     note: str  # a note about the model for the user, or ""
     table: Path
     page: Path
-
-    @property
-    def verdict(self) -> TuneVerdict:
-        return self.search.verdict
 
 
 def tune(
@@ -98,7 +118,9 @@ def tune(
             return recipes.plan_pretraining(texts.train, texts.validation, request)
         return recipes.plan_finetuning(base, texts.train, texts.validation, request, replay=replay)
 
-    return _TuneRun(texts, plan_training, train_request, request, base).run()
+    run = _TuneRun(texts, plan_training, train_request, request, base)
+    with run.locked():
+        return run.run()
 
 
 def search_name(
@@ -115,7 +137,145 @@ def search_name(
     return f"{'finetune' if base else 'pretrain'}-{key[:12]}"
 
 
+class TrialTrainer:
+    """Trains the trials of one search; their models stay in `folder` until `tidy` deletes them.
+
+    `plan_training` is a planning function of `recipes` with its texts bound, `request` the part of
+    the request that all trials share, `held_out` the validation posts.
+    """
+
+    space: SearchSpace  # set before the first trial
+
+    def __init__(
+        self,
+        plan_training: Callable[[TrainRequest], PlannedTraining],
+        held_out: Iterable[TrainingText],
+        request: TrainRequest,
+        folder: Path,
+    ) -> None:
+        self.plan_training, self.request, self.folder = plan_training, request, folder
+        self.held_out = held_out
+        # Trial 1 uses the user's seed, if one is set.
+        self.first_seed = int(str(request.fixed.get("train.seed", FIRST_SEED)))
+
+    def plan(self) -> Plan:
+        """Make the plan of trial 1, after preparing what all trials share."""
+        # Token ids, speed measurements and replay text are prepared once: keep that out of trial 1.
+        warm_up = self.plan_training(self._request({}, _WARM_UP_SEED))
+        shutil.rmtree(warm_up.run.folder, ignore_errors=True)
+        return self.plan_training(self._request({}, FIRST_SEED)).plan
+
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
+        began = time.perf_counter()
+        name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
+        planned: PlannedTraining | None = None
+        try:
+            chosen = self.space.settings(settings)
+            request = self._request(chosen, seed)
+            planned = self.plan_training(
+                replace(request, seconds=seconds, out=self.folder / name, began=began)
+            )
+            made = planned.train()
+            score = self.score(made.folder, made.plan)
+            if not score < float("inf"):
+                raise TrainingError("the model's score is not a number")
+        except (OwnwordsError, MemoryError, RuntimeError) as error:
+            is_of_trial = isinstance(error, TrainingError | ConfigError | CorpusError | ModelError)
+            if not is_of_trial and not Device.is_out_of_memory(error):
+                raise
+            if planned:
+                shutil.rmtree(planned.run.folder / _CHECKPOINTS, ignore_errors=True)
+            _delete_model(self.folder / name)
+            reason = error.message if isinstance(error, OwnwordsError) else "out of memory"
+            raise TrialFailedError(reason) from error
+        recipe, outcome = made.plan.recipe, made.outcome
+        values = {number.key: number.value for number in made.plan.reasons}
+        return TrialResult(
+            score=score,
+            seconds=max(time.perf_counter() - began, outcome.seconds),
+            model=name,
+            figures={
+                "run": made.run.folder.name,
+                "settings": {key: values.get(key, value) for key, value in chosen.items()},
+                "parameters": recipe.model.parameters,
+                "steps": outcome.steps,
+                "tokens": outcome.tokens,
+            },
+        )
+
+    def score(self, folder: Path, plan: Plan) -> float:
+        """Measure the bits per byte of a saved model on the held-out texts."""
+        loaded = bundle.load(folder)
+        device = choose(self.request.device)
+        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        tokens = self.request.workspace / "tokens"
+        shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
+        model = loaded.model.float().to(device.torch_device).eval()
+        return metrics.bits_per_byte(
+            LossModule(model, next_token),
+            shards,
+            rows=_SCORING_BATCH,
+            context=min(plan.recipe.train.sequence_length, loaded.config.context),
+            isolate=plan.recipe.data.document_masking,
+            device=device,
+            precision="float32",
+            world=SINGLE_PROCESS,
+        )
+
+    def _request(self, chosen: Mapping[str, object], seed: int) -> TrainRequest:
+        seed += self.first_seed - FIRST_SEED
+        return replace(
+            self.request,
+            fixed={**self.request.fixed, **chosen, "train.seed": seed},
+            began=time.perf_counter(),
+            # Steps chosen by the trial must fit its time; those fixed by the user need not.
+            ends_in_time="train.steps" not in self.request.fixed,
+        )
+
+    def tidy(self, trials: Sequence[TrialRecord], keep: set[int], worker: str) -> None:
+        """Delete the checkpoints of this worker's finished trials, and models not in `keep`."""
+        for trial in trials:
+            if trial.state == "done" and trial.worker == worker:
+                run = self.request.workspace / "runs" / str(trial.figures.get("run", ""))
+                shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+                if trial.number not in keep and trial.model:
+                    _delete_model(self.folder / trial.model)
+
+    def install(self, trial: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
+        """Copy a trial's model to `target`, atomically, and add the search to its provenance."""
+        source = self.folder / trial.model
+        if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():
+            raise ModelError(
+                f"{target} holds files that are not a model's, and is not replaced",
+                hint="move them away, or leave the model where it is with --keep",
+            )
+        with atomic_dir.replace_dir(target) as beside:
+            for file in sorted(source.iterdir()):
+                data = file.read_bytes()
+                if file.name == PROVENANCE:
+                    noted = {**json.loads(data), "tune": dict(provenance)}
+                    data = json.dumps(noted, indent=2, ensure_ascii=False).encode() + b"\n"
+                atomic_dir.write_file(beside / file.name, data)
+
+    def better_score_of(self, target: Path, score: float) -> float | None:
+        """The score of the model in `target` if it beats `score` on the same texts, else None."""
+        with suppress(OwnwordsError, ValueError, OSError):
+            if read_json(target / PROVENANCE).get("corpus") == self.request.corpus:
+                present = self.score(target, self.space.plan)
+                return present if present < score else None
+        return None
+
+
+def _delete_model(model: Path) -> None:
+    if model.exists():
+        with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
+            atomic_dir.delete_dir(model)
+
+
 class _TuneRun:
+    space: SearchSpace
+    name: str  # of the search
+
     def __init__(
         self,
         texts: Corpus,
@@ -134,47 +294,51 @@ class _TuneRun:
             plan_training, texts.validation, self.train_request, self.root / _FOLDER
         )
         self.reported: set[int] = set()
-        self.space: SearchSpace
         self.worker = "here"
         if request.storage is not None:  # the storage may be shared between machines
             self.worker = f"{socket.gethostname()}:{self.root.resolve()}"
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of this workspace's searches; InUseError if another process has it."""
+        path = self.root / _FOLDER / ".lock"
+        with translate_os_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a+", encoding="utf-8")
+        with lock:
+            if not try_lock(lock.fileno()):
+                raise InUseError(
+                    f"another ownwords is searching in {self.root}",
+                    hint="wait for it to end, or give another folder to --workspace",
+                )
+            yield
+
     def run(self) -> TuneResult:
-        request = self.request
+        request, fixed = self.request, self.train_request.fixed
         plan = self._plan()
-        self.space = search_space(
-            plan, self.train_request.fixed, request.trial_s, has_base=self.base is not None
-        )
+        has_base = self.base is not None
+        self.space = search_space(plan, fixed, request.trial_s, has_base=has_base)
         if not self.space.axes:
             raise ConfigError(
                 "your settings leave nothing to search for", hint="leave some of them to the plan"
             )
-        name = search_name(
-            self.texts.key, self.base, self.train_request.fixed, request.trial_s, self.space.axes
-        )
-        study = Study(open_storage(request.storage or self.root / RECORD), name, self.space.axes)
-        self.trainer.folder = self.root / _FOLDER / name
+        axes = self.space.axes
+        self.name = search_name(self.texts.key, self.base, fixed, request.trial_s, axes)
+        study = Study(open_storage(request.storage or self.root / STORAGE), self.name, axes)
         held_out = study.agree_on("held_out_bytes", plan.expected.held_out_bytes)
-        self.trainer.search_in(self.space, held_out)
-        self._compare_machines(study, plan.expected.tokens)
-        budget = SearchBudget(
-            budget_s=request.minutes * 60,
-            each_s=request.trial_s,
-            worker=self.worker,
-            folder=self.trainer.folder / "locks",
-            is_shared=request.storage is not None,
-            max_trials=request.trials,
-        )
-        self.reported = {t.number for t in study.trials() if t.state in ("done", "failed")}
-        result = search(
+        self.trainer.folder = self.root / _FOLDER / self.name
+        self.trainer.space = self.space
+        self.trainer.held_out = TextCollection.read(self.texts.validation).sample(held_out)
+        self.reported = {trial.number for trial in study.trials() if trial.state != "running"}
+        trials = search(
             self.trainer,
             study,
-            budget,
+            SearchBudget(request.minutes * 60, request.trial_s, self.worker, request.trials),
             on_trial_end=self._on_trial_end,
             clock=time.perf_counter,
             began=self.began,
         )
-        return self._finish(result, name)
+        return self._finish(trials)
 
     def _plan(self) -> Plan:
         try:
@@ -185,21 +349,10 @@ class _TuneRun:
                 hint=f"{error.hint}; a trial has {duration(self.request.trial_s)} (--each)",
             ) from error
 
-    def _compare_machines(self, study: Study, tokens: int) -> None:
-        first = study.agree_on("tokens", tokens)
-        if not 0.75 < tokens / max(first, 1) < 1.33:
-            self.progress.note(
-                f"This machine trains on {tokens:,} tokens per trial, the one that started the"
-                f" search on {first:,}: settings found on one may not suit the other."
-            )
-
-    # --- during the search ------------------------------------------------------------------------
-
     def _on_trial_end(self, trials: Sequence[TrialRecord]) -> None:
-        best = [t for t in scored_trials(trials) if t.kind in ("spread", "search")][:2]
         again = {trial.repeats for trial in trials if trial.kind == "again"}
         keep = {trial.number for trial in trials if {trial.number, trial.repeats} & {1, *again}}
-        keep |= {trial.number for trial in best} if not again else set()
+        keep |= {trial.number for trial in best_trials(trials)[:2]} if not again else set()
         self.trainer.tidy(trials, keep, self.worker)
         self._write(trials, None)
         for trial in trials:
@@ -208,11 +361,7 @@ class _TuneRun:
                 self._report(trial, trials)
 
     def _report(self, trial: TrialRecord, trials: Sequence[TrialRecord]) -> None:
-        what = values_text(self.space.axes, trial.settings)
-        if trial.kind == "again":
-            what = f"trial {trial.repeats} again, seed {trial.seed}"
-        elif trial.kind == "plan":
-            what = "the plan's own settings"
+        what = trial_text(self.space.axes, trial)
         if trial.score is None:
             self.progress.note(f"Trial {trial.number} ({what}) failed: {trial.error}")
             return
@@ -231,76 +380,78 @@ class _TuneRun:
 
     def _write(
         self, trials: Sequence[TrialRecord], verdict: TuneVerdict | None, toml: str = ""
-    ) -> None:
-        trials_csv.write(self.root / TABLE, self.space.axes, trials)
-        name = self.root.name.removesuffix(".ownwords")
-        page = html.document(trials_view(name, self.space.axes, trials, verdict, toml))
-        write_atomically(self.root / PAGE, page)
+    ) -> View:
+        name, axes = self.root.name.removesuffix(".ownwords"), self.space.axes
+        view = trials_view(name, axes, trials, verdict, toml)
+        write_atomically(self.root / TABLE, trials_csv(axes, trials))
+        write_atomically(self.root / PAGE, html.document(view))
+        return view
 
     # --- at the end -------------------------------------------------------------------------------
 
-    def _finish(self, result: SearchResult, name: str) -> TuneResult:
-        verdict = result.verdict
+    def _finish(self, trials: Sequence[TrialRecord]) -> TuneResult:
+        verdict = judge(trials)
         if verdict.kind == "nothing":
-            why = next((t.error for t in result.trials if t.error), "there was no time")
+            why = next((trial.error for trial in trials if trial.error), "there was no time")
             raise OwnwordsError(
-                f"none of {len(result.trials)} trials could be trained: {why}",
+                f"none of {len(trials)} trials could be trained: {why}",
                 hint="try `ownwords pretrain` or `ownwords finetune` alone, which says more",
             )
-        winner = next(trial for trial in result.trials if trial.number == verdict.winner)
-        stored = winner.figures.get("settings")
+        stored = trials[verdict.winner - 1].figures.get("settings")
         settings = stored if isinstance(stored, dict) else {}
         toml = settings_toml(settings)
-        self._write(result.trials, verdict, toml)
-        model, note = self._place_model(result, name)
+        view = self._write(trials, verdict, toml)
+        model, note = self._place_model(trials, verdict)
         return TuneResult(
-            search=result,
+            trials=trials,
+            verdict=verdict,
             space=self.space,
             settings=settings,
             toml=toml,
+            view=view,
             model=model,
             note=note,
             table=self.root / TABLE,
             page=self.root / PAGE,
         )
 
-    def _place_model(self, result: SearchResult, name: str) -> tuple[Path | None, str]:
+    def _place_model(
+        self, trials: Sequence[TrialRecord], verdict: TuneVerdict
+    ) -> tuple[Path | None, str]:
         """Install the winner's model; return its folder (None if not here) and a user note."""
-        runs = winning_runs(result.trials, result.verdict)
+        runs = winning_runs(trials, verdict)
         folder = self.trainer.folder
         here = [t for t in runs if t.worker == self.worker and (folder / t.model / CONFIG).exists()]
         if not here:
             with suppress(OwnwordsError):
                 noted = read_json(self.target / PROVENANCE).get("tune")
-                if isinstance(noted, dict) and noted.get("search") == name:
+                if isinstance(noted, dict) and noted.get("search") == self.name:
                     return self.target, ""
             workers = sorted({trial.worker for trial in runs if trial.worker != self.worker})
             where = f"; it was trained at {workers[0]}" if workers else ""
             return None, f"The winner's model is not here{where}."
         best = here[0]
-        self.trainer.tidy(result.trials, {best.number}, self.worker)
+        self.trainer.tidy(trials, {best.number}, self.worker)
         if self.request.keep:
             return folder / best.model, "The workspace's own model is unchanged."
         assert best.score is not None
-        better = self.trainer.better_score_of(self.target, self.space.plan, best.score)
+        better = self.trainer.better_score_of(self.target, best.score)
         if better is not None:
             return (
                 folder / best.model,
                 f"The model in {self.target} is better ({better:.3f} bits per byte on the same"
-                " posts) and stays. With the settings below and as much time, a new one may be"
-                " better still.",
+                " posts) and stays. With these settings and as much time, a new one may be better"
+                " still.",
             )
         ModelLibrary(self.target.parent).keep()
-        self.trainer.install(best, self._provenance(result, name, best), self.target)
-        self.trainer.tidy(result.trials, set(), self.worker)
-        if not any(trial.state == "running" for trial in result.trials):
-            shutil.rmtree(folder, ignore_errors=True)
+        self.trainer.install(best, self._provenance(verdict, best), self.target)
+        self.trainer.tidy(trials, set(), self.worker)
+        shutil.rmtree(folder, ignore_errors=True)
         return self.target, ""
 
-    def _provenance(self, result: SearchResult, name: str, best: TrialRecord) -> dict[str, object]:
-        verdict = result.verdict
+    def _provenance(self, verdict: TuneVerdict, best: TrialRecord) -> dict[str, object]:
         return {
-            "search": name,
+            "search": self.name,
             "base": model_fingerprint(self.base, provenance=True) if self.base else "",
             "settings": repr(sorted(self.train_request.fixed.items())),
             "run": best.figures.get("run", ""),

@@ -1,4 +1,4 @@
-"""Decides whether a trial is better than the plan by more than the noise of seeds."""
+"""The trials of a search, and whether one is better than the plan by more than seeds differ."""
 
 import math
 import statistics
@@ -6,16 +6,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ownwords.tune.trial import TrialRecord, repetitions, scored_trials
-
 # better: a trial beats the plan by more than the noise; plan: none does; unsure: too few seeds;
 # instead: only the plan failed; nothing: every trial failed.
 VerdictKind = Literal["better", "plan", "unsure", "instead", "nothing"]
 
-CONFIDENCE = 0.95
 # Two-sided Student's t: scipy.stats.t.ppf(0.975, df) for df = 1, 2, ...
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _NEGLIGIBLE = 0.01  # smallest gain worth mentioning
+
+
+# plan: the plan's own settings; search: the sampler's; again: an earlier trial with another seed.
+TrialKind = Literal["plan", "search", "again"]
+# dropped: another worker began the same trial before.
+TrialStatus = Literal["running", "done", "failed", "dropped"]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A trial as the storage holds it; `number` starts at 1."""
+
+    number: int
+    state: TrialStatus
+    kind: TrialKind
+    seed: int
+    settings: Mapping[str, float]
+    score: float | None = None
+    seconds: float = 0.0
+    model: str = ""
+    figures: Mapping[str, object] = field(default_factory=dict)
+    error: str = ""
+    worker: str = ""
+    attempts: int = 0
+    started_at: float = 0.0  # Unix time
+    repeats: int = 0  # number of the trial that this one repeats; 0 if it is no repetition
+
+
+def scored_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The finished trials with a score, the best first."""
+    scored = [trial for trial in trials if trial.state == "done" and trial.score is not None]
+    return sorted(scored, key=lambda trial: (trial.score, trial.number))
+
+
+def best_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The scored trials without the plan and the repetitions, the best first."""
+    return [trial for trial in scored_trials(trials) if trial.kind == "search"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +74,11 @@ class TuneVerdict:
 
     def sentences(self) -> tuple[str, ...]:
         """The verdict in plain words, the most important first."""
-        sentences = _SENTENCES[self.kind](self)
+        sentences = _sentences(self)
         if self.failed:
             trials = "trial" if self.failed == 1 else "trials"
-            sentences = (*sentences, f"{self.failed} {trials} failed; the list says why.")
-        return sentences
+            sentences.append(f"{self.failed} {trials} failed; the list says why.")
+        return tuple(sentences)
 
 
 def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
@@ -53,44 +87,39 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
     The repeated trials were selected for a good score, which is biased upwards: only their scores
     with new seeds count. The plan was not selected, so all of its scores count.
     """
-    again = repetitions(trials)
-    scored = scored_trials([trial for trial in trials if trial.kind != "again"])
-    plans = [trial for trial in scored if trial.kind == "plan"]
-    plans += [trial for trial in scored_trials(again) if trial.repeats == 1]
-    others = [trial for trial in scored if trial.kind != "plan"]
-    failed = sum(
-        trial.state == "failed" for trial in trials if trial.kind != "again" or trial in again
-    )
-    counted = len(scored)
-    if not plans and not others:
-        return TuneVerdict("nothing", failed=failed)
+    scored, others = scored_trials(trials), best_trials(trials)
+    about = {
+        "trials": sum(trial.kind != "again" for trial in scored),
+        "failed": sum(trial.state == "failed" for trial in trials),
+    }
+    plan_scores = [_score(trial) for trial in scored if 1 in (trial.number, trial.repeats)]
     fresh: dict[int, list[float]] = {}
-    for trial in scored_trials(again):
-        if trial.repeats != 1:
+    for trial in scored:
+        if trial.repeats > 1:
             fresh.setdefault(trial.repeats, []).append(_score(trial))
-    if not plans:
-        return _without_a_plan(fresh, others, counted, failed)
-    plan_scores = [_score(trial) for trial in plans]
+    means = {number: statistics.fmean(scores) for number, scores in fresh.items()}
+    means = means or {trial.number: _score(trial) for trial in others[:1]}
+    best = min(means, key=lambda number: (means[number], number), default=0)
+    if not plan_scores:
+        if not best:
+            return TuneVerdict("nothing", **about)
+        return TuneVerdict("instead", best, means[best], runner_up=best, **about)
     plan = statistics.fmean(plan_scores)
     groups = [plan_scores, *fresh.values()]
     degrees = sum(len(group) - 1 for group in groups)
+    gain = plan - means[best] if best else 0.0
     if not fresh or not degrees:
-        runner_up = others[0] if others else None
-        gain = 1 - _score(runner_up) / plan if runner_up else None
-        number = runner_up.number if runner_up else 0
-        return TuneVerdict("unsure", 1, plan, plan, number, gain, trials=counted, failed=failed)
+        share = gain / plan if best else None
+        return TuneVerdict("unsure", 1, plan, plan, best, share, **about)
     squares = sum(math.fsum((x - statistics.fmean(g)) ** 2 for x in g) for g in groups)
     noise = math.sqrt(squares / degrees)
-    best = min(fresh, key=lambda number: (statistics.fmean(fresh[number]), number))
-    score = statistics.fmean(fresh[best])
-    gain = plan - score
     error = noise * math.sqrt(1 / len(plan_scores) + 1 / len(fresh[best]))
     half_width = _T[min(degrees, len(_T)) - 1] * error
     is_better = gain > half_width
     return TuneVerdict(
         kind="better" if is_better else "plan",
         winner=best if is_better else 1,
-        score=score if is_better else plan,
+        score=means[best] if is_better else plan,
         plan=plan,
         runner_up=best,
         gain=gain / plan,
@@ -98,8 +127,7 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
         high=(gain + half_width) / plan,
         noise=noise / plan,
         seeds={1: len(plan_scores), **{number: len(group) for number, group in fresh.items()}},
-        trials=counted,
-        failed=failed,
+        **about,
     )
 
 
@@ -110,21 +138,9 @@ def winning_runs(trials: Sequence[TrialRecord], verdict: TuneVerdict) -> list[Tr
     ]
 
 
-def _without_a_plan(
-    fresh: Mapping[int, Sequence[float]], others: Sequence[TrialRecord], count: int, failed: int
-) -> TuneVerdict:
-    means = {number: statistics.fmean(scores) for number, scores in fresh.items()}
-    best = min(means, key=lambda number: means[number]) if means else others[0].number
-    score = means.get(best, _score(others[0]))
-    return TuneVerdict("instead", best, score, runner_up=best, trials=count, failed=failed)
-
-
 def _score(trial: TrialRecord) -> float:
     assert trial.score is not None
     return trial.score
-
-
-# --- in words -----------------------------------------------------------------------------------
 
 
 def percent(share: float) -> str:
@@ -132,69 +148,46 @@ def percent(share: float) -> str:
     return f"{share:.1%}".replace("-0.0%", "0.0%")
 
 
-def _better(v: TuneVerdict) -> tuple[str, ...]:
-    assert v.gain is not None and v.low is not None and v.score is not None
-    first = (
-        f"Trial {v.winner} is better than the plan: {percent(v.gain)} fewer bits per byte,"
-        f" {v.score:.3f} against {v.plan:.3f}."
-    )
-    if v.gain < _NEGLIGIBLE:
-        first = f"The plan was within 1%. {first}"
-    return (first, _interval(v))
-
-
-def _plan(v: TuneVerdict) -> tuple[str, ...]:
-    assert v.gain is not None
+def _sentences(v: TuneVerdict) -> list[str]:
     others = v.trials - 1
+    more = "With more --minutes, the best trials are repeated with other seeds."
+    if v.kind == "nothing":
+        return ["Nothing could be trained."]
+    if v.kind == "instead":
+        return [
+            "The plan's own settings could not be trained. The best other trial wins:"
+            f" {v.winner}, with {v.score:.3f} bits per byte."
+        ]
+    if v.gain is None:
+        return ["Only the plan's own settings were tried, so they are kept."]
+    if v.kind == "unsure" and v.gain <= 0:
+        return [
+            f"None of {others} other choices looked better than the plan, which is kept. Each was"
+            " tried with a single seed.",
+            more,
+        ]
+    if v.kind == "unsure":
+        return [
+            "There was no time to tell a real gain from chance, so the plan is kept. Trial"
+            f" {v.runner_up} had {percent(v.gain)} fewer bits per byte, with a single seed.",
+            more,
+        ]
+    assert v.low is not None and v.high is not None and v.noise is not None
+    interval = (
+        f"The same settings differ by about {percent(v.noise)} from seed to seed. With"
+        f" {v.seeds[1]} seeds of the plan and {v.seeds[v.runner_up]} fresh ones of trial"
+        f" {v.runner_up}, the gain lies between {percent(v.low)} and {percent(v.high)}"
+        " (95% interval)."
+    )
+    if v.kind == "better":
+        small = "The plan was within 1%. " if v.gain < _NEGLIGIBLE else ""
+        return [
+            f"{small}Trial {v.winner} is better than the plan: {percent(v.gain)} fewer bits per"
+            f" byte, {v.score:.3f} against {v.plan:.3f}.",
+            interval,
+        ]
     what = "the one other choice" if others == 1 else f"the best of {others} other choices"
     reason = f"{what} has {percent(v.gain)} fewer bits per byte, no more than seeds differ."
     if v.gain < 0:
         reason = f"repeated, {what} has {percent(-v.gain)} more bits per byte."
-    return (f"The plan was already best: {reason}", _interval(v))
-
-
-def _interval(v: TuneVerdict) -> str:
-    assert v.low is not None and v.high is not None and v.noise is not None
-    plan, other = v.seeds[1], v.seeds[v.runner_up]
-    return (
-        f"The same settings differ by about {percent(v.noise)} from seed to seed. With {plan} seeds"
-        f" of the plan and {other} fresh ones of trial {v.runner_up}, the gain lies between"
-        f" {percent(v.low)} and {percent(v.high)} ({CONFIDENCE:.0%} interval)."
-    )
-
-
-def _unsure(v: TuneVerdict) -> tuple[str, ...]:
-    if v.gain is None:
-        return ("Only the plan's own settings were tried, so they are kept.",)
-    more = "With more --minutes, the best trials are repeated with other seeds."
-    if v.gain <= 0:
-        return (
-            f"None of {v.trials - 1} other choices looked better than the plan, which is kept. Each"
-            " was tried with a single seed.",
-            more,
-        )
-    return (
-        "There was no time to tell a real gain from chance, so the plan is kept. Trial"
-        f" {v.runner_up} had {percent(v.gain)} fewer bits per byte, with a single seed.",
-        more,
-    )
-
-
-def _instead(v: TuneVerdict) -> tuple[str, ...]:
-    return (
-        "The plan's own settings could not be trained. The best other trial wins:"
-        f" {v.winner}, with {v.score:.3f} bits per byte.",
-    )
-
-
-def _nothing(_: TuneVerdict) -> tuple[str, ...]:
-    return ("Nothing could be trained.",)
-
-
-_SENTENCES = {
-    "better": _better,
-    "plan": _plan,
-    "unsure": _unsure,
-    "instead": _instead,
-    "nothing": _nothing,
-}
+    return [f"The plan was already best: {reason}", interval]

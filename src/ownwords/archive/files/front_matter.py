@@ -2,9 +2,12 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from frontmatter.default_handlers import YAMLHandler
@@ -151,3 +154,144 @@ def _broken(head: str, body: str) -> FrontMatter:
     # Simple lines such as "draft: true" still count in malformed front matter.
     values = {key: value.strip().strip("\"'") for key, value in _SIMPLE_LINE.findall(head)}
     return FrontMatter(_lower(values), body, broken=True, present=True)
+
+
+# ---- Convert the link syntax of note-taking and site programs to Markdown links to `ref:`
+
+
+# A longer line is not prose, and matching its pairs of backquotes takes too long.
+_LONGEST_LINE = 100_000
+_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})")
+_LINKS = re.compile(
+    r"(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
+    r"|(?P<embed>!)?\[\[(?P<target>[^\[\]|\n\s][^\[\]|\n]*)(?:\\?\|(?P<text>[^\[\]\n]*))?\]\](?!\()"
+    r"|\{%-?\s*(?:post_url|link)\s+(?P<post>[^%{}]+?)\s*-?%\}"
+    r"|\{\{[<%]\s*(?:rel)?ref\s+\"?(?P<file>[^\"{}<>]+?)\"?\s*[>%]\}\}"
+)
+_NAME_OF_PARAGRAPH = re.compile(r"(?:^|(?<=[ \t]))\^[A-Za-z0-9-]+[ \t]*$")
+_MARKED = re.compile(r"(?<!=)==(?=[^\s=])([^=\n]*[^\s=])==(?!=)")
+_FILES = re.compile(
+    r"\.(png|jpe?g|gif|svg|webp|avif|bmp|pdf|mp[34]|m4a|wav|ogg|webm|mov|canvas|base)$",
+    re.IGNORECASE,
+)
+
+
+def rewrite_wikilinks(text: str, vault: bool = False) -> str:
+    """Rewrite `[[note|words]]`, `{% post_url %}` and `{{< ref >}}` to `ref:` links outside code.
+
+    `![[picture.png]]` is dropped; `![[note]]`, which embeds a note, becomes a link to it.
+    In an Obsidian `vault`, `==marked==` words lose their marks and paragraphs their `^ids`.
+    """
+    if not vault and "[[" not in text and "{%" not in text and "{{" not in text:
+        return text
+    lines = text.split("\n")
+    fence = ""
+    for number, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence and len(line) < _LONGEST_LINE:
+            line = _LINKS.sub(_link, line)  # noqa: PLW2901
+            lines[number] = line if not vault or "`" in line else _unmarked(line)
+    return "\n".join(lines)
+
+
+def _unmarked(line: str) -> str:
+    unnamed = _NAME_OF_PARAGRAPH.sub("", line)
+    return _MARKED.sub(r"\1", unnamed if unnamed == line else unnamed.rstrip())
+
+
+def _link(match: re.Match[str]) -> str:
+    if match["code"]:
+        return match[0]
+    if post := match["post"]:
+        return _address(post.strip("\"'"))
+    if file := match["file"]:
+        return _address(file.partition("#")[0])
+    target, _, part = match["target"].strip().rstrip("\\").partition("#")
+    if match["embed"] and _FILES.search(target):
+        return ""
+    text = (match["text"] or (f"{target} > {part}" if target and part else target or part)).strip()
+    shown = re.sub(r"([\[\]])", r"\\\1", text)
+    return f"[{shown}](<{_address(target)}>)" if target else shown
+
+
+def _address(name: str) -> str:
+    path = PurePosixPath(name.strip())
+    plain = str(path.with_suffix("")) if path.suffix in (".md", ".markdown") else str(path)
+    return "ref:" + quote(plain, safe="/")
+
+
+# ---- Expand the permalink patterns of Hugo and Jekyll ("/:year/:month/:slug/")
+
+
+# Jekyll's named patterns.
+NAMED = {
+    "date": "/:categories/:year/:month/:day/:title",
+    "pretty": "/:categories/:year/:month/:day/:title",
+    "ordinal": "/:categories/:year/:y_day/:title",
+    "weekdate": "/:categories/:year/W:week/:short_day/:title",
+    "none": "/:categories/:title",
+}
+_TOKEN = re.compile(r":([a-z_]+)")
+
+
+def by_section(patterns: object) -> dict[str, str]:
+    """The permalink patterns of a site's settings by section; "" applies to all texts."""
+    if not isinstance(patterns, dict):
+        return {"": patterns} if isinstance(patterns, str) else {}
+    # Newer versions of Hugo have separate patterns for pages and sections.
+    inner = patterns.get("page")
+    patterns = patterns | inner if isinstance(inner, dict) else patterns
+    return {str(key): value for key, value in patterns.items() if isinstance(value, str)}
+
+
+def expand_permalink(
+    pattern: str,
+    called: PurePosixPath,
+    *,
+    slug: str,
+    date: datetime | None,
+    categories: Sequence[str] = (),
+) -> str:
+    """The address a pattern gives a text; "" if the pattern has an unknown token.
+
+    `called` is the text's path below the folder of all texts, `slug` the address's last part.
+    """
+    words = {
+        "slug": slug,
+        "title": slug,
+        "name": called.name,
+        "filename": called.name,
+        "contentbasename": called.name,
+        "slugorfilename": slug,
+        "slugorcontentbasename": slug,
+        "section": called.parts[0] if len(called.parts) > 1 else "",
+        "sections": called.parent.as_posix() if len(called.parts) > 1 else "",
+        "path": called.as_posix(),
+        "collection": called.parts[0].strip("_"),
+        "categories": "/".join(map(slugify, categories)),
+        "output_ext": "",
+    }
+    if date:
+        words |= {
+            "year": f"{date:%Y}",
+            "short_year": f"{date:%y}",
+            "month": f"{date:%m}",
+            "i_month": str(date.month),
+            "monthname": f"{date:%B}",
+            "day": f"{date:%d}",
+            "i_day": str(date.day),
+            "y_day": f"{date:%j}",
+            "yearday": str(date.timetuple().tm_yday),
+        }
+    pattern = NAMED.get(pattern, pattern)
+    if any(token not in words for token in _TOKEN.findall(pattern)):
+        return ""
+    address = re.sub(r"/{2,}", "/", "/" + _TOKEN.sub(lambda token: words[token[1]], pattern))
+    return address.rstrip("/")
+
+
+def slugify(title: str) -> str:
+    """A title as part of an address: "Hats & Coats" becomes "hats-coats"."""
+    return re.sub(r"[\W_]+", "-", title.casefold()).strip("-")

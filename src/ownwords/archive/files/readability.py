@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.files import dates, untrusted_files
-from ownwords.archive.segments.sanitize import limit_nesting
+from ownwords.archive.segments.elements import limit_nesting
 
 # Selectors of the article in common themes, the most specific first.
 _ARTICLE = (
@@ -67,7 +67,7 @@ _ENCODINGS = re.compile(
 _DECLARED = re.compile(
     rb"""<\?xml[^>]{0,80}encoding=["']([\w-]+)|<meta[^>]{0,200}charset=["']?\s*([\w-]+)""", re.I
 )
-_SUFFIX = re.compile(r"\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
+_SUFFIX = re.compile(r"(?<!\s)\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
 
 
 def decode(data: bytes) -> str:
@@ -115,6 +115,14 @@ def remove(node: LexborNode, selectors: str) -> int:
     for match in matches:
         match.decompose()
     return len(matches)
+
+
+def remove_chrome(html: str, names: re.Pattern[str], selectors: str) -> str:
+    """HTML without what the selectors match; `names` tells quickly whether any of it is there."""
+    if not names.search(html):
+        return html
+    body = parse(html)
+    return (body.inner_html or "") if remove(body, selectors) else html
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:

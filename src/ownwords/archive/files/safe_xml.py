@@ -149,6 +149,11 @@ def iter_elements(
         damage.extend(_damage(errors, stream.repaired, cut or not is_complete))
 
 
+def element_text(element: etree._Element) -> str:
+    """All text inside an element."""
+    return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
+
+
 def refuse_entities(path: Path, head: bytes) -> None:
     """Raise SourceError if the beginning of an XML file declares entities."""
     plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")

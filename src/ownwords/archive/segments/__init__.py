@@ -7,23 +7,24 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from ownwords.archive.document import Link, Markup, ParsedBody, Segment, SegmentKind
 from ownwords.archive.log_detection import separate_logs
-from ownwords.archive.segments.element_classes import (
+from ownwords.archive.segments.elements import (
     code_language,
+    drop_reason,
     is_caption,
     is_card,
     is_layout_table,
     is_verse,
+    limit_nesting,
 )
 from ownwords.archive.segments.markdown_html import expand_shortcodes, markdown_to_html
-from ownwords.archive.segments.plain_text import split_paragraphs
 from ownwords.archive.segments.publii_blocks import blocks_to_html
-from ownwords.archive.segments.sanitize import drop_reason, limit_nesting
 from ownwords.archive.segments.segment_builder import (
     BLOCKS,
     DASHES,
     LONGEST_NAME,
     LOOSE,
     SegmentBuilder,
+    split_paragraphs,
 )
 from ownwords.archive.text_repair import BROKEN, may_be_mojibake, repair_line, repair_surrogates
 

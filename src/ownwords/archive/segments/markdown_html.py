@@ -7,7 +7,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from ownwords.archive.segments.sanitize import find_closing_tag
+from ownwords.archive.segments.elements import find_closing_tag
 
 Drops = Counter[str]
 

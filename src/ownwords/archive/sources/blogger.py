@@ -19,7 +19,7 @@ from ownwords.archive.document import (
     Status,
 )
 from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.timestamps import parse_iso_date
+from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Blogger blog"
@@ -181,7 +181,7 @@ def _body(content: etree._Element | None) -> str:
         return ""
     if content.get("type") == "xhtml":
         return "".join(etree.tostring(child, encoding="unicode") for child in content)
-    return _PICTURE.sub(_captioned, _text_of(content))
+    return _PICTURE.sub(_captioned, safe_xml.element_text(content))
 
 
 def _captioned(picture: re.Match[str]) -> str:
@@ -191,11 +191,7 @@ def _captioned(picture: re.Match[str]) -> str:
 
 def _text(element: etree._Element, name: str) -> str:
     child = element.find(name)
-    return _text_of(child).strip() if child is not None else ""
-
-
-def _text_of(element: etree._Element) -> str:
-    return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
+    return safe_xml.element_text(child).strip() if child is not None else ""
 
 
 def _home(path: Path, opened: IO[bytes]) -> str:

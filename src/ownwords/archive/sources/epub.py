@@ -12,7 +12,7 @@ from lxml import etree
 from selectolax.lexbor import LexborNode
 
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.files import dates, folders, readability, safe_xml, untrusted_files
+from ownwords.archive.files import dates, readability, safe_xml, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "an EPUB book"
@@ -54,14 +54,9 @@ class _Package:
 def detect(path: Path) -> str | None:
     """Recognise a zip, or an unpacked folder, that holds EPUB's container file."""
     if path.is_dir():
-        return LABEL if folders.path_exists(path / _CONTAINER) else None
-    if folders.read_head(path, 2) != b"PK":
-        return None
-    try:
-        with untrusted_files.open_packed(path) as members:
-            return LABEL if _CONTAINER in members.names else None
-    except SourceError:
-        return None
+        return LABEL if untrusted_files.path_exists(path / _CONTAINER) else None
+    is_book = untrusted_files.is_zip_with(path, lambda members: _CONTAINER in members.names)
+    return LABEL if is_book else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:

@@ -24,7 +24,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import folders, readability, safe_xml, untrusted_files
+from ownwords.archive.files import readability, safe_xml, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "an RSS or Atom feed"
@@ -60,7 +60,9 @@ def detect(path: Path) -> str | None:
     """Recognise a file by its first element, whatever its name, and a folder of pages."""
     if pages := _pages_in(path):
         path = pages[0]
-    text = _NOT_ELEMENTS.sub("", untrusted_files.decode_text(folders.read_head(path, _LOOK_BYTES)))
+    text = _NOT_ELEMENTS.sub(
+        "", untrusted_files.decode_text(untrusted_files.read_head(path, _LOOK_BYTES))
+    )
     first = _FIRST_ELEMENT.search(text[:4096])
     if first is None or first[1].casefold() not in _ROOTS or not text.lstrip().startswith("<"):
         return None
@@ -90,7 +92,7 @@ def _pages_in(path: Path) -> list[Path]:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    data = folders.read_file(path, untrusted_files.MAX_MEMBER_BYTES)
+    data = untrusted_files.read_file(path, untrusted_files.MAX_MEMBER_BYTES)
     safe_xml.refuse_entities(path, data[:_LOOK_BYTES])
     try:
         # Pass a stream: feedparser tries plain bytes as a file name first.
@@ -184,15 +186,9 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     excerpt = ends or (not is_whole and "<p" not in body)
     if plain:
         return title, body, "text", excerpt
-    return title, _without_chrome(_APPEARED.sub("", body)), "html", excerpt
-
-
-def _without_chrome(body: str) -> str:
-    if not _CHROME_NAMES.search(body):
-        return body
-    parsed = readability.parse(body)
-    readability.remove(parsed, _CHROME)
-    return _APPEARED.sub("", parsed.inner_html or "")
+    # The footer may stand above or below the share buttons.
+    body = readability.remove_chrome(_APPEARED.sub("", body), _CHROME_NAMES, _CHROME)
+    return title, _APPEARED.sub("", body), "html", excerpt
 
 
 def _date(entry: dict[str, Any]) -> datetime | None:

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from ownwords.archive.document import RawDocument, SkippedItem, SourceItem, SourceNote
-from ownwords.archive.files import dates, folders, untrusted_files
+from ownwords.archive.files import dates, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a Project Gutenberg text"
@@ -59,15 +59,17 @@ class _BookText:
 def detect(path: Path) -> str | None:
     """Recognise a text with Project Gutenberg's header, or a folder of mostly such texts."""
     if path.is_dir():
-        texts = (file for file in folders.first_files(path) if file.suffix.lower() in SUFFIXES)
+        texts = (
+            file for file in untrusted_files.first_files(path) if file.suffix.lower() in SUFFIXES
+        )
         ours = [_is_ours(file) for file in islice(texts, _FIRST_FILES)]
         return "a folder of Project Gutenberg texts" if sum(ours) * 2 > len(ours) else None
     return LABEL if path.suffix.lower() in SUFFIXES and _is_ours(path) else None
 
 
 def _is_ours(path: Path) -> bool:
-    data = folders.read_head(path, _LOOK_BYTES)
-    if folders.is_binary(data):
+    data = untrusted_files.read_head(path, _LOOK_BYTES)
+    if untrusted_files.is_binary(data):
         return False
     text = untrusted_files.decode_text(data)
     return _START.search(text) is not None or _NAMED.search(text[:2000]) is not None
@@ -77,8 +79,8 @@ def read(path: Path) -> Iterator[SourceItem]:
     """Yield each book in parts of about 100,000 characters, cut before a chapter if possible."""
     if path.is_dir():
         missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
-        yield from folders.read_texts(
-            path, SUFFIXES, folders.NOT_TEXTS, _parts, missing, kind="plain text"
+        yield from untrusted_files.read_texts(
+            path, SUFFIXES, untrusted_files.NOT_TEXTS, _parts, missing, kind="plain text"
         )
     else:
         yield from _parts(path, untrusted_files.normalize_filename(path.name))
@@ -89,9 +91,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 def _parts(file: Path, name: str) -> Iterator[SourceItem]:
-    text = (
-        untrusted_files.decode_text(folders.read_file(file)).replace("\r\n", "\n").replace("\0", "")
-    )
+    text = untrusted_files.read_lines(file)
     if _COPYRIGHTED.search(text[: _LOOK_BYTES // 2]):
         raise SourceError(
             f"{file} is a COPYRIGHTED Project Gutenberg eBook: its author keeps the rights",

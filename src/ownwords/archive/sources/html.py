@@ -18,7 +18,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import dates, folders, readability, untrusted_files
+from ownwords.archive.files import dates, readability, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of web pages"
@@ -72,12 +72,12 @@ class _SharedBlocks:
 def detect(path: Path) -> str | None:
     """Recognise a web page, or a folder with at least as many pages as other texts."""
     if path.is_dir():
-        names = folders.count_suffixes(path)
+        names = untrusted_files.count_suffixes(path)
         pages = sum(names[suffix] for suffix in SUFFIXES)
         others = max(names[".md"] + names[".markdown"], names[".txt"] + names[".text"])
         return LABEL if pages and pages >= others else None
-    start = folders.read_head(path, 1024)
-    if not start or folders.is_binary(start):
+    start = untrusted_files.read_head(path, 1024)
+    if not start or untrusted_files.is_binary(start):
         return None
     looks = re.match(
         rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head|body)\b", start, re.I
@@ -88,13 +88,13 @@ def detect(path: Path) -> str | None:
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the articles sorted by file, without blocks that repeat on half of the pages."""
     if not path.is_dir():
-        page = _page(folders.read_file(path), path.name)
+        page = _page(untrusted_files.read_file(path), path.name)
         yield SiteInfo("", whole=False)
         yield from _comments(page.comments)
         yield _document(page, path.name, _SharedBlocks())
         return
     files: list[Path] = []
-    for each in folders.list_files(path, SUFFIXES, folders.NOT_TEXTS, "a web page"):
+    for each in untrusted_files.list_files(path, SUFFIXES, untrusted_files.NOT_TEXTS, "a web page"):
         if isinstance(each, SkippedItem):
             yield each
         else:
@@ -118,9 +118,9 @@ def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterato
             errors += 1
             continue
         try:
-            page = _page(folders.read_file(file), name)
+            page = _page(untrusted_files.read_file(file), name)
         except SourceError as error:
-            yield folders.skip_unreadable(error, file, name)
+            yield untrusted_files.skip_unreadable(error, file, name)
             continue
         comments += page.comments
         if page.listing:
@@ -203,7 +203,9 @@ def _in_common(files: list[Path], folder: Path) -> _SharedBlocks:
     for file in files[::step]:
         try:
             page = _page(
-                folders.read_file(file), untrusted_files.relative_name(file, folder), around=True
+                untrusted_files.read_file(file),
+                untrusted_files.relative_name(file, folder),
+                around=True,
             )
         except SourceError:
             continue  # `_articles` reports it

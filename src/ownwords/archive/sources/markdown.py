@@ -18,12 +18,9 @@ from ownwords.archive.document import (
 )
 from ownwords.archive.files import (
     dates,
-    folders,
     front_matter,
-    permalinks,
     readability,
     untrusted_files,
-    wikilinks,
 )
 from ownwords.core.errors import SourceError
 
@@ -50,7 +47,7 @@ _SEEN_AS = {
     "obsidian": "an Obsidian vault",
     "": LABEL,
 }
-_NEVER = folders.PROGRAM_FOLDERS | {
+_NEVER = untrusted_files.PROGRAM_FOLDERS | {
     *(".git", ".github", ".obsidian", ".vscode", ".jekyll-cache", ".venv", ".cache"),
     *("_site", "_includes", "_layouts", "_sass", "_data"),
 }
@@ -91,7 +88,7 @@ def detect(path: Path) -> str | None:
     if not path.is_dir():
         return "a Markdown file" if path.is_file() and _is_markdown(path) else None
     tool = _tool(path)
-    names = folders.count_suffixes(path)
+    names = untrusted_files.count_suffixes(path)
     texts = sum(names[suffix] for suffix in SUFFIXES)
     others = max(names[".html"] + names[".htm"], names[".txt"] + names[".text"])
     if tool and (texts or tool == "jekyll"):
@@ -106,11 +103,11 @@ def _is_markdown(path: Path) -> bool:
 def _tool(folder: Path) -> str:
     """The program the folder is made for, found by its configuration file; "" if unknown."""
     for tool, names in _CONFIGS.items():
-        if any(folders.path_exists(folder / name) for name in names):
-            if tool == "hugo" and not folders.path_exists(folder / "content"):
+        if any(untrusted_files.path_exists(folder / name) for name in names):
+            if tool == "hugo" and not untrusted_files.path_exists(folder / "content"):
                 continue
             return tool
-    return "jekyll" if folders.path_exists(folder / "_posts") else ""
+    return "jekyll" if untrusted_files.path_exists(folder / "_posts") else ""
 
 
 def read(path: Path) -> Iterator[SourceItem]:
@@ -118,7 +115,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     if path.is_dir():
         yield from _folder(path)
         return
-    meta = front_matter.parse_front_matter(_text(folders.read_file(path)))
+    meta = front_matter.parse_front_matter(untrusted_files.read_lines(path))
     yield SiteInfo("", whole=False)
     yield _document(meta, path.name, _SiteConfig(""))
     yield from _notes(int(meta.broken))
@@ -130,14 +127,16 @@ def _folder(path: Path) -> Iterator[SourceItem]:
         yield SiteInfo(site.name or site.url, site.url)
     left: Counter[str] = Counter()
     broken: list[str] = []
-    project = bool(site.tool) or any(folders.path_exists(path / name) for name in _PROJECT_FILES)
+    project = bool(site.tool) or any(
+        untrusted_files.path_exists(path / name) for name in _PROJECT_FILES
+    )
 
     def read_file(file: Path, name: str) -> Iterator[SourceItem]:
         reason = _no_post(PurePosixPath(name), site.tool, project)
         if reason:
             left[reason] += 1
             return
-        meta = front_matter.parse_front_matter(_text(folders.read_file(file)))
+        meta = front_matter.parse_front_matter(untrusted_files.read_lines(file))
         if not _is_markdown(file) and _MADE_OF_TAGS.search(meta.body) and "_posts" not in name:
             left["a page made of template tags, no post"] += 1
             return
@@ -150,7 +149,9 @@ def _folder(path: Path) -> Iterator[SourceItem]:
 
     missing = SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
     suffixes = SUFFIXES | (_PAGES if site.tool in _WITH_PAGES else frozenset())
-    yield from folders.read_texts(path, suffixes, _NEVER, read_file, missing, kind="Markdown")
+    yield from untrusted_files.read_texts(
+        path, suffixes, _NEVER, read_file, missing, kind="Markdown"
+    )
     for reason, count in left.items():
         yield SkippedItem("file", reason, count)
     yield from _notes(len(broken))
@@ -164,15 +165,6 @@ def _notes(broken: int) -> Iterator[SourceNote]:
         )
 
 
-def _text(data: bytes) -> str:
-    return (
-        untrusted_files.decode_text(data)
-        .replace("\r\n", "\n")
-        .replace("\r", "\n")
-        .replace("\0", "")
-    )
-
-
 def _configured(folder: Path) -> _SiteConfig:
     tool = _tool(folder)
     if tool == "obsidian":
@@ -181,7 +173,7 @@ def _configured(folder: Path) -> _SiteConfig:
         return _SiteConfig(tool)
     for name in (*_CONFIGS[tool], *(f"config/_default/{name}" for name in _CONFIGS["hugo"])):
         try:
-            text = _text(folders.read_file(folder / name, most=1 << 20))
+            text = untrusted_files.read_lines(folder / name, most=1 << 20)
         except SourceError:
             continue
         fence = {".toml": "+++", ".json": ""}.get(PurePosixPath(name).suffix, "---")
@@ -191,7 +183,7 @@ def _configured(folder: Path) -> _SiteConfig:
         home = f"{address.rstrip('/')}/{below}".rstrip("/") + "/"
         patterns = values.values.get("permalinks" if tool == "hugo" else "permalink")
         return _SiteConfig(
-            tool, values.text("title"), readability.web_url(home), permalinks.by_section(patterns)
+            tool, values.text("title"), readability.web_url(home), front_matter.by_section(patterns)
         )
     return _SiteConfig(tool)
 
@@ -220,7 +212,7 @@ def _document(meta: front_matter.FrontMatter, name: str, site: _SiteConfig) -> R
     date = meta.date() or dates.date_in_name(called.name)
     title, body = meta.text("title"), meta.body
     if markdown:
-        body = wikilinks.rewrite_wikilinks(body, vault=site.tool == "obsidian")
+        body = front_matter.rewrite_wikilinks(body, vault=site.tool == "obsidian")
         title, body = _with_heading(title, body)
     elif site.tool:
         body = _TAGS.sub("", body)
@@ -267,10 +259,11 @@ def _aliases(
         in_content = PurePosixPath(*called.parts[1:])
         names += [f"/{in_content}", f"/{in_content.parent / slug}"]
         pattern = site.permalinks.get(in_content.parts[0] if in_content.parts else "", "")
-        title = permalinks.slugify(meta.text("title"))
+        title = front_matter.slugify(meta.text("title"))
         for shown in (slug, title):
             names.append(
-                pattern and permalinks.expand_permalink(pattern, in_content, slug=shown, date=date)
+                pattern
+                and front_matter.expand_permalink(pattern, in_content, slug=shown, date=date)
             )
     elif site.tool == "jekyll" and date and {"_posts", "_drafts"} & set(called.parts):
         day = dates.date_in_name(called.name) or date
@@ -278,9 +271,9 @@ def _aliases(
         below = "/".join((*categories, f"{day:%Y/%m/%d}"))
         names += [f"/{day:%Y/%m/%d}/{slug}", f"/{below}/{slug}"]
         for pattern in (meta.text("permalink"), site.permalinks.get("", "")):
-            if ":" in pattern or pattern in permalinks.NAMED:
+            if ":" in pattern or pattern in front_matter.NAMED:
                 place = called.relative_to(called.parts[0])
-                address = permalinks.expand_permalink(
+                address = front_matter.expand_permalink(
                     pattern, place, slug=slug, date=day, categories=categories
                 )
                 names.append(address)

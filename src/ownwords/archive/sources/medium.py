@@ -17,7 +17,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import dates, folders, readability, untrusted_files
+from ownwords.archive.files import dates, readability, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a Medium export"
@@ -39,16 +39,14 @@ def detect(path: Path) -> str | None:
         except OSError:
             return None
         named = [story for story in stories if _STORY.search(story.as_posix())]
-        start = folders.read_head(named[0], 64 << 10) if named else b""
+        start = untrusted_files.read_head(named[0], 64 << 10) if named else b""
         return "an unpacked Medium export" if _is_story(start) else None
-    if folders.read_head(path, 2) != b"PK":
-        return None
-    try:
-        with untrusted_files.open_packed(path) as members:
-            name = next((name for name in members.names if _STORY.search(name)), "")
-            return LABEL if name and _is_story(members.read(name, first=64 << 10)) else None
-    except SourceError:
-        return None
+    return LABEL if untrusted_files.is_zip_with(path, _has_story) else None
+
+
+def _has_story(members: untrusted_files.ExportFiles) -> bool:
+    name = next((name for name in members.names if _STORY.search(name)), "")
+    return bool(name) and _is_story(members.read(name, first=64 << 10))
 
 
 def _is_story(start: bytes) -> bool:

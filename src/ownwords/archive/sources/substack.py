@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.files import folders, readability, untrusted_files
-from ownwords.archive.files.timestamps import parse_iso_date
+from ownwords.archive.files import readability, untrusted_files
+from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Substack export"
 
 _READERS = re.compile(r"email_list[^/]*\.csv$|(delivers|opens)\.csv$")
 _HEADER = (b"post_id", b"is_published")
+# Subscribe boxes, buttons, and previews of others' posts and comments.
 _CHROME = (
     ".subscription-widget-wrap, .subscription-widget-wrap-editor, .subscription-widget,"
     " .subscribe-widget, .button-wrapper, .captioned-button-wrap, .install-substack-app-embed,"
@@ -46,20 +47,18 @@ class _PostRow(NamedTuple):
 def detect(path: Path) -> str | None:
     """Recognise a zip or folder with a posts.csv that has Substack's columns."""
     if path.is_dir():
-        header = folders.read_head(path / "posts.csv", 4096)
-        kind = "an unpacked Substack export"
-    elif folders.read_head(path, 2) == b"PK":
-        kind = LABEL
-        try:
-            with untrusted_files.open_packed(path) as members:
-                table = _table(members)
-                header = members.read(table, first=4096) if table else b""
-        except SourceError:
-            return None
-    else:
-        return None
-    first = header.partition(b"\n")[0]
-    return kind if all(column in first for column in _HEADER) else None
+        is_ours = _is_table(untrusted_files.read_head(path / "posts.csv", 4096))
+        return "an unpacked Substack export" if is_ours else None
+
+    def is_export(members: untrusted_files.ExportFiles) -> bool:
+        table = _table(members)
+        return bool(table) and _is_table(members.read(table, first=4096))
+
+    return LABEL if untrusted_files.is_zip_with(path, is_export) else None
+
+
+def _is_table(start: bytes) -> bool:
+    return all(column in start.partition(b"\n")[0] for column in _HEADER)
 
 
 def read(path: Path) -> Iterator[SourceItem]:
@@ -149,7 +148,7 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
     yield RawDocument(
         ref=ref,
         title=title,
-        body=_without_chrome(html),
+        body=readability.remove_chrome(html, _CHROME_NAMES, _CHROME),
         markup="html",
         status="published" if published else "draft",
         kind="page" if row.fields.get("type", "") == "page" else "post",
@@ -161,15 +160,6 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
         if row.slug
         else (),
     )
-
-
-def _without_chrome(html: str) -> str:
-    """Remove subscribe boxes, buttons and previews of others' posts and comments."""
-    if not _CHROME_NAMES.search(html):
-        return html
-    body = readability.parse(html)
-    readability.remove(body, _CHROME)
-    return body.inner_html or ""
 
 
 def _left_out(

@@ -1,13 +1,12 @@
-"""Source: a plain-text file or a folder of them, read in chunks so that size does not matter."""
+"""Source: a plain-text file or a folder of them."""
 
-import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.archive.files import dates, folders, untrusted_files
+from ownwords.archive.files import dates, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "plain text files"
@@ -15,7 +14,6 @@ LABEL = "plain text files"
 SUFFIXES = frozenset({".txt", ".text"})
 # A form feed ends a page; U+001C, the file separator, is followed by the next document's name.
 _SEPARATOR = re.compile("[\f\x1c]")
-_CHUNK = 64 << 10
 _PART_CHARACTERS = 1_000_000
 _LONGEST_TITLE = 80
 _LONGEST_NAME = 300
@@ -32,7 +30,7 @@ class _TextPart(NamedTuple):
 def detect(path: Path) -> str | None:
     """Recognise a text file, or a folder that holds at least one."""
     if path.is_dir():
-        names = folders.count_suffixes(path)
+        names = untrusted_files.count_suffixes(path)
         return "a folder of text files" if any(names[suffix] for suffix in SUFFIXES) else None
     return "a text file" if path.suffix.lower() in SUFFIXES and path.is_file() else None
 
@@ -44,10 +42,10 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield from _documents(path, untrusted_files.normalize_filename(path.name))
         return
     missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
-    yield from folders.read_texts(
+    yield from untrusted_files.read_texts(
         path,
         SUFFIXES,
-        folders.NOT_TEXTS,
+        untrusted_files.NOT_TEXTS,
         _documents,
         missing,
         kind="plain text",
@@ -66,16 +64,14 @@ def _expected(file: Path) -> int:
 
 
 def _documents(file: Path, name: str) -> Iterator[SourceItem]:
-    if folders.is_binary(folders.read_head(file, _CHUNK)):
-        raise SourceError(f"{file} is a binary file, not text")
     number = 0
     waiting: _TextPart | None = None
-    for piece in _pieces(_chunks(file)):
-        if not piece.text.strip():
+    for part in _parts(untrusted_files.read_lines(file, untrusted_files.MAX_MEMBER_BYTES)):
+        if not part.text.strip():
             continue
         if waiting:
             yield _document(name, waiting, number)
-        waiting = piece
+        waiting = part
         number += 1
     if waiting is None:
         yield SkippedItem("file", "empty", ref=name)
@@ -83,74 +79,36 @@ def _documents(file: Path, name: str) -> Iterator[SourceItem]:
         yield _document(name, waiting, number if number > 1 else 0)
 
 
-def _chunks(file: Path) -> Iterator[str]:
-    """Yield the text of a file in small chunks."""
-    try:
-        encoding = _encoding(file)
-        with file.open(encoding=encoding, errors="replace", newline=None) as opened:
-            while chunk := opened.read(_CHUNK):
-                yield chunk.replace("\0", "").removeprefix("\ufeff")
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error.strerror or error}") from error
+def _parts(text: str) -> Iterator[_TextPart]:
+    """Yield the documents of a file in parts of at most a million characters."""
+    name, position = "", 0
+    while True:
+        separator = _SEPARATOR.search(text, position)
+        end = separator.start() if separator else len(text)
+        part = 0
+        while end - position > _PART_CHARACTERS:
+            cut = _end_of_part(text, position)
+            part += 1
+            yield _TextPart(name, part, text[position:cut])
+            position = cut
+        yield _TextPart(name, part + 1 if part else 0, text[position:end])
+        if not separator:
+            return
+        name, position = "", separator.end()
+        if separator[0] == "\x1c":
+            line, newline, _ = text[position : position + _LONGEST_NAME].partition("\n")
+            if newline or len(line) < _LONGEST_NAME:
+                name, position = line.strip(), position + len(line) + len(newline)
 
 
-def _encoding(file: Path) -> str:
-    """The encoding `untrusted_files.decode_text` would use, found without loading all the file."""
-    with file.open("rb") as opened:
-        start = opened.read(4)
-        for mark, encoding in untrusted_files.BOMS:
-            if start.startswith(mark):
-                return encoding
-        opened.seek(0)
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        while data := opened.read(_CHUNK):
-            held = len(decoder.getstate()[0])
-            try:
-                decoder.decode(data)
-            except UnicodeDecodeError as error:
-                opened.seek(opened.tell() - len(data) - held + error.start)
-                window = opened.read(untrusted_files.WINDOW_BYTES)
-                return "utf-8" if untrusted_files.is_damaged_utf8(window) else "cp1252"
-    return "utf-8"
-
-
-def _pieces(chunks: Iterator[str]) -> Iterator[_TextPart]:
-    """Yield the documents of a file in parts of at most about a million characters."""
-    name, part, held, looked, naming = "", 0, "", 0, False
-    for chunk in chunks:
-        held += chunk
-        while True:
-            if naming:
-                line, newline, rest = held.partition("\n")
-                if not newline and len(held) < _LONGEST_NAME:
-                    break
-                if newline and len(line) < _LONGEST_NAME:
-                    name, held = line.strip(), rest
-                naming = False
-            if separator := _SEPARATOR.search(held, looked):
-                yield _TextPart(name, part + 1 if part else 0, held[: separator.start()])
-                name, part, held, looked = "", 0, held[separator.end() :], 0
-                naming = separator[0] == "\x1c"
-            elif len(held) >= _PART_CHARACTERS:
-                part += 1
-                end = _end_of_part(held)
-                yield _TextPart(name, part, held[:end])
-                held, looked = held[end:], 0
-            else:
-                looked = len(held)
-                break
-    if naming:
-        name, _, held = held.partition("\n")
-    yield _TextPart(name.strip(), part + 1 if part else 0, held)
-
-
-def _end_of_part(text: str) -> int:
+def _end_of_part(text: str, start: int) -> int:
     """The index to cut at: after the last blank line that fits, else the last line, else word."""
+    half, most = start + _PART_CHARACTERS // 2, start + _PART_CHARACTERS
     for mark in ("\n\n", "\n", " "):
-        end = text.rfind(mark, _PART_CHARACTERS // 2, _PART_CHARACTERS)
+        end = text.rfind(mark, half, most)
         if end >= 0:
             return end + len(mark)
-    return _PART_CHARACTERS
+    return most
 
 
 def _document(file: str, piece: _TextPart, number: int) -> RawDocument:

@@ -21,7 +21,7 @@ from ownwords.archive.document import (
     site_identity,
 )
 from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.timestamps import parse_iso_date
+from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
@@ -216,7 +216,7 @@ def _parts(element: etree._Element) -> dict[str, str]:
         name = _local(child)
         if name == "encoded":
             name = "excerpt:encoded" if "excerpt" in str(child.tag) else "content:encoded"
-            parts.setdefault(name, _raw_text(child))
+            parts.setdefault(name, safe_xml.element_text(child))
         elif name:
             parts.setdefault(name, _text(child))
     return parts
@@ -229,8 +229,4 @@ def _local(element: etree._Element) -> str:
 
 
 def _text(element: etree._Element) -> str:
-    return _raw_text(element).strip()
-
-
-def _raw_text(element: etree._Element) -> str:
-    return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
+    return safe_xml.element_text(element).strip()

@@ -19,11 +19,11 @@ from ownwords.models.gguf.vocabulary import (
     as_json,
     numbers_of,
     starting_with,
+    steps_of,
     token_id,
     tokens_of,
 )
 from ownwords.models.untrusted_files import ModelError, parse_json, preview
-from ownwords.tokenizers.tokenizer_json import adds_start
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 # Tokens that llama.cpp parses as special in any text, whatever type the file gives them.
@@ -68,7 +68,7 @@ def _metadata_of(
             "the tokenizer names no token for the start or the end of a text: llama.cpp will guess"
         )
     metadata |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
-    metadata["tokenizer.ggml.add_bos_token"] = adds_start(parsed, settings) and "bos" in special
+    metadata["tokenizer.ggml.add_bos_token"] = _adds_start(parsed, settings) and "bos" in special
     metadata["tokenizer.ggml.add_eos_token"] = False
     if template := _template(files, settings):
         metadata["tokenizer.chat_template"] = template
@@ -94,6 +94,12 @@ def _special_ids(
         if role == "eos" and others:
             special["eot"] = others[0]
     return special
+
+
+def _adds_start(parsed: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    steps = steps_of(parsed.get("post_processor"), "processors")
+    begins = any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
+    return begins or settings.get("add_bos_token") is True
 
 
 def _template(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:

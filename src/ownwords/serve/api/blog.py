@@ -8,12 +8,12 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.files.folders import PROGRAM_FOLDERS
+from ownwords.archive.files.untrusted_files import PROGRAM_FOLDERS
 from ownwords.archive.report import Report
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import encode
 from ownwords.core.workspace import SUFFIX
-from ownwords.make.learned_posts import read_learned
+from ownwords.make.stage_cache import read_learned
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState

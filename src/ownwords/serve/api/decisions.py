@@ -128,14 +128,8 @@ def decide(
     id_ = request.id
     if id_ not in cached.positions:
         raise no_such_post(id_)
-    # A running look rewrites the file at its end, which would lose this decision.
+    # A running look rewrites the file, too, and keeps the archive locked meanwhile.
     with archive.transaction():
-        if archive.get_meta("written") != archive.get_meta("state"):
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                "your posts are being read",
-                hint="try again in a moment; if it stays so, run `ownwords look` again",
-            )
         choices = [choice for choice in read_choices(workspace.choices) if choice.id != id_]
         if request.decision != "proposed":
             choices.append(AuthorChoice(id_, request.decision))

@@ -82,7 +82,6 @@ class MakeRequest:
         "train": "Training",
         "write": "Writing a first paragraph",
         "compare": "Training from your posts only, to compare",
-        "weigh": "Training on all of the longest post, to compare",
         "score": "Scoring",
     }
 

@@ -1,13 +1,16 @@
 """Source: a Publii site, given as its folder, its database alone, or a backup."""
 
+import json
 import re
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from ownwords.archive.document import (
     ExpectedCount,
@@ -22,14 +25,7 @@ from ownwords.archive.document import (
     site_identity,
 )
 from ownwords.archive.files import untrusted_files
-from ownwords.archive.files.timestamps import parse_epoch_ms, parse_iso_date
-from ownwords.archive.sources.publii.database import MAGIC, check_header, copy_database, open_copy
-from ownwords.archive.sources.publii.urls import (
-    PubliiUrls,
-    page_parents_of,
-    parse_json,
-    url_settings,
-)
+from ownwords.archive.files.dates import parse_epoch_ms, parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"
@@ -46,6 +42,226 @@ FROM posts ORDER BY id
 _TAGS_OF_POST = """
 SELECT name FROM tags JOIN posts_tags ON tags.id = tag_id WHERE post_id = ? ORDER BY tags.id
 """
+
+
+# ---- the web addresses of posts, pages, tags and files
+
+# Posts, pages and tags have a number, authors a name; for files only the prefix is replaced.
+_INTERNAL_LINK = re.compile(
+    r"#INTERNAL_LINK#/(?:(?P<kind>post|page|tag)/(?P<id>[0-9]{1,18})"
+    r"|author/(?P<author>[^\s\"'<>()\\#?&]+)|(?P<list>tags|frontpage|blogpage)/1|(?P<file>file)/)"
+)
+
+
+@dataclass(frozen=True)
+class PubliiUrls:
+    """The addresses of one site; they begin with "/" if its domain is unknown."""
+
+    domain: str = ""
+    clean: bool = False
+    posts_prefix: str = ""
+    tags_prefix: str = ""
+    authors_prefix: str = "authors"
+    tag_slugs: Mapping[int, str] = field(default_factory=dict)
+    author_slugs: Mapping[str, str] = field(default_factory=dict)  # by user name and by number
+    page_slugs: Mapping[int, str] = field(default_factory=dict)
+    page_parents: Mapping[int, int] = field(default_factory=dict)
+
+    def of(self, kind: Kind, number: int, slug: str) -> str:
+        """The address of a post or page; "" if the site's address is unknown."""
+        if not self.domain or not slug:
+            return ""
+        above = self._ancestors(number) if kind == "page" else (self.posts_prefix,)
+        return self._address(*above, slug) + ("/" if self.clean else ".html")
+
+    def resolve(self, body: str, number: int) -> str:
+        """The body with Publii's placeholders replaced by addresses, or by "ref:post/12".
+
+        Works on HTML, Markdown and block JSON: the replacements need no escaping in any of them.
+        """
+        body = body.replace("#DOMAIN_NAME#", self._address("media", "posts", str(number)) + "/")
+        return _INTERNAL_LINK.sub(self._target, body)
+
+    def _target(self, link: re.Match[str]) -> str:
+        kind, number, author = link["kind"], link["id"], link["author"]
+        if kind == "tag" and int(number) in self.tag_slugs:
+            return self._address(self.tags_prefix, self.tag_slugs[int(number)]) + "/"
+        if kind:
+            return f"ref:{kind}/{int(number)}"
+        if author:
+            slug = self.author_slugs.get(author)
+            return (
+                f"{self._address(self.authors_prefix, slug)}/" if slug else f"ref:author/{author}"
+            )
+        if link["list"]:
+            prefixes = {"tags": self.tags_prefix, "blogpage": self.posts_prefix}
+            return self._address(prefixes.get(link["list"], "")) + "/"
+        return self._address() + "/"
+
+    def _ancestors(self, page: int) -> tuple[str, ...]:
+        slugs: list[str] = []
+        visited = {page}
+        while self.clean and (above := self.page_parents.get(page)) is not None:
+            if above in visited:
+                break
+            visited.add(above)
+            slugs.insert(0, self.page_slugs.get(above, ""))
+            page = above
+        return tuple(slugs)
+
+    def _address(self, *parts: str) -> str:
+        path = "/".join(part.strip("/") for part in parts if part.strip("/"))
+        # Escape only what would end an attribute, a Markdown link or a JSON string.
+        safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
+        return f"{self.domain}/{safe}" if safe else self.domain
+
+
+def url_settings(site: Mapping[str, object]) -> PubliiUrls:
+    """The address settings of a site.config.json."""
+    urls = _part(_part(site, "advanced"), "urls")
+    domain = _word(site, "domain").strip().rstrip("/")
+    if domain and not re.match(r"(?:https?:)?//", domain):
+        domain = f"https://{domain}"
+    posts, tags = _word(urls, "postsPrefix"), _word(urls, "tagsPrefix")
+    authors = _word(urls, "authorsPrefix") or "authors"
+    return PubliiUrls(
+        domain=re.sub(r"[\s\"'<>\\]", "", domain),
+        clean=urls.get("cleanUrls") is True,
+        posts_prefix=posts,
+        tags_prefix=f"{posts}/{tags}" if tags and urls.get("tagsPrefixAfterPostsPrefix") else tags,
+        authors_prefix=(
+            f"{posts}/{authors}" if urls.get("authorsPrefixAfterPostsPrefix") else authors
+        ),
+    )
+
+
+def page_parents_of(pages: object) -> dict[int, int]:
+    """The page tree of pages.config.json as a map from each page's id to its parent's."""
+    parents: dict[int, int] = {}
+    waiting: list[tuple[object, int | None]] = [(pages, None)]
+    while waiting:
+        level, above = waiting.pop()
+        for page in level if isinstance(level, list) else ():
+            number = page.get("id") if isinstance(page, dict) else None
+            if not isinstance(number, int):
+                continue
+            if above is not None:
+                parents[number] = above
+            waiting.append((page.get("subpages"), number))
+    return parents
+
+
+def parse_json(text: str) -> object:
+    """Parse JSON; None if it is invalid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
+    part = settings.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _word(settings: Mapping[str, object], name: str) -> str:
+    value = settings.get(name)
+    return value if isinstance(value, str) else ""
+
+
+# ---- the database: a private copy, so that nothing beside the author's file is written or locked
+
+MAGIC = b"SQLite format 3\0"
+_COLUMNS = {
+    "posts": ("id", "title", "authors", "slug", "text", "created_at", "status"),
+    "posts_additional_data": ("post_id", "key", "value"),
+    "posts_tags": ("tag_id", "post_id"),
+    "tags": ("id", "name", "slug"),
+    "authors": ("id", "name", "username"),
+}
+# With its journal or log copied along, SQLite completes or undoes an unfinished write in the copy.
+_DATABASE_FILES = ("", "-journal", "-wal")
+_ATTEMPTS = 3
+
+
+def _copy_database(path: Path, folder: Path) -> Path:
+    """Copy the database into `folder`; raises SourceError if another program is writing it."""
+    path, copy = path.resolve(), folder / "db.sqlite"
+    for _ in range(_ATTEMPTS):
+        before = _states(path)
+        for suffix in _DATABASE_FILES:
+            target = copy.with_name(copy.name + suffix)
+            target.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(path.name + suffix), target)
+        if _states(path) == before:
+            return copy
+    raise SourceError(
+        f"{path} changed each time it was read: another program is writing it",
+        hint="close Publii, then try again",
+    )
+
+
+def _states(path: Path) -> list[tuple[int, int]]:
+    """The time of change and the size of the database and its journal or log."""
+    files = (path.with_name(path.name + suffix) for suffix in _DATABASE_FILES)
+    states = (file.stat() for file in files if file.exists())
+    return [(state.st_mtime_ns, state.st_size) for state in states]
+
+
+@contextmanager
+def _open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
+    """Open the private copy after checking its integrity and tables; texts come back as bytes."""
+    try:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            # Otherwise the cursor raises on texts that are not valid UTF-8.
+            connection.text_factory = bytes
+            _check_tables(connection, shown)
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != b"ok":
+                what = verdict.decode("utf-8", errors="replace").strip().splitlines()[-1]
+                raise _damaged(shown, what)
+            connection.execute("CREATE INDEX of_post ON posts_additional_data (post_id, key)")
+            connection.execute("CREATE INDEX tags_of_post ON posts_tags (post_id, tag_id)")
+            yield connection
+    # SQLite's message about a damaged schema quotes its bytes, which Python may fail to decode.
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise _damaged(shown, str(error)) from error
+
+
+def _damaged(shown: Path, what: str) -> SourceError:
+    return SourceError(
+        f"{shown} is a damaged database ({what}); none of it is used, since posts may be missing",
+        hint="restore it from a Publii backup",
+    )
+
+
+def _check_tables(connection: sqlite3.Connection, shown: Path) -> None:
+    rows_of_tables = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table'"
+    ).fetchall()
+    tables = {name.decode("utf-8", errors="replace") for (name,) in rows_of_tables}
+    missing = [table for table in _COLUMNS if table not in tables]
+    if missing:
+        table_list = ", ".join(sorted(tables)[:8]) or "none at all"
+        raise SourceError(
+            f"{shown} is a SQLite database, but not Publii's: it lacks the tables"
+            f" {', '.join(missing)} (its tables: {table_list})",
+            hint="give the folder of a Publii site: the one that holds input/db.sqlite",
+        )
+    for table, columns in _COLUMNS.items():
+        rows = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        there = {row[1].decode("utf-8", errors="replace") for row in rows}
+        lacking = [column for column in columns if column not in there]
+        if lacking:
+            raise SourceError(
+                f"{shown}: its table {table} lacks the columns {', '.join(lacking)},"
+                " so it is not a database of Publii's",
+                hint="open the site in a current Publii once, which brings it up to date",
+            )
+
+
+# ---- the source
 
 
 def detect(path: Path) -> str | None:
@@ -75,7 +291,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
             private = Path(folder)
             site_copy = _unpacked(path, private) if _is_packed(path) else _copied(path, private)
-            with open_copy(site_copy.database, site_copy.shown) as connection:
+            with _open_copy(site_copy.database, site_copy.shown) as connection:
                 yield from _items(connection, site_copy)
     except OSError as error:
         raise SourceError(
@@ -92,7 +308,6 @@ class _SiteCopy:
     shown: Path
     name: str
     settings: Mapping[str, str]
-    note: str = ""
     is_packed: bool = False  # a backup: its file name changes from one backup to the next
 
 
@@ -135,10 +350,10 @@ def _copied(path: Path, folder: Path) -> _SiteCopy:
         for name, file in beside.items()
         if file.is_file()
     }
-    copy, note = copy_database(database, folder)
+    copy = _copy_database(database, folder)
     site = database.resolve().parent
     name = site.parent.name if site.name == "input" else site.name
-    return _SiteCopy(copy, database, name, settings, note)
+    return _SiteCopy(copy, database, name, settings)
 
 
 def _unpacked(path: Path, folder: Path) -> _SiteCopy:
@@ -157,8 +372,7 @@ def _unpacked(path: Path, folder: Path) -> _SiteCopy:
             )
         inside = PurePosixPath(databases[0])
         copy = folder / "db.sqlite"
-        # SQLite needs a journal packed with the database to roll back an unfinished write.
-        for suffix in ("", "-journal", "-wal"):
+        for suffix in _DATABASE_FILES:
             if f"{inside}{suffix}" in members.names:
                 with (
                     members.open(f"{inside}{suffix}") as packed,
@@ -172,7 +386,6 @@ def _unpacked(path: Path, folder: Path) -> _SiteCopy:
             if member in members.names
         }
     shown = path / inside
-    check_header(copy, shown)
     name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
     return _SiteCopy(copy, shown, name, settings, is_packed=True)
 
@@ -196,8 +409,6 @@ def _items(connection: sqlite3.Connection, site_copy: _SiteCopy) -> Iterator[Sou
             "The site's settings (input/config/site.config.json) are missing or name no address,"
             " so the addresses of its posts are unknown."
         )
-    if site_copy.note:
-        yield SourceNote(site_copy.note)
     authors = dict(_names(connection, "SELECT id, name, username FROM authors"))
     for row in connection.execute(_POSTS):
         tags = tuple(_text(name) for (name,) in connection.execute(_TAGS_OF_POST, (row[0],)))

