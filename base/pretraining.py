@@ -266,7 +266,8 @@ class Pretraining:
         run = self._run(name)
         job = self._job(run, chosen, trunk.step + decay, decay, brief)
         if not run.checkpoints.steps():
-            record = dict(trunk.state["record"], evaluations=[], stopped="")  # type: ignore[call-overload]
+            begun = {"evaluations": [], "stopped": "", "progress": trunk.step / job.loop.steps}
+            record = dict(trunk.state["record"], **begun)  # type: ignore[call-overload]
             state = {"identity": identity(job), "record": record}
             run.checkpoints.save(trunk.step, trunk.groups, state)
         return job
@@ -395,9 +396,9 @@ def optim_config(width: int, chosen: BaseSettings) -> OptimConfig:
 def curve_table(folder: Path) -> str:
     """Each run's evaluations: step, tokens, bits per byte of modern prose and of books."""
     lines = ["run | step | modern | modern, averaged | books", "---|---:|---:|---:|---:"]
-    for metrics in sorted((folder / "runs").glob("*/metrics.jsonl")):
+    for path in sorted((folder / "runs").glob("*/metrics.jsonl")):
         books = ""
-        for line in metrics.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 event = json.loads(line)
             except ValueError:  # a line that was being written when the power went
@@ -408,7 +409,7 @@ def curve_table(folder: Path) -> str:
             values = event.get("values") or {}
             if "validation_bits_per_byte" in values:
                 lines.append(
-                    f"{metrics.parent.name} | {values['step']:.0f}"
+                    f"{path.parent.name} | {values['step']:.0f}"
                     f" | {values['validation_bits_per_byte']:.4f}"
                     f" | {values.get('averaged_bits_per_byte', float('nan')):.4f} | {books}"
                 )

@@ -18,9 +18,9 @@ import msgspec
 import mix
 import texts
 from ownwords.archive.advice import MEASURED, MeasuredBase
-from ownwords.base import catalogue, checks, manifest
+from ownwords.base import catalogue, checks
+from ownwords.base.catalogue import Manifest
 from ownwords.base.checks import sha256_of
-from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, duration
 from ownwords.evaluation import bits_per_byte
@@ -139,7 +139,7 @@ def put_measured(scorecard: Path, into: Path) -> int:
     parameters = catalogue.entry(catalogue.SHIPPED, into, "shipped").parameters
     with tempfile.TemporaryDirectory() as scratch:
         stored = Path(scratch) / "shipped"
-        shutil.copytree(into, stored, ignore=shutil.ignore_patterns(manifest.FILE))
+        shutil.copytree(into, stored, ignore=shutil.ignore_patterns(catalogue.MANIFEST))
         measured = read_scorecard(scorecard, parameters)
         text = json.dumps(msgspec.to_builtins(measured), indent=2) + "\n"
         (stored / MEASURED).write_text(text, encoding="utf-8")
@@ -169,8 +169,8 @@ docs/performance.md in the repository of ownwords has more blogs, and what was h
 def read_scorecard(scorecard: Path, parameters: int) -> MeasuredBase:
     """The figures of a scorecard of a base."""
     card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
-    rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
-    ours = next((row.bits for row in card.bits if row.is_ours and row.kind == "static"), None)
+    rows = {row.name: row.bits for row in card.bits}
+    ours = next((row.bits for row in card.bits if row.is_ours), None)
     if ours is None or BASE not in rows or SCRATCH not in rows:
         raise OwnwordsError(
             f"{scorecard} does not compare a tuned model with its base and with one from nothing",
@@ -241,7 +241,7 @@ def put(stored: Path, into: Path) -> int:
     with atomic_dir.replace_dir(into) as new_folder:
         for path in files:
             atomic_dir.write_file(new_folder / path.name, path.read_bytes())
-        atomic_dir.write_file(new_folder / manifest.FILE, base_manifest)
+        atomic_dir.write_file(new_folder / catalogue.MANIFEST, base_manifest)
     return size
 
 

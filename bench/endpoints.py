@@ -22,7 +22,7 @@ from ownwords.serve.settings import ServeSettings
 POSTS, WORDS = 10_000, 80
 PATHS = (
     *("home", "blog", "sources", "models", "exports", "jobs", "texts", "workspaces", "machine"),
-    *("corpus/posts", "corpus/posts?first=9900&sort=title", "corpus/facets", "schema"),
+    *("corpus/posts", "corpus/posts?first=9900&sort=title", "corpus/facets"),
 )
 
 

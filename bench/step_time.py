@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ownwords.core.speed import Speed, torch_product
+from ownwords.core.hardware import Speed, torch_product
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build

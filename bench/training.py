@@ -201,7 +201,7 @@ def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
 def peak() -> dict[str, Any]:
     import torch
 
-    from ownwords.core.speed import torch_product
+    from ownwords.core.hardware import torch_product
 
     return asdict(torch_product(torch, "cpu", "bfloat16"))
 

@@ -183,7 +183,7 @@ def _work(name: str) -> int:
     for line in sys.stdin:
         order = json.loads(line)
         if "limit" in order:
-            from ownwords.core.speed import torch_product
+            from ownwords.core.hardware import torch_product
 
             figures["limit"] = 1e9 * torch_product(torch, "cpu", "bfloat16").value
         if "seconds" in order:

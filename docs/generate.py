@@ -23,10 +23,10 @@ import ownwords
 from ownwords.archive import report
 from ownwords.archive.look import look
 from ownwords.archive.report_view import report_view
-from ownwords.cli.all_settings import FILE, Settings
 from ownwords.cli.main import build
+from ownwords.cli.options import FILE, Settings
 from ownwords.cli.output import EXIT_STATUSES
-from ownwords.core import hardware, speed
+from ownwords.core import hardware
 from ownwords.core.config import as_toml, environment_name
 from ownwords.core.validation import expected
 from ownwords.view.terminal import print_view
@@ -173,7 +173,7 @@ def reference() -> str:
             *shapes([report], "Report"),
             "## `doctor --json`\n",
             "The object is a Machine, with `settings`: for each name its `value` and `origin`.\n",
-            *shapes([hardware, speed], "Machine"),
+            *shapes([hardware], "Machine"),
             "## From Python\n",
             *(face()),
         ]

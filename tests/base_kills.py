@@ -20,7 +20,7 @@ from ownwords.base import checks, gguf_package, install, known_bases
 from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage
 from ownwords.inference.export import export
 from ownwords.models import atomic_dir
-from ownwords.models.gguf import conversion
+from ownwords.models.gguf import reading
 
 MODULE = "tiny_gemma_package"
 
@@ -40,8 +40,8 @@ def dies(owner: object, name: str, *, after: bool = False) -> None:
 MOMENTS: dict[str, Callable[[], None]] = {
     "before the parts are joined": lambda: dies(gguf_package, "_assemble"),
     "when the parts are joined": lambda: dies(gguf_package, "_assemble", after=True),
-    "when the weights are converted": lambda: dies(conversion, "write_file", after=True),
-    "when all is converted": lambda: dies(conversion, "convert", after=True),
+    "when the weights are converted": lambda: dies(reading, "write_file", after=True),
+    "when all is converted": lambda: dies(reading, "convert", after=True),
     "before it is opened": lambda: dies(checks, "check_usable"),
     "while it is put in its place": lambda: dies(atomic_dir, "_put"),
     "when it is in its place": lambda: dies(atomic_dir, "_put", after=True),

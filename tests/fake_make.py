@@ -12,8 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from ownwords.core.job_log import logged_job
-from ownwords.core.progress import Event, JsonLines, Progress
+from ownwords.core.progress import Event, JsonLines, Progress, logged_job
 from ownwords.core.workspace import try_lock
 
 MANNERS = ("waits", "ends", "fails", "falls", "is deaf")

@@ -17,7 +17,7 @@ from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.settings import Recipe
-from ownwords.tune.tuning import TrialTrainer
+from ownwords.tune.tuning import TuneRun
 
 EXPECTED = Forecast(
     bits_low=2.0,
@@ -57,7 +57,7 @@ class FakeTraining:
         self.now = 1000.0
         monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
         monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
-        monkeypatch.setattr(TrialTrainer, "score", lambda _, folder, __: score_of(folder))
+        monkeypatch.setattr(TuneRun, "score", lambda _, folder, __: score_of(folder))
         monkeypatch.setattr("time.perf_counter", lambda: self.now)
 
     def finetune(

@@ -25,8 +25,7 @@ from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.make import pipeline, scoring, stages
-from ownwords.make.callbacks import MakeCallbacks
-from ownwords.make.result import MakeResult
+from ownwords.make.result import MakeCallbacks, MakeResult
 from ownwords.make.stage_cache import StageCache
 from ownwords.models import atomic_dir, bundle, lora, peft
 from ownwords.models.fingerprint import model_fingerprint

@@ -11,10 +11,13 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference import copy_guard as guarding
 from ownwords.models.directory import COPY_GUARD
+from ownwords.serve.app import on_error, on_http_exception
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.routes import routes
 from ownwords.serve.settings import ServeSettings
@@ -116,7 +119,8 @@ class Client:
 
     def __init__(self, state: AppState) -> None:
         self.state = state
-        self._app = Starlette(routes=routes(state))
+        handlers = {OwnwordsError: on_error, HTTPException: on_http_exception}
+        self._app = Starlette(routes=routes(state), exception_handlers=handlers)
         self._http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self._app), base_url="http://here"
         )

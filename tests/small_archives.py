@@ -49,7 +49,7 @@ def put(path: Path, entries: Mapping[str, Entry], removed: Iterable[str] = ()) -
             )
             links = tuple(Link(f"ref:{to}", words) for words, to in entry.links)
             archive.put(document, entry.key, ParsedBody(entry.segments, links), b"")
-        archive.set_selection((id_, entry.decision, "", 0, "") for id_, entry in entries.items())
+        archive.set_selection((id_, entry.decision, 0, "") for id_, entry in entries.items())
         lines = [
             {"id": id_, "decision": entry.decision, "flags": list(entry.flags)}
             for id_, entry in entries.items()

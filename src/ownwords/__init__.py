@@ -89,7 +89,7 @@ def ask_archive(
     from ownwords.ask.embedders import embed_missing, open_embedder  # noqa: PLC0415
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
-    from ownwords.core.resolve import resolve_workspace  # noqa: PLC0415
+    from ownwords.core.workspace import resolve_workspace  # noqa: PLC0415
 
     place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
     embedder = open_embedder(embed)

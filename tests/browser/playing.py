@@ -41,9 +41,9 @@ def served(workspace_served: Workspace, port: int = 0) -> Iterator[str]:
 def _main(port: int, arguments: list[str]) -> int:
     from ownwords.ask import endpoints
     from ownwords.cli.main import main
-    from ownwords.serve.jobs import manager
+    from ownwords.serve import jobs
 
-    manager.PROGRAM = (sys.executable, str(MAKE), "as told")
+    jobs.PROGRAM = (sys.executable, str(MAKE), "as told")
     ports = {port: "llama.cpp"} if port else {}
     endpoints.discover = partial(endpoints.discover, ports)
     return main(arguments)

@@ -16,9 +16,9 @@ QUICK = {
 
 def _main(arguments: list[str]) -> int:
     if arguments[:1] == ["serve"]:
-        from ownwords.serve.jobs import manager
+        from ownwords.serve import jobs
 
-        manager.PROGRAM = (sys.executable, __file__)
+        jobs.PROGRAM = (sys.executable, __file__)
     elif arguments[:1] == ["make"]:
         from ownwords.evaluation.metrics import ScoreConfig
         from ownwords.make import make_request, paragraph

@@ -20,7 +20,7 @@ from fake_endpoint import (
     is_silent,
     sends,
 )
-from ownwords.ask import date_questions
+from ownwords.ask import dates
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.http_client import RequestLimits
@@ -40,7 +40,7 @@ LONG = [
 
 @pytest.fixture(autouse=True)
 def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(date_questions, "answer_from_dates", lambda index, question, limit: None)
+    monkeypatch.setattr(dates, "answer_from_dates", lambda index, question, limit: None)
     yield
 
 

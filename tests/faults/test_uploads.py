@@ -20,11 +20,11 @@ from ownwords.archive import sources as archive_sources
 from ownwords.archive.files import untrusted_files
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
+from ownwords.serve import inspect_source
 from ownwords.serve.api import sources
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.sources import inspect_source
 
 HEADERS = {"X-Ownwords": "1", "Content-Type": "application/octet-stream"}
 MUTATIONS = 12

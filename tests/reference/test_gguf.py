@@ -23,8 +23,7 @@ from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.configs.rope_scaling import RopeScaling
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.gguf.container import open_gguf
-from ownwords.models.gguf.tensor_types import WRITABLE
+from ownwords.models.gguf.container import WRITABLE, open_gguf
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 

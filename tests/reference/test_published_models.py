@@ -20,7 +20,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
 from ownwords.models import gguf
 from ownwords.models.gguf.container import open_gguf
-from ownwords.models.gguf.conversion import convert
+from ownwords.models.gguf.reading import convert
 from ownwords.models.gguf.tokenizer import files_of
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files, load
 

@@ -118,17 +118,17 @@ def sample() -> Report:
         style_outliers=[
             UnlikePost(
                 "p0",
-                NOVEL,
-                posts[0].words,
                 11.4,
                 ['"upon" 31 times as often', '"thou" where you never use it', '"I" half as often'],
+                NOVEL,
+                posts[0].words,
             ),
             UnlikePost(
                 "p10",
-                "Letters I did not send",
-                1_302,
                 4.1,
                 ['"you" 6 times as often', '"which" a fifth as often'],
+                "Letters I did not send",
+                1_302,
             ),
         ],
         dead_links=[
@@ -254,8 +254,8 @@ def _duplicates() -> list[Duplicate]:
         Duplicate(
             "p1",
             "p26",
-            "Restoring a 1958 lathe, part one",
-            "Restoring a 1958 lathe, part three",
+            title="Restoring a 1958 lathe, part one",
+            other_title="Restoring a 1958 lathe, part three",
             exact=False,
             share=0.34,
             passages=[
@@ -273,9 +273,7 @@ def _duplicates() -> list[Duplicate]:
                 ),
             ],
         ),
-        Duplicate(
-            "p43", "p45", "Late tomatoes", "Testing, testing", exact=True, share=1.0, passages=[]
-        ),
+        Duplicate("p43", "p45", True, 1.0, title="Late tomatoes", other_title="Testing, testing"),
     ]
 
 
@@ -383,16 +381,16 @@ def huge() -> Report:
             Duplicate(
                 post.id,
                 "p0",
-                post.title,
-                titles[0],
                 False,
                 0.5,
                 [(passage, passage.replace("noon", f"{i} o'clock"))] * 5,
+                post.title,
+                titles[0],
             )
         )
         report.dumps.append(LogBlock(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
         report.style_outliers.append(
-            UnlikePost(post.id, post.title, 500, 5.0, ['"rain" twice as often'])
+            UnlikePost(post.id, 5.0, ['"rain" twice as often'], post.title, 500)
         )
         report.dead_links.append(DeadLink(post.id, post.title, f"/gone/{i}/", "gone"))
         report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
@@ -441,9 +439,9 @@ def hostile() -> Report:
     report.command = bad
     report.sources = [SourceSummary(bad, bad, bad, bad, 7)]
     report.words_by_kind = {"prose": 400, bad: 300}
-    report.duplicates = [Duplicate("p0", "p1", bad, bad, False, 0.5, [(bad, bad + " x")])]
+    report.duplicates = [Duplicate("p0", "p1", False, 0.5, [(bad, bad + " x")], bad, bad)]
     report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
-    report.style_outliers = [UnlikePost("p0", bad, 1, 4.0, [bad])]
+    report.style_outliers = [UnlikePost("p0", 4.0, [bad], bad, 1)]
     report.dead_links = [DeadLink("p0", bad, bad, bad)]
     report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
     report.excluded = [SkippedItem(bad, bad, 2, bad, bad)]

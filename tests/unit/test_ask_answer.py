@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ownwords.ask import date_questions
+from ownwords.ask import dates
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
 from ownwords.ask.answer_builder import CHECKED
-from ownwords.ask.date_questions import DateAnswer
+from ownwords.ask.dates import DateAnswer
 from ownwords.ask.endpoints import FinishReason, Message, TokenUsage
 from ownwords.ask.errors import ContextLengthError
 from ownwords.ask.llm_backends import LLMBackend
@@ -60,9 +60,7 @@ class FakeBackend:
 def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | None], None]]:
     """Fixes what the dates of the posts answer; by default nothing."""
     answers: list[DateAnswer | None] = [None]
-    monkeypatch.setattr(
-        date_questions, "answer_from_dates", lambda index, question, limit: answers[0]
-    )
+    monkeypatch.setattr(dates, "answer_from_dates", lambda index, question, limit: answers[0])
     yield lambda dated_answer: answers.__setitem__(0, dated_answer)
 
 

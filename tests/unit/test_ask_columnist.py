@@ -1,6 +1,7 @@
 """Search in a columnist's posts: titles, readers' questions, unanswerable ones."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,10 @@ import pytest
 
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
-from ownwords.ask.eval_questions import eval_questions_of, their_topics
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.retrieval_eval import RetrievalReport, evaluate_retrieval
 from ownwords.ask.search import ArchiveSearcher
+
+UNANSWERABLE = Path(__file__).parents[1] / "unanswerable_questions.txt"
 
 # Asked after reading the posts, in other words than theirs where a reader would use others. The
 # number is that of the post that answers; some have a near-copy, which will do as well.
@@ -75,99 +76,91 @@ ASKED_LATER = {
 
 
 @dataclass(frozen=True)
-class ColumnistSearch:
+class SearchedSite:
     searcher: ArchiveSearcher
-    judgement: RetrievalReport
-    unasked: list[str]  # unanswerable questions beyond those of the judgement
+    titles: dict[str, set[str]]  # the documents of each title
+    links: dict[str, set[tuple[str, str]]]  # (source, target) of each link text
+    unanswerable: list[str]
 
 
-def searched(site: Path, folder: Path) -> Iterator[ColumnistSearch]:
+def searched(site: Path, folder: Path) -> Iterator[SearchedSite]:
     look([site], workspace=folder)
     path = folder / "archive.sqlite"
     with SearchIndex(path) as index, Archive(path) as archive:
         index.refresh()
-        searcher = ArchiveSearcher(index)
-        judgement = evaluate_retrieval(index, archive, searcher)
-        words = {
-            word
-            for document in archive.documents()
-            for word in re.findall(r"\w+", f"{document.title} {document.text()}".casefold())
-        }
-        questions = {
-            question.text for question in eval_questions_of(archive, index.documents()).questions
-        }
-        unasked = [
+        titles: dict[str, set[str]] = defaultdict(set)
+        links: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        words: set[str] = set()
+        for document in archive.documents(sorted(index.documents())):
+            titles[document.title].add(document.id)
+            words.update(re.findall(r"\w+", f"{document.title} {document.text()}".casefold()))
+        for source, text, target in archive.internal_links():
+            if source != target and target in index.documents():
+                links[text].add((source, target))
+        lines = UNANSWERABLE.read_text(encoding="utf-8").splitlines()
+        topics = (line.split(" | ") for line in lines if not line.startswith("#"))
+        unanswerable = [
             question
-            for topic, question in their_topics()
-            if question not in questions and not any(word.startswith(topic) for word in words)
+            for topic, question in topics
+            if not any(word.startswith(topic) for word in words)
         ]
-        yield ColumnistSearch(searcher, judgement, unasked)
+        yield SearchedSite(ArchiveSearcher(index), titles, links, unanswerable)
 
 
 @pytest.fixture(scope="module")
-def columnists(
-    columnist: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ColumnistSearch]:
+def columnists(columnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchedSite]:
     yield from searched(columnist, tmp_path_factory.mktemp("columnist") / "columnist.ownwords")
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColumnistSearch]:
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchedSite]:
     site = Path(__file__).resolve().parents[2] / "examples" / "blog"
     yield from searched(site, tmp_path_factory.mktemp("blog") / "blog.ownwords")
 
 
 @pytest.fixture(params=["samples", pytest.param("columnists", marks=pytest.mark.shared)])
-def either(request: pytest.FixtureRequest) -> ColumnistSearch:
-    searched: ColumnistSearch = request.getfixturevalue(request.param)
+def either(request: pytest.FixtureRequest) -> SearchedSite:
+    searched: SearchedSite = request.getfixturevalue(request.param)
     return searched
 
 
-def figure(judgement: RetrievalReport, kind: str, name: str) -> float:
-    row = next(row for row in judgement.rows if row.kind == kind and row.how == "text")
-    return next(
-        figure.value for name_of_figure, figure in row.figures.items() if name_of_figure == name
-    )
-
-
-def test_every_exact_title_ranks_first(either: ColumnistSearch) -> None:
-    assert figure(either.judgement, "titles", "hit@1") == 1
-    assert figure(either.judgement, "titles", "refused") == 0
+def test_every_exact_title_ranks_first(either: SearchedSite) -> None:
+    for title, documents in either.titles.items():
+        result = either.searcher.find(title)
+        assert not result.is_weak
+        assert result.passages[0].document in documents
 
 
 def test_unanswerable_questions_are_refused_or_name_their_missing_word(
-    either: ColumnistSearch,
+    either: SearchedSite,
 ) -> None:
-    assert figure(either.judgement, "unanswerable", "refused") >= 0.6
-    # With those that no threshold was ever looked at with.
-    judged = [question.text for question in either.judgement.asked.of("unanswerable")]
-    assert len(either.unasked) >= 30
-    for question_set in (judged, either.unasked):
-        results = [either.searcher.find(question) for question in question_set]
-        assert sum(result.is_weak for result in results) >= 0.6 * len(results)
-        assert sum(result.is_weak or bool(result.absent) for result in results) >= 0.9 * len(
-            results
-        )
+    results = [either.searcher.find(question) for question in either.unanswerable]
+    assert len(results) >= 80
+    assert sum(result.is_weak for result in results) >= 0.6 * len(results)
+    assert sum(result.is_weak or bool(result.absent) for result in results) >= 0.9 * len(results)
 
 
-def test_the_author_s_own_links_are_found_by_their_words(samples: ColumnistSearch) -> None:
-    links = next(row for row in samples.judgement.rows if row.kind == "links")
-    assert links.questions >= 25
-    assert figure(samples.judgement, "links", "hit@5") >= 0.85
-    assert figure(samples.judgement, "links", "refused") <= 0.1
-
-
-@pytest.mark.shared
-def test_vague_link_texts_are_not_evaluated(columnists: ColumnistSearch) -> None:
-    # All of them stand on these words, and lead to posts that were drawn by lot.
-    assert not [row for row in columnists.judgement.rows if row.kind == "links"]
-    assert set(columnists.judgement.asked.vague_links) == {"before", "what I wrote before"}
+def test_the_author_s_own_links_are_found_by_their_words(samples: SearchedSite) -> None:
+    asked = hits = refused = 0
+    for text, ends in samples.links.items():
+        sources, targets = ({end[at] for end in ends} for at in (0, 1))
+        if len(targets) > 1:
+            continue
+        result = samples.searcher.find(text, limit=16)
+        # The post that has the link has its words, too.
+        others = [p.document for p in result.passages if p.document not in sources]
+        asked += 1
+        hits += bool(targets.intersection(others[:5]))
+        refused += result.is_weak
+    assert asked >= 25
+    assert hits >= 0.85 * asked
+    assert refused <= 0.1 * asked
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize(("questions", "how_many"), [(ANSWERABLE, 30), (ASKED_LATER, 20)])
 def test_readers_questions_are_answered_and_not_refused(
-    columnists: ColumnistSearch, questions: dict[str, set[int]], how_many: int
+    columnists: SearchedSite, questions: dict[str, set[int]], how_many: int
 ) -> None:
     hits, refused = 0, []
     for question, posts in questions.items():

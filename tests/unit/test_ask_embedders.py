@@ -145,7 +145,7 @@ def test_its_name_identifies_the_model_and_not_the_folder(tmp_path: Path) -> Non
 def test_embedding_imports_no_torch(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     code = (
-        "import sys; from ownwords.ask import embedders, search, retrieval_eval;"
+        "import sys; from ownwords.ask import embedders, search;"
         f"assert embedders.open_embedder({str(folder)!r}).embed(['rain']).shape == (1, 12);"
         "sys.exit('torch' in sys.modules)"
     )

@@ -370,7 +370,7 @@ def test_the_published_base_is_complete_and_correctly_described(
     assert books["bits_per_byte"] == pytest.approx(figure, rel=0.02)
     assert books["bytes"] == count
     assert books["texts"] == len({chapter.id.rpartition("#")[0] for chapter in chapters}) > 1
-    assert books["low"] <= books["bits_per_byte"] <= books["high"]
+    assert books["low"] is None  # of fewer than five documents no range is given
 
     card = (into / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: mit\n")

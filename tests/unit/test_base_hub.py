@@ -11,7 +11,7 @@ import model_directories
 import small_bases
 from fake_hub import COMMIT, NAME, FakeServer, serving
 from ownwords.base import catalogue, checks, install
-from ownwords.base.manifest import Manifest
+from ownwords.base.catalogue import Manifest
 from ownwords.core import hub
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.hub import HubError

@@ -7,6 +7,7 @@ import pytest
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.selection import AuthorChoice
 from ownwords.core.errors import ConfigError
+from ownwords.core.validation import ValidationError
 from unit import sample_report
 
 MINE = '[[post]]\nid = "blog:post/1"\ndecision = "leave out"\n'
@@ -30,21 +31,28 @@ def test_files_written_by_notepad_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "path", "problem"),
     [
-        (MINE.replace("[[post]]", "[[posts]]"), "'posts' has no meaning here"),
-        (MINE.replace("decision", "decison"), "did you mean decision"),
-        ('[[post]]\nid = "blog:post/1"\n', "has no decision"),
-        (MINE + MINE.replace("leave out", "keep"), "two entries for 'blog:post/1'"),
-        (MINE + 'remark = "mine"\n', "'remark', which has no meaning here"),
+        (MINE.replace("[[post]]", "[[posts]]"), "posts", "unknown"),
+        (MINE.replace("[[post]]", "[post]"), "post", "type"),
+        (MINE.replace("decision", "decison"), "post[0].decison", "unknown"),
+        (MINE.replace("leave out", "leaveout"), "post[0].decision", "type"),
+        ('[[post]]\nid = "blog:post/1"\n', "post[0].decision", "missing"),
+        ('[[post]]\ndecision = "keep"\n', "post[0].id", "missing"),
+        (MINE + 'remark = "mine"\n', "post[0].remark", "unknown"),
     ],
 )
 def test_choices_that_would_be_lost_or_misread_are_reported(
-    text: str, message: str, tmp_path: Path
+    text: str, path: str, problem: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ValidationError) as raised:
         read(tmp_path, text)
-    assert message in str(raised.value)
+    assert (raised.value.path, raised.value.problem) == (path, problem)
+
+
+def test_two_entries_for_a_post_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="blog:post/1"):
+        read(tmp_path, MINE + MINE.replace("leave out", "keep"))
 
 
 def test_written_choices_are_read_back(tmp_path: Path) -> None:

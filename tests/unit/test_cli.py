@@ -337,8 +337,6 @@ def test_without_a_terminal_no_question_is_asked() -> None:
         (["doctor", "--set", "archive.drafts=perhaps"], "--set: archive.drafts"),
         (["doctor", "--config", "none.toml"], "the settings file none.toml does not exist"),
         (["export"], "ownwords export needs a MODEL"),
-        (["chat", "--tokens", "5"], "--tokens is now called --max-tokens"),
-        (["write", "--tokens=5", "x"], "--tokens is now called --max-tokens"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_status_2(

@@ -325,13 +325,6 @@ def test_without_an_archive_the_error_says_what_to_do(
     assert main(["ask", "copies", "--no-model", "--workspace", str(workspace)]) == 0
 
 
-def test_search_quality_is_evaluated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", "--judge"]) == 0
-    assert "posts are searched" in capsys.readouterr().out
-    assert main(["ask", "--judge", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["posts"] == len(POSTS)
-
-
 def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = ownwords.ask_archive("How many copies do I keep?")
     assert answer.passages

@@ -18,8 +18,7 @@ from ownwords.base import catalogue
 from ownwords.base.catalogue import find_models
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.resolve import resolve_served
-from ownwords.core.workspace import DATA_FOLDER_VARIABLE, data_folder
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE, data_folder, resolve_served
 from ownwords.serve import running_servers
 from ownwords.serve.settings import PORT
 from this_machine import reachable

@@ -20,7 +20,7 @@ import torch
 from ownwords.cli import write as verb
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.resolve import resolve_model
+from ownwords.core.workspace import resolve_model
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.models import bundle

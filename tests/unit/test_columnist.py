@@ -179,10 +179,10 @@ def test_links_to_dates_and_addresses(report_and_workspace: tuple[Report, Path])
 
 def test_a_second_look_reads_nothing_again(columnist: Path, tmp_path: Path) -> None:
     first = look([columnist], workspace=tmp_path / "w.ownwords")
-    page = (tmp_path / "w.ownwords" / "report.html").stat().st_mtime_ns
+    archive = (tmp_path / "w.ownwords" / "archive.sqlite").stat().st_mtime_ns
     second = look([columnist], workspace=tmp_path / "w.ownwords")
     assert second == first
-    assert (tmp_path / "w.ownwords" / "report.html").stat().st_mtime_ns == page
+    assert (tmp_path / "w.ownwords" / "archive.sqlite").stat().st_mtime_ns == archive
 
 
 def test_the_author_s_choice_is_kept(columnist: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import ast
 import dataclasses
 import inspect
+import tracemalloc
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_type_hints
@@ -10,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ownwords
-from ownwords.core import config
-from ownwords.core.config import Resolved, as_toml, environment_name, resolve, settings_of
+from ownwords.core.config import (
+    Resolved,
+    as_toml,
+    environment_name,
+    parse_toml,
+    resolve,
+    settings_of,
+)
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.training.settings import Recipe
 
@@ -141,21 +148,6 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, message: str) -> Non
     assert message in str(raised.value)
 
 
-def test_a_renamed_setting_is_refused_with_its_new_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "RENAMED", {"room.lights": "room.lamps", "room.stove": ""})
-    for given_as, message in (
-        ({"sets": ["room.lights=3"]}, "--set: room.lights is now called room.lamps"),
-        ({"toml": [toml(tmp_path, "[room]\nlights = 3")]}, "room.lights is now called room.lamps"),
-        ({"sets": ["room.stove=3"]}, "--set: room.stove is gone"),
-        ({"env": {"OWNWORDS_ROOM__LIGHTS": "3"}}, "is now called OWNWORDS_ROOM__LAMPS"),
-    ):
-        with pytest.raises(ConfigError) as raised:
-            resolve(House, **given_as)
-        assert message in str(raised.value)
-
-
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         resolve(House, toml=[tmp_path / "missing.toml"])
@@ -217,7 +209,7 @@ def test_values_are_written_as_toml() -> None:
 
 def test_every_setting_of_the_program_is_read_from_its_section() -> None:
     """From `x.SECTION`, from an argument of its class, or from a copy of `x.SECTION`."""
-    from ownwords.cli.all_settings import Settings
+    from ownwords.cli.options import Settings
 
     def words(node: ast.AST) -> set[str]:
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -252,7 +244,7 @@ def test_every_setting_of_the_program_is_read_from_its_section() -> None:
 
 
 def test_every_setting_of_the_program_can_be_given_as_text() -> None:
-    from ownwords.cli.all_settings import Settings
+    from ownwords.cli.options import Settings
 
     for setting in settings_of(Settings()):
         text = as_toml(setting.default).strip('"')
@@ -261,25 +253,27 @@ def test_every_setting_of_the_program_can_be_given_as_text() -> None:
         assert resolve(Settings, env={variable: text}).settings == Settings()
 
 
-def test_a_renamed_setting_in_a_file_is_refused_with_its_new_name(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text("[optim]\nrate = 0.1\n")
-    with pytest.raises(ConfigError, match=r"optim\.rate is now called optim\.learning_rate"):
-        resolve(Recipe, toml=[path])
-
-
-def test_a_renamed_value_is_refused_with_its_new_name() -> None:
-    with pytest.raises(ConfigError, match=r'--set: train\.precision = "masters" .* called "bf16"'):
-        resolve(Recipe, sets=["train.precision=masters"])
-
-
-def test_every_renamed_setting_has_its_new_name() -> None:
-    from ownwords.cli.all_settings import Settings
-
-    keys = {setting.key for setting in settings_of(Settings())}
-    assert set(config.RENAMED.values()) <= keys | {""}
-    assert not set(config.RENAMED) & keys
-
-
 def test_the_key_of_an_endpoint_is_no_setting() -> None:
     resolve(Recipe, env={"OWNWORDS_API_KEY": "secret"})
+def test_ordinary_toml_is_read() -> None:
+    text = 'a.b."c d" = "1. 2. 3. and e.g. so on"\n[x.y]\nz = [1.5, 2.5]\n'
+    assert parse_toml(text) == {
+        "a": {"b": {"c d": "1. 2. 3. and e.g. so on"}},
+        "x": {"y": {"z": [1.5, 2.5]}},
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + ".a" * 20_000 + " = 1", "[" + '"a" . ' * 99 + "b]", "a = " + "[" * 20_000]
+)
+def test_input_that_would_exhaust_memory_is_refused(text: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"parts|deep"):
+        parse_toml(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * len(text) + 100_000
+
+
+def test_a_long_word_takes_linear_time() -> None:
+    assert parse_toml(f'a = "{"b" * 200_000}"')["a"] == "b" * 200_000

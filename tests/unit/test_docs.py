@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ownwords.cli.all_settings import Settings
 from ownwords.cli.main import build
+from ownwords.cli.options import Settings
 from ownwords.core.config import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]

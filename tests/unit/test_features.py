@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +11,23 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
 from ownwords.archive.features import (
-    MAX_STYLE_WORDS,
+    EXAMPLES,
     MIN_STYLE_WORDS,
+    NO_PII,
     SKETCH_FEW,
     SKETCH_MANY,
     VOCABULARY,
+    PiiMatches,
     decode_features,
     encode_features,
     extract_features,
+    find_pii,
+    identify_language,
+    mask_email,
+    mask_phone,
     sketch_size,
 )
+from ownwords.archive.look import look
 from ownwords.core.text import count_words, hash_words, shingles
 
 KINDS: tuple[SegmentKind, ...] = ("prose", "heading", "list", "caption", "quote", "code", "log")
@@ -107,7 +115,7 @@ def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
         )
     )
     assert features.words == {"heading": 2, "prose": 5, "quote": 4, "code": 2, "log": 3}
-    assert (features.own_words, features.all_words, features.style_words) == (7, 16, 7)
+    assert (features.own_words, features.all_words) == (7, 16)
     assert "somebody" not in features.named.split()
     assert features.bytes == len("On hats\n\nMy own four words\n\nMore")
 
@@ -154,13 +162,6 @@ def test_the_vocabulary_keeps_the_most_frequent_words() -> None:
     assert sorted(features.counts.tolist())[-2:] == [20, 50]
 
 
-def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
-    features = extract_features(document(("prose", "the hat " * 50_000)))
-    assert features.own_words == 100_000
-    assert features.style_words == MAX_STYLE_WORDS
-    assert features.counts.tolist() == [32768, 32768]
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.text(max_size=60)), max_size=6),
     st.integers(0, 400),
@@ -171,7 +172,7 @@ def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int
     second = decode_features(data)
     assert encode_features(second) == data
     assert (second.words, second.bytes, second.exact) == (first.words, first.bytes, first.exact)
-    assert (second.level, second.style_words) == (first.level, first.style_words)
+    assert second.level == first.level
     assert (second.named, second.private) == (first.named, first.private)
     for name in ("sketch", "vocabulary", "counts", "style"):
         own_value, theirs = getattr(first, name), getattr(second, name)
@@ -196,3 +197,130 @@ def test_a_short_post_remembers_no_style() -> None:
         features = decode_features(encode_features(extract_features(document)))
         sizes.append(features.style.nbytes + features.vocabulary.nbytes + features.counts.nbytes)
     assert sizes[0] == 0 < sizes[1]
+
+
+# ---- Addresses and numbers are found where people wrote them, and nowhere else
+
+
+PHONES = [
+    "Call me at +48 601 234 567.",
+    "tel. 601 234 567",
+    "Phone: (415) 555-0132",
+    "my number is +1 415 555 0132, ask for Jane",
+    "from abroad 0048 22 123 45 67",
+    "fax 020 7946 0958",
+    "+44 (0)20 7946 0958",
+    "(020) 7946 0958",
+    "+4915112345678",
+    "Tel.: 030/1234567",
+    "tel:+48601234567",
+    "mobile number 07700 900123",
+]
+NO_PHONES = [
+    "ISBN 978-3-16-148410-0",
+    "ISBN-10: 0-306-40615-2",
+    "on 2021-03-04 12:30:15",
+    "04.05.2021, 05/06/2022",
+    "192.168.100.200",
+    "version 1.22.333.4444",
+    "$1,234,567.89",
+    "1 234 567 zł",
+    "order no. 123456789",
+    "ticket #4567891234",
+    "(1999) 2000 2001",
+    "+1 000 000 people",
+    "00:15:30 00:16:45",
+    "card 4111 1111 1111 1111",
+    "0x00112233445566",
+    "EAN 5901234123457",
+    "I call 1999 2000 2001 the good years",
+    "lat 52.2296756, lon 21.0122287",
+    "+2 +3 +4 +5 +6 +7 +8",
+    "000-0000-0000",
+]
+
+
+@pytest.mark.parametrize("text", PHONES)
+def test_a_phone_number_is_reported_once(text: str) -> None:
+    assert find_pii(text).phones == 1
+
+
+@pytest.mark.parametrize("text", NO_PHONES)
+def test_other_numbers_are_ignored(text: str) -> None:
+    assert find_pii(text) == NO_PII
+
+
+def test_addresses_are_counted_and_masked() -> None:
+    text = "jane.doe@example.org, Żółć@poczta.pl or <x@mail.example.co.uk>; jane.doe@example.org."
+    assert find_pii(text) == PiiMatches(4, 0, ("j…@e….org", "Ż…@p….pl", "x…@m….uk"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["not@home", "@handle", "user@localhost", "git@host.example:me/it.git", "icon@2x.png", "a@b.c"],
+)
+def test_lookalikes_of_addresses_are_ignored(text: str) -> None:
+    assert find_pii(text).emails == 0
+
+
+def test_examples_are_few_and_distinct() -> None:
+    matches = find_pii(
+        " ".join(f"a{i}@{'xyzuvw'[i]}.example.org" for i in range(6)) + " tel. 600 700 800"
+    )
+    assert matches.emails == 6
+    assert len(matches.examples) == EXAMPLES + 1
+
+
+def test_masks_keep_little() -> None:
+    assert mask_phone("+48 601 234 567") == "+48 … 67"
+    assert mask_phone("+48601234567") == "+… 67"
+    assert mask_phone("(415) 555-0132") == "… 32"
+    assert mask_email("jane@example.org") == "j…@e….org"
+
+
+@given(st.text(alphabet="a@.+-() 0123456789\n:/", max_size=200))
+def test_no_text_breaks_it_and_no_example_tells_a_whole_number(text: str) -> None:
+    for example in find_pii(text).examples:
+        assert "…" in example
+        assert sum(char.isdigit() for char in example.split("…")[-1]) <= 2
+
+
+# ---- Languages are identified, and a post in another one is named
+
+
+TEXTS = {
+    "English": "It was the best of times, and it was not the worst; he said that he would "
+    "be there with his brother, but they have never come to the house, which is empty.",
+    "German": "Es war nicht das beste Jahr, und ich habe mich auch nicht gewundert, dass der "
+    "Winter so lang war. Die Tage sind kurz, und das Licht ist noch schwach auf dem Feld.",
+    "French": "Ce n'est pas la première fois que nous allons dans les montagnes avec des amis, et "
+    "cette année est plus belle pour nous que les autres, qui sont passées sur la route.",
+    "Polish": "To nie jest tak, że się nie da, ale po co się spieszyć, jak już jest po zimie. Na "
+    "polu nie ma nic, a w domu jest ciepło i to mi się od dawna podoba tylko tutaj.",
+    "Russian": "Это не так, как он думал, и я не знал, что это она. Но он так и не пришёл, и "
+    "за окном всё было как раньше, а по улице от дома к дому шёл снег, и так это и было.",
+    "Japanese": "これは私が去年の秋に書いた日記です。雨が降っていて、誰も来ませんでした。",
+    "": "Kwrx plomb zett urgo fenn " * 12,
+}
+
+
+@pytest.mark.parametrize(("language", "text"), TEXTS.items())
+def test_a_language_is_recognised(language: str, text: str) -> None:
+    assert identify_language(text) == language
+    assert identify_language(text[:20]) == ""
+
+
+def test_a_post_in_another_language_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for n in range(6):
+        text = f"# Note {n}\n\nNumber {n}. {TEXTS['English']}\n"
+        (folder / f"{n}.md").write_text(text, encoding="utf-8")
+    (folder / "winter.md").write_text(f"# Winter\n\n{TEXTS['German']}\n", encoding="utf-8")
+    report = look([folder], workspace=tmp_path / "w")
+    (winter,) = [post for post in report.posts if post.title == "Winter"]
+    assert (winter.flags, winter.decision) == (["language"], "keep")
+    assert winter.reason == "it is in German, unlike most of your posts"
+    assert not any("language" in post.flags for post in report.posts if post is not winter)
+    page = (tmp_path / "w" / "report.html").read_text(encoding="utf-8")
+    assert "is in another language" in page.lower()

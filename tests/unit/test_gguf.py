@@ -17,10 +17,9 @@ from ownwords.models import gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf import container
-from ownwords.models.gguf.container import Value
-from ownwords.models.gguf.tensor_types import tensor_type, tensor_types
+from ownwords.models.gguf.container import Value, tensor_type, tensor_types
+from ownwords.models.gguf.reading import from_gguf
 from ownwords.models.gguf.tokenizer import files_of
-from ownwords.models.gguf.weight_layout import from_gguf
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import gguf_names
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer

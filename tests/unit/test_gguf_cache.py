@@ -18,7 +18,7 @@ from ownwords.inference.model import Model
 from ownwords.models import bundle, gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.gguf import conversion
+from ownwords.models.gguf import reading
 from ownwords.models.gguf_cache import model_directory
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
@@ -78,14 +78,14 @@ def test_float16_that_cannot_hold_a_weight_says_so(tmp_path: Path) -> None:
     path = gguf.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32").path
     (tmp_path / "out").mkdir()
     with pytest.raises(OwnwordsError, match="too large for float16"):
-        conversion.convert(path, tmp_path / "out", type="f16")
+        reading.convert(path, tmp_path / "out", type="f16")
 
 
 def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file_of(tmp_path / "m.gguf")
     folder = model_directory(path)
     with monkeypatch.context() as patch:
-        patch.setattr(conversion, "convert", None)  # calling it would fail
+        patch.setattr(reading, "convert", None)  # calling it would fail
         assert model_directory(path) == folder
         path.rename(tmp_path / "n.gguf")
         path.symlink_to("n.gguf")

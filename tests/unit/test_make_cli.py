@@ -19,16 +19,15 @@ from ownwords.base.catalogue import SHIPPED_TITLE
 from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
-from ownwords.cli.sampling_options import WritingOptions
+from ownwords.cli.model_options import WritingOptions
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.evaluation.scorecard import BitsRow, Conclusion, ModelFacts, Scorecard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import pipeline
-from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import FirstParagraph
-from ownwords.make.result import MakeResult, PlanValue, TrainingSummary
+from ownwords.make.result import MakeCallbacks, MakeResult, PlanValue, TrainingSummary
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.settings import Recipe
 
@@ -259,12 +258,12 @@ def test_without_held_out_posts_nothing_is_claimed(
 def test_the_page_is_opened_only_where_asked(
     play: FakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages: list[Path] = []
-    monkeypatch.setattr("ownwords.cli.make.opened", pages.append)
+    pages: list[str] = []
+    monkeypatch.setattr("ownwords.cli.make.open_browser", pages.append)
     assert main(["make", BLOG, "--base", "none", "--quiet"]) == 0
     assert pages == []
     assert main(["make", BLOG, "--base", "none", "--quiet", "--open"]) == 0
-    assert pages == [play.result.scorecard_page]
+    assert pages == [play.result.scorecard_page.as_uri()]
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from ownwords.archive.report import PostSummary, Report
 from ownwords.base import catalogue
-from ownwords.cli.desktop import has_desktop
-from ownwords.cli.word_wrap import StreamingWordWrap
+from ownwords.cli.output import StreamingWordWrap, has_desktop
 from ownwords.core.progress import Event, Progress
 from ownwords.make import base_choice
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of, title_for
-from ownwords.make.parts import expect_from_writing
 from ownwords.make.stage_cache import StageCache
+from ownwords.make.stages import expect_from_writing
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.corpus import TrainingText
 

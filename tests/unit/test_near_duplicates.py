@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import Features, extract_features
-from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups, find_near_duplicates
+from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
+from ownwords.archive.report import Duplicate
 from ownwords.core.text import hash_words, shingles
 
 SHARE = 0.5
@@ -130,7 +131,7 @@ def test_the_order_of_the_documents_does_not_matter() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_groups_are_the_connected_parts(links: list[tuple[int, int]]) -> None:
-    pairs = [DuplicatePair(f"{a:02}", f"{b:02}", False, 1.0) for a, b in links]
+    pairs = [Duplicate(f"{a:02}", f"{b:02}", False, 1.0) for a, b in links]
     groups = duplicate_groups(pairs)
     members = [id_ for group in groups for id_ in group]
     assert len(members) == len(set(members))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.cli import open_page
+from ownwords.cli import serve as serve_verb
 from ownwords.cli.main import main
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.serve import running_servers
@@ -44,8 +44,8 @@ def test_on_a_desktop_it_serves_and_remembers(
         served.append((workspace, open))
         workspace.mkdir(exist_ok=True)
 
-    monkeypatch.setattr(open_page, "serve", serve)
-    monkeypatch.setattr("ownwords.cli.desktop.has_desktop", lambda: True)
+    monkeypatch.setattr(serve_verb, "serve", serve)
+    monkeypatch.setattr("ownwords.cli.output.has_desktop", lambda: True)
     assert main([]) == 0
     assert served == [(here / "my-blog.ownwords", True)]
     monkeypatch.chdir(folder(tmp_path / "elsewhere"))
@@ -55,21 +55,21 @@ def test_on_a_desktop_it_serves_and_remembers(
 
 def test_which_workspace_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = folder(tmp_path / "here")
-    assert open_page.workspace_to_open(here) == here / "my-blog.ownwords"
+    assert serve_verb.workspace_to_open(here) == here / "my-blog.ownwords"
     single = folder(here / "one.ownwords")
-    assert open_page.workspace_to_open(here) == single
-    assert open_page.workspace_to_open(single) == single
+    assert serve_verb.workspace_to_open(here) == single
+    assert serve_verb.workspace_to_open(single) == single
     two = folder(here / "two.ownwords")
     os.utime(single, (time.time() + 9, time.time() + 9))
-    assert open_page.workspace_to_open(here) == single
+    assert serve_verb.workspace_to_open(here) == single
     WorkspaceList(Workspace(two)).remember(Workspace(two))
-    assert open_page.workspace_to_open(here) == two
+    assert serve_verb.workspace_to_open(here) == two
     two.rmdir()
-    assert open_page.workspace_to_open(here) == single
+    assert serve_verb.workspace_to_open(here) == single
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     empty = folder(tmp_path / "empty")
-    assert open_page.workspace_to_open(empty) == tmp_path / "my-blog.ownwords"
+    assert serve_verb.workspace_to_open(empty) == tmp_path / "my-blog.ownwords"
 
 
 def test_a_server_that_runs_is_opened_rather_than_a_second_one(
@@ -77,9 +77,9 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
 ) -> None:
     here, elsewhere = folder(tmp_path / "here"), folder(tmp_path / "elsewhere")
     monkeypatch.chdir(here)
-    monkeypatch.setattr("ownwords.cli.desktop.has_desktop", lambda: True)
+    monkeypatch.setattr("ownwords.cli.output.has_desktop", lambda: True)
     links: list[str] = []
-    monkeypatch.setattr(open_page, "open_browser", links.append)
+    monkeypatch.setattr(serve_verb, "open_browser", links.append)
     first = Workspace(here / "my-blog.ownwords")
     key = running_servers.user_key()
     link = f"http://127.0.0.1:8377/?key={key}"
@@ -91,8 +91,8 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
         assert links == [link, link]
         # Another blog that is here gets a server of its own.
         other_workspace = folder(elsewhere / "other.ownwords")
-        assert open_page.server_to_open(elsewhere, other_workspace) is None
-    assert open_page.server_to_open(here, first.root) is None
+        assert serve_verb.server_to_open(elsewhere, other_workspace) is None
+    assert serve_verb.server_to_open(here, first.root) is None
     assert running_servers.user_key() == key
 
 

@@ -16,7 +16,7 @@ from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.formatters import CompletionFormatter
+from ownwords.serve.openai.completions import CompletionFormatter
 
 T = TypeVar("T")
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
@@ -408,29 +408,6 @@ def test_embeddings_are_numbers_or_base64(workspace: Workspace) -> None:
         assert base64.b64decode(item["embedding"]) == row.astype("<f4").tobytes()
 
 
-def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Tokenizing(Letters):
-        def decode(self, ids: list[int]) -> str:
-            return "".join("abcd"[i] for i in ids)
-
-    async def embedder(_: AppState) -> Letters:
-        return Tokenizing()
-
-    monkeypatch.setattr(AppState, "embedder", embedder)
-
-    async def work(client: Client) -> list[Any]:
-        inputs = ["abba", ["abba", "d"], [0, 1, 1, 0], [[0, 1, 1, 0], [3]]]
-        return [
-            await client.request(EMBED, model="letters", input=text_input) for text_input in inputs
-        ]
-
-    text, texts, ids, several_texts = openai_server.run_with_client(workspace, work)
-    assert ids == text
-    assert several_texts == texts
-
-
 @pytest.mark.usefixtures("embedding")
 @pytest.mark.parametrize(
     ("fields", "param"),
@@ -491,7 +468,7 @@ def test_without_an_embedder_it_says_how_to_set_one(workspace: Workspace) -> Non
         (WRITE, {"model": OWN, "n": 100}, 400, "n", "integer_above_max_value"),
         (WRITE, b'{"model": ', 400, None, None),
         (WRITE, b'{"model": "blog", "temperature": NaN}', 400, None, None),
-        ("/v1/responses", {"model": OWN}, 404, None, "unknown_url"),
+        ("/v1/responses", {"model": OWN}, 404, None, "not_found"),
         ("/v1/models", {"model": OWN}, 405, None, None),
     ],
 )

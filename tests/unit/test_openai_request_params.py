@@ -7,19 +7,19 @@ import pytest
 
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import ApiError, error_body
-from ownwords.serve.openai import request_params
-from ownwords.serve.openai.request_params import DEFAULT_TOKENS
+from ownwords.serve.json_api import decode_fields
+from ownwords.serve.openai.request_params import DEFAULT_TOKENS, ChatRequest, CompletionRequest
 
 Call = Callable[..., object]
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def completion(**fields: object) -> request_params.CompletionRequest:
-    return request_params.completion({"model": "m", "prompt": "Once", **fields})
+def completion(**fields: object) -> CompletionRequest:
+    return decode_fields(CompletionRequest, {"model": "m", "prompt": "Once", **fields})
 
 
-def chat(**fields: object) -> request_params.ChatRequest:
-    return request_params.chat({"model": "m", "messages": HELLO, **fields})
+def chat(**fields: object) -> ChatRequest:
+    return decode_fields(ChatRequest, {"model": "m", "messages": HELLO, **fields})
 
 
 def refusal(call: Call, **fields: object) -> dict[str, Any]:

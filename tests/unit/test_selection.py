@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.archive.features import extract_features
-from ownwords.archive.near_duplicates import DuplicatePair
+from ownwords.archive.report import Duplicate, UnlikePost
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
@@ -21,7 +21,6 @@ from ownwords.archive.selection import (
     select_posts,
 )
 from ownwords.archive.settings import ProvenanceConfig
-from ownwords.archive.style_outliers import StyleOutlier
 
 CONFIG = ProvenanceConfig()
 
@@ -36,18 +35,18 @@ def posts(n: int = 30, words: int = 100) -> list[PostFacts]:
     return [post(f"{i:02}", words) for i in range(n)]
 
 
-def near(first: str, second: str, share: float = 0.9) -> DuplicatePair:
-    return DuplicatePair(first, second, exact=share == 1, share=share)
+def near(first: str, second: str, share: float = 0.9) -> Duplicate:
+    return Duplicate(first, second, exact=share == 1, share=share)
 
 
 def one_of(
     id_: str,
     facts: list[PostFacts],
-    pairs: list[DuplicatePair] | None = None,
+    pairs: list[Duplicate] | None = None,
     far: dict[str, float] | None = None,
     choice: Decision | None = None,
 ) -> PostDecision:
-    outliers = [StyleOutlier(name, distance, ()) for name, distance in (far or {}).items()]
+    outliers = [UnlikePost(name, distance) for name, distance in (far or {}).items()]
     choices = [AuthorChoice(id_, choice)] if choice else []
     return select_posts(facts, pairs or [], outliers, CONFIG, choices)[id_]
 

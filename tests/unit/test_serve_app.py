@@ -18,8 +18,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message
 
@@ -296,8 +294,7 @@ def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> 
         assert answers[5]["choices"] == alone["choices"]
         page = (await client.get("/metrics")).text
         assert 'ownwords_tokens_generated_total{model="shipped"} 180' in page
-        assert "ownwords_first_token_seconds_count 9" in page
-        assert f'ownwords_requests_total{{method="POST",route="{WRITE}",status="200"}} 9' in page
+        assert 'ownwords_requests_total{status="200"} 9' in page
         assert 'ownwords_texts_running{model="shipped"} 0' in page
         assert_prometheus(page)
 
@@ -307,20 +304,15 @@ def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> 
 
 
 def assert_prometheus(page: str) -> None:
-    """Every sample is listed under its own HELP and TYPE, as the text format requires."""
-    kind = name = ""
+    """Every sample follows the TYPE of its name, as the text format requires."""
+    name = ""
     for line in page.splitlines():
-        if line.startswith("# HELP "):
+        if line.startswith("# TYPE "):
             name = line.split()[2]
-        elif line.startswith("# TYPE "):
-            _, _, named, kind = line.split()
-            assert named == name
         else:
             sample, value = line.rsplit(" ", 1)
             float(value)
-            base = sample.partition("{")[0]
-            suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
-            assert base in [name + suffix for suffix in suffixes]
+            assert sample.partition("{")[0] == name
     assert page.endswith("\n")
 
 
@@ -527,27 +519,8 @@ async def _nothing(_: object) -> AsyncGenerator[None, None]:
     yield
 
 
-@pytest.mark.parametrize(
-    "partial",
-    [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"],
-)
-def test_a_slow_request_header_is_cut_off(serve: Serve, partial: bytes) -> None:
-    server = serve(ServeSettings(header_s=0.3))
-    with closing(server.connected()) as connection:
-        connection.sendall(partial)
-        got = b""
-        try:
-            while data := connection.recv(65536):
-                got += data
-                if partial.endswith(b"GET"):
-                    connection.sendall(b" ")  # keeps it coming, one byte at a time
-        except ConnectionResetError:
-            pass
-        assert (b"200 OK" in got) == partial.endswith(b"GET")
-
-
 def test_too_large_a_header_is_not_read(serve: Serve) -> None:
-    server = serve(ServeSettings(header_bytes=2000))
+    server = serve()
     with closing(server.connected()) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 50_000)
         try:
@@ -555,29 +528,6 @@ def test_too_large_a_header_is_not_read(serve: Serve) -> None:
         except ConnectionResetError:
             return
         assert got.startswith(b"HTTP/1.1 400")
-
-
-def test_a_client_that_reads_nothing_is_cut_off(serve: Serve) -> None:
-    began, ended = threading.Event(), threading.Event()
-
-    async def endless() -> AsyncGenerator[bytes, None]:
-        began.set()
-        try:
-            while True:
-                yield b"x" * 65536
-                await asyncio.sleep(0)
-        finally:
-            ended.set()
-
-    async def streamed(_: Request) -> Response:
-        return StreamingResponse(endless())
-
-    app = Starlette(routes=[Route("/", streamed)], lifespan=_nothing)
-    server = serve(ServeSettings(stalled_s=0.3), app)
-    with closing(server.connected()) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert began.wait(10)
-        assert ended.wait(10)
 
 
 def test_a_taken_port_is_reported_or_the_next_one_used() -> None:

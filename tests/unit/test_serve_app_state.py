@@ -22,11 +22,11 @@ from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
-from ownwords.serve import loaded_model as loaded_model_module
+from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.jobs.requests import MakeRequest, ScoreRequest, TuneRequest
-from ownwords.serve.loaded_model import (
+from ownwords.serve.job_requests import MakeRequest, ScoreRequest, TuneRequest
+from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,
 )
@@ -169,7 +169,7 @@ def test_a_replaced_model_is_reloaded_and_running_texts_continue(
     workspace: Workspace, loads: CountingLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
-    monkeypatch.setattr(loaded_model_module, "_GRACE_S", 0.01)
+    monkeypatch.setattr(model_worker_module, "_GRACE_S", 0.01)
     folder = put_model(workspace.root / "model")
     state = AppState(workspace)
 

@@ -7,7 +7,7 @@ import pytest
 
 from ownwords.core.workspace import Workspace
 from ownwords.serve.errors import ApiError
-from ownwords.serve.sources.source_list import (
+from ownwords.serve.source_list import (
     PostFilter,
     SourceList,
     command_here,

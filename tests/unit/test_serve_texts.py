@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace, write_atomically
-from ownwords.serve import saved_texts
+from ownwords.serve.api import texts as saved_texts
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings

@@ -90,7 +90,7 @@ def test_a_blog_that_no_tab_shows_is_closed_when_another_is_opened(
     for name in ("My garden", "My roof"):
         open_workspace(client, name=name)
     app: Any = client.app
-    assert [Path(path).stem for path in app.state.blogs._open] == ["one", "My-garden", "My-roof"]
+    assert [Path(path).stem for path in app.router.default._open] == ["one", "My-garden", "My-roof"]
     assert client.get("/api/workspace", params={"blog": two}).json()["path"] == two
 
 

@@ -68,7 +68,7 @@ def archive(n: int = 30, words: int = 900) -> dict[str, Features]:
 
 def test_a_single_author_has_no_outliers() -> None:
     judgement = find_style_outliers(archive(), DISTANCE)
-    assert judgement.judged == 30
+    assert len(judgement.distances) == 30
     assert len(judgement.outliers) <= 1
     assert judgement.note == ""
 
@@ -117,7 +117,7 @@ def test_short_posts_are_not_judged() -> None:
 def test_a_small_archive_is_not_judged_and_says_so(n: int) -> None:
     judgement = find_style_outliers(archive(n), DISTANCE)
     assert judgement.outliers == ()
-    assert judgement.judged == 0
+    assert not judgement.distances
     assert str(MIN_POSTS) in judgement.note
 
 
@@ -145,7 +145,7 @@ def test_the_order_of_the_posts_does_not_matter() -> None:
 def test_the_columnist_s_essays_are_no_outliers_and_the_naturalist_is() -> None:
     posts = {document.id: extract_features(document) for document in columnist_posts()}
     judgement = find_style_outliers(posts, DISTANCE)
-    assert judgement.judged >= 34
+    assert len(judgement.distances) >= 34
     assert [outlier.id for outlier in judgement.outliers] == ["35"]
     assert judgement.distances["35"] > 2 * max(
         distance for id_, distance in judgement.distances.items() if id_ != "35"

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ownwords.cli.line_chart import bar, line_chart
 from ownwords.cli.progress_bars import ProgressBars
-from ownwords.cli.training_view import LiveRun, TrainingView, picture
+from ownwords.cli.training_view import LiveRun, TrainingView, bar, line_chart, picture
 from ownwords.core.progress import Event, Progress
 from ownwords.training.run_history import EvalPoint, RunHistory
 

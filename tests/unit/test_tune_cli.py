@@ -109,7 +109,7 @@ def test_an_interrupt_says_how_to_resume(
         (["tune", BLOG, "--base", "nobody"], "there is no base called nobody"),
         ([*BARE, "--storage", "wat://x"], "the record of the search (wat storage) cannot be"),
         ([*BARE, "--storage", "no/such/folder/x"], "no/such/folder/x"),
-        ([*BARE, "--set", "optim.rat=1"], "did you mean optim.learning_rate?"),
+        ([*BARE, "--set", "optim.learningrate=1"], "did you mean optim.learning_rate?"),
     ],
 )
 def test_impossible_requests_are_one_sentence(

@@ -282,16 +282,6 @@ def test_the_same_command_reports_the_same_result(
     assert len(play.works) > count
 
 
-def test_twenty_trials_are_run(tmp_path: Path, texts: Corpus, play: FakeTraining) -> None:
-    order = TuneRequest(minutes=5.0, trials=20)
-    assert order.trial_s == 10.0
-    play.seconds = 10.0
-    result = run_tuning(tmp_path, texts, play, order)
-    assert len([trial for trial in result.trials if trial.kind != "again"]) == 20
-    assert len(result.trials) == 20 + 9
-    assert play.now - 1000 <= 300
-
-
 def test_a_base_with_other_weights_gets_its_own_search(tmp_path: Path) -> None:
     """Name and file sizes do not tell: those of any retrained base are the same."""
     names = []

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from statistics import fmean, median
 
@@ -15,13 +15,11 @@ from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplica
 from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_posts
 from ownwords.archive.report import (
     DeadLink,
-    Duplicate,
     LogBlock,
     PostSummary,
     PrivacySummary,
     Report,
     ReportTotals,
-    UnlikePost,
     YearCount,
 )
 from ownwords.archive.report_view import CHOICES_FILE
@@ -137,26 +135,16 @@ class ArchiveAnalysis:
         self._archive.keep_sides(repr(self._split), split.kept)
         report.split = split.counts(inputs)
         report.duplicates = [
-            Duplicate(
-                pair.id,
-                pair.other_id,
-                self._title(pair.id),
-                self._title(pair.other_id),
-                pair.exact,
-                pair.share,
-                list(pair.passages),
-            )
+            replace(pair, title=self._title(pair.id), other_title=self._title(pair.other_id))
             for pair in self._pairs
         ]
         foreign = {id_ for id_, post in decisions.items() if "language" in post.flags}
         report.style_outliers = [
-            UnlikePost(
-                outlier.id,
-                self._title(outlier.id),
-                self._features[outlier.id].own_words,
-                outlier.distance,
-                list(outlier.evidence),
-                self._features[outlier.id].language if outlier.id in foreign else "",
+            replace(
+                outlier,
+                title=self._title(outlier.id),
+                words=self._features[outlier.id].own_words,
+                language=self._features[outlier.id].language if outlier.id in foreign else "",
             )
             for outlier in self._style.outliers
         ]
@@ -176,7 +164,7 @@ class ArchiveAnalysis:
             effective_posts(post.training_words for post in report.posts),
         )
         self._archive.set_selection(
-            (p.id, p.decision, p.reason, p.training_words, p.split) for p in report.posts
+            (p.id, p.decision, p.training_words, p.split) for p in report.posts
         )
 
     def _title(self, id_: str) -> str:

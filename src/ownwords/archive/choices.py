@@ -1,20 +1,18 @@
 """Read and write `choices.toml`, the author's editable decisions about posts."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast, get_args
 
 from ownwords.archive.report import PostSummary
 from ownwords.archive.report_view import flags
 from ownwords.archive.selection import AuthorChoice, Decision
+from ownwords.core.config import parse_toml
 from ownwords.core.errors import ConfigError
-from ownwords.core.safe_toml import parse_toml
+from ownwords.core.validation import decode
 from ownwords.view.format import plain
-
-_DECISIONS = get_args(Decision)
-_NAMES = ("id", "title", "decision", "proposed", "why", "words", "training_words")
 
 _HEAD = """\
 # Decisions about the posts that stand out. Change any `decision`, then run the same `ownwords look`
@@ -31,6 +29,22 @@ _HEAD = """\
 #   id = "blog:post/12"
 #   decision = "leave out"
 """
+
+
+@dataclass(frozen=True)
+class _Entry:
+    id: str
+    decision: Decision
+    proposed: str = ""
+    title: str = ""
+    why: str = ""
+    words: int = 0
+    training_words: int = 0
+
+
+@dataclass(frozen=True)
+class _ChoicesFile:
+    post: list[_Entry] = field(default_factory=list)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -60,53 +74,16 @@ def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
         raise ConfigError(
             f"{path} is not valid TOML: {error}", hint="correct that line, or delete the file"
         ) from error
-    # Refuse unknown content, as rewriting the file would silently lose it.
-    if others := [name for name in document if name != "post"]:
-        raise ConfigError(
-            f"{path}: {plain(others[0], 80)!r} has no meaning here",
-            hint="write [[post]] before each post",
-        )
-    tables = document.get("post", [])
-    if not isinstance(tables, list):
-        raise ConfigError(f"{path}: write [[post]], with two brackets, before each post")
-    choices: list[AuthorChoice] = []
-    ids: set[str] = set()
-    for table in tables:
-        if not isinstance(table, dict) or not isinstance(table.get("id"), str):
-            raise ConfigError(f"{path}: a [[post]] has no id")
-        if table["id"] in ids:
+    # Unknown content is refused, as rewriting the file would silently lose it.
+    posts = decode(_ChoicesFile, document, source=str(path)).post
+    for id_, times in Counter(post.id for post in posts).items():
+        if times > 1:
             raise ConfigError(
-                f"{path}: there are two entries for {table['id']!r}", hint="delete one of them"
+                f"{path}: there are two entries for {id_!r}", hint="delete one of them"
             )
-        ids.add(table["id"])
-        decision = _decision(table, path)
-        if decision != table.get("proposed"):
-            choices.append(AuthorChoice(table["id"], decision))
-    return choices
-
-
-def _decision(table: Mapping[str, Any], path: Path) -> Decision:
-    id_ = table["id"]
-    for name in table:
-        if name not in _NAMES:
-            near = get_close_matches(name, _NAMES, n=1)
-            raise ConfigError(
-                f"{path}: the entry for {id_!r} has {plain(name, 80)!r}, which has no meaning here",
-                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(_NAMES)}",
-            )
-    if "decision" not in table:
-        raise ConfigError(
-            f"{path}: the entry for {id_!r} has no decision",
-            hint=f"write one of {', '.join(map(_quoted, _DECISIONS))}",
-        )
-    decision = table["decision"]
-    if decision not in _DECISIONS:
-        near = get_close_matches(str(decision), _DECISIONS, n=1, cutoff=0.4)
-        raise ConfigError(
-            f"{path}: the decision for {id_!r} is {decision!r}",
-            hint=f'write decision = "{near[0] if near else _DECISIONS[0]}"',
-        )
-    return cast(Decision, decision)
+    return [
+        AuthorChoice(post.id, post.decision) for post in posts if post.decision != post.proposed
+    ]
 
 
 def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:

@@ -20,7 +20,7 @@ from ownwords.core.text import (
     WordHashes,
     count_words,
     hash_chunks,
-    hash_words,
+    join_chunks,
     shingles,
 )
 
@@ -182,10 +182,9 @@ VOCABULARY = 1000  # number of most frequent distinct words kept for style
 NAMED = 100  # number of these kept as text for display
 MIN_STYLE_WORDS = 400  # texts with fewer own words have no style features: they are not judged
 TRIGRAMS = 512  # hash buckets of character 3-grams
-MAX_STYLE_WORDS = 0xFFFF  # style counts of longer texts are scaled down to this length
 
 _NO_VOCABULARY = np.zeros(0, np.uint32)
-_NO_COUNTS = np.zeros(0, np.uint16)
+_NO_COUNTS = np.zeros(0, np.uint32)
 _NO_STYLE = np.zeros(0, np.float32)
 
 
@@ -199,9 +198,8 @@ class Features:
     sketches can be compared at the coarser of their levels, even a 200-word note with a
     60,000-word dump. `vocabulary` and `counts` are the hashes (upper halves, ascending) and counts
     of the most frequent own words, `named` the most frequent of these as text, separated by
-    spaces; `style` counts hashed character 3-grams. Counts refer to a text of `style_words` words:
-    all own words, or scaled to 65,535. A text with fewer than `MIN_STYLE_WORDS` own words has
-    none of these four.
+    spaces; `style` counts hashed character 3-grams. A text with fewer than `MIN_STYLE_WORDS` own
+    words has none of these four.
     """
 
     words: dict[SegmentKind, int]
@@ -209,9 +207,8 @@ class Features:
     exact: builtins.bytes
     level: int
     sketch: Hashes
-    style_words: int
     vocabulary: npt.NDArray[np.uint32]
-    counts: npt.NDArray[np.uint16]
+    counts: npt.NDArray[np.uint32]
     named: str
     style: npt.NDArray[np.float32]
     private: PiiMatches
@@ -227,31 +224,13 @@ class Features:
 
 
 def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
-    kept_hashes = shingles(hashes)
-    # At this level the sketch is almost surely still full, so hashes above it need no sorting.
-    level = min(SKETCH_LEVEL, max(0, (len(kept_hashes) // (8 * SKETCH_FEW)).bit_length() - 1))
-    likely = (
-        _sorted_unique(kept_hashes[kept_hashes < np.uint64(1 << (64 - level))])
-        if level
-        else kept_hashes
-    )
-    if level and len(likely) >= SKETCH_FEW:
-        kept_hashes = likely
-    else:
-        level, kept_hashes = 0, _sorted_unique(kept_hashes)
-    while level < SKETCH_LEVEL and sketch_size(kept_hashes, level + 1) >= SKETCH_FEW:
+    distinct = np.unique(shingles(hashes))
+    level = 0
+    while level < SKETCH_LEVEL and sketch_size(distinct, level + 1) >= SKETCH_FEW:
         level += 1
-    while sketch_size(kept_hashes, level) > SKETCH_MANY:
+    while sketch_size(distinct, level) > SKETCH_MANY:
         level += 1
-    return level, kept_hashes[: sketch_size(kept_hashes, level)].copy()
-
-
-def _sorted_unique(values: Hashes) -> Hashes:
-    """The distinct values, sorted; faster on small arrays than `np.unique`, which hashes first."""
-    values = np.sort(values)
-    if len(values) > 1:
-        values = values[np.concatenate(([True], values[1:] != values[:-1]))]
-    return values
+    return level, distinct[: sketch_size(distinct, level)].copy()
 
 
 def sketch_size(sketch: Hashes, level: int) -> int:
@@ -279,25 +258,22 @@ def extract_features(document: Document) -> Features:
             # End each chunk with a space, so that chunk boundaries do not change the digest.
             digest.update(np.uint32(SPACE).tobytes())
         trigrams += _trigrams(piece, own, bounds)
-    words = chunks[0] if len(chunks) == 1 else _joined(chunks)
+    words = join_chunks(chunks)
     segment_of = np.searchsorted(bounds, words.starts, side="right")
     for segment, n in zip(shared, np.bincount(segment_of, minlength=len(shared)), strict=True):
         counts[segment.kind] = counts.get(segment.kind, 0) + int(n)
     level, sketch = _sketch(words.hashes)
     mine = words if own.all() else WordHashes(*(part[own[segment_of]] for part in words))
-    total = len(mine.hashes)
-    scale = min(1.0, MAX_STYLE_WORDS / total) if total else 1.0
     vocabulary, times, named, style = _NO_VOCABULARY, _NO_COUNTS, "", _NO_STYLE
-    if total >= MIN_STYLE_WORDS:
-        vocabulary, times, named = _vocabulary(mine, text, scale)
-        style = (trigrams * scale).astype(np.float32)
+    if len(mine.hashes) >= MIN_STYLE_WORDS:
+        vocabulary, times, named = _vocabulary(mine, text)
+        style = trigrams.astype(np.float32)
     return Features(
         words=counts,
         bytes=len(document.text(OWN_KINDS).encode("utf-8", "surrogatepass")),
         exact=digest.digest(),
         level=level,
         sketch=sketch,
-        style_words=min(total, MAX_STYLE_WORDS),
         vocabulary=vocabulary,
         counts=times,
         named=named,
@@ -305,13 +281,6 @@ def extract_features(document: Document) -> Features:
         private=find_pii(text),
         language=identify_language("\n".join(s.text for s in shared if s.kind in OWN_KINDS)),
     )
-
-
-def _joined(chunks: list[WordHashes]) -> WordHashes:
-    if not chunks:
-        return hash_words("")
-    hashes, starts, ends = (np.concatenate(part) for part in zip(*chunks, strict=True))
-    return WordHashes(hashes, starts, ends)
 
 
 def _trigrams(
@@ -329,8 +298,8 @@ def _trigrams(
 
 
 def _vocabulary(
-    words: WordHashes, text: str, scale: float
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16], str]:
+    words: WordHashes, text: str
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], str]:
     # Sort by hash, then index: the first of each run is the word's first occurrence.
     keyed = words.hashes & np.uint64(0xFFFFFFFF00000000) | np.arange(
         len(words.hashes), dtype=np.uint64
@@ -346,7 +315,7 @@ def _vocabulary(
     positions = np.sort(order)
     return (
         keys[begins[positions]],
-        np.rint(times[positions] * scale).astype(np.uint16),
+        times[positions].astype(np.uint32),
         named,
     )
 

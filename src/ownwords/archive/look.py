@@ -5,7 +5,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,7 +108,6 @@ class _LookRun:
         self._provenance, self._split = provenance, split
         self._ingested: IngestResult | None = None
         self._analysis: ArchiveAnalysis | None = None
-        self._is_new = False  # whether the report differs from that of the last look
         self.choices: list[AuthorChoice] = []
 
     def update(
@@ -121,51 +120,56 @@ class _LookRun:
         """Make the report for choices.toml and the answers; the file takes precedence.
 
         If choices.toml is edited meanwhile, the report is made again from its new content. The
-        server locks the archive to write it, so the transaction keeps it out.
+        server locks the archive to write it, so a transaction keeps it out. The state is stored
+        last: after a run that was killed before, the next one makes report and files again.
         """
-        place, store, progress = self._place, self._store, self._progress
-        with store.transaction():
-            while True:
-                content = read_bytes(place.choices)
-                choices = parse_choices(content, place.choices)
+        place, store = self._place, self._store
+        while True:
+            content = read_bytes(place.choices)
+            choices = parse_choices(content, place.choices)
+            with store.transaction():
                 if self._ingested is None:
-                    self._ingested = ingest(store, paths, config, progress)
+                    self._ingested = ingest(store, paths, config, self._progress)
                     if not self._ingested.keys:
                         raise _nothing_found(paths, self._ingested)
                     self._ingested.notes += notes
                 self.choices = _present_choices(choices, answers, self._ingested.renamed)
-                report = self._report(paths, config, asked=bool(answers))
-                if read_bytes(place.choices) == content:
-                    self._write_files(report)
-                    return report
+                state, report, is_new = self._report(paths, config, asked=bool(answers))
+            page = html.document(report_view(report)) if is_new else ""
+            with store.transaction():
+                if read_bytes(place.choices) != content:
+                    continue
+                if is_new:
+                    write_atomically(place.choices, write_choices(report.posts, self.choices))
+                    write_atomically(place.report_page, page)
+                    store.set_meta("state", state)
+                return report
 
-    def _report(self, paths: Sequence[Path], config: ArchiveConfig, asked: bool) -> Report:
-        """The report, from the archive if nothing has changed."""
+    def _report(
+        self, paths: Sequence[Path], config: ArchiveConfig, asked: bool
+    ) -> tuple[str, Report, bool]:
+        """The state and its report; from the archive (then False) if nothing has changed."""
         assert self._ingested is not None
-        store = self._store
-        command = _command(paths, self._place, config)
+        place, store = self._place, self._store
+        command = _command(paths, place, config)
         state = self._state(command)
-        if store.get_meta("state") == state:
-            return Report.from_json(store.get_meta("report"))
+        has_files = place.choices.exists() and place.report_page.exists()
+        is_known = store.get_meta("state") == state
+        if is_known and has_files:
+            with suppress(WorkspaceError):  # the stored report is damaged, so it is made again
+                return state, Report.from_json(store.get_meta("report")), False
         self._analysis = self._analysis or ArchiveAnalysis(
             store, self._ingested, self._provenance, self._split, self._progress
         )
-        report = _new_report(paths, self._place, self._ingested)
+        report = _new_report(paths, place, self._ingested)
         report.command = command
         self._analysis.fill(report, self.choices)
         report.privacy.network_calls = self._calls.count
-        store.set_meta("state", state)
+        store.set_meta("state", "")
         store.set_meta("report", report.to_json())
-        store.set_meta("asked", "yes" if asked else "no")
-        self._is_new = True
-        return report
-
-    def _write_files(self, report: Report) -> None:
-        place = self._place
-        if self._is_new or not place.choices.exists():
-            write_atomically(place.choices, write_choices(report.posts, self.choices))
-        if self._is_new or not place.report_page.exists():
-            write_atomically(place.report_page, html.document(report_view(report)))
+        if not is_known:
+            store.set_meta("asked", "yes" if asked else "no")
+        return state, report, True
 
     def _state(self, command: str) -> str:
         """A digest of everything the report depends on; an equal digest means an equal report."""

@@ -8,19 +8,20 @@ footer) makes no candidates.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.features import Features, sketch_size
+from ownwords.archive.report import Duplicate
 from ownwords.core.text import SHINGLE, Hashes, WordHashes, hash_words, shingles
 
 MIN_SHINGLES = 8  # shorter texts are only matched as exact copies
 
 _COMMON_POSTS = 20  # a hash in more posts than this, and in
 _COMMON_SHARE = 0.05  # more than this share of them, is boilerplate
+_COMMON_LEAST = 8  # minimum of that limit for every hash
 _NEIGHBOURS = 16  # each post with a hash is paired with this many following ones
 _INDEX_LIMIT = 4_000_000  # hashes in the index; above this a coarser sketch level is used
 _LENIENT = 0.5  # factor on `share` for candidates, as sketches are samples
@@ -35,21 +36,6 @@ _FAR = 200  # words; a longer gap between matches is another text, not a differe
 _Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicatePair:
-    """Two documents that share text, `id` before `other_id` in order.
-
-    `share` is the fraction of the shorter text's shingles found in the longer. `passages` holds
-    pairs (from `id`, from `other_id`): first where they differ, then where they agree.
-    """
-
-    id: str
-    other_id: str
-    exact: bool
-    share: float
-    passages: tuple[tuple[str, str], ...] = ()
-
-
 class _ShingledText:
     """A text with its words and shingles, for comparison."""
 
@@ -62,7 +48,7 @@ class _ShingledText:
 
 def find_near_duplicates(
     features: Mapping[str, Features], text_of: Callable[[str], str], share: float
-) -> list[DuplicatePair]:
+) -> list[Duplicate]:
     """The pairs that share at least `share`, the most similar first.
 
     `text_of` returns a document's shared text (own words and quotes) by id. Exact copies are each
@@ -85,12 +71,12 @@ def find_near_duplicates(
             settled.update((a, b))
             passages = _side_by_side(read(a), read(b))
             pairs.append(
-                DuplicatePair(a, b, exact=False, share=round(similarity, 4), passages=passages)
+                Duplicate(a, b, exact=False, share=round(similarity, 4), passages=passages)
             )
     return sorted(pairs, key=lambda p: (not p.exact, -p.share, p.id, p.other_id))
 
 
-def duplicate_groups(pairs: Iterable[DuplicatePair]) -> list[frozenset[str]]:
+def duplicate_groups(pairs: Iterable[Duplicate]) -> list[frozenset[str]]:
     """The connected groups of documents, sorted by their first id."""
     joined = _UnionFind()
     for pair in pairs:
@@ -132,18 +118,18 @@ def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], lis
     copies: list[tuple[str, str]] = []
     for id_ in sorted(features):
         document = features[id_]
-        if document.style_words == 0 and not len(document.sketch):
+        if not document.own_words and not len(document.sketch):
             continue  # no own or quoted words
         if (original := first.setdefault(document.exact, id_)) != id_:
             copies.append((original, id_))
     return copies, sorted(first.values())
 
 
-def _copy(original: str, copy: str, text_of: Callable[[str], str]) -> DuplicatePair:
+def _copy(original: str, copy: str, text_of: Callable[[str], str]) -> Duplicate:
     texts = [_ShingledText(text_of(id_)) for id_ in (original, copy)]
     beginnings = [_excerpt(text, 0, _WIDTH) for text in texts]
-    return DuplicatePair(
-        original, copy, exact=True, share=1.0, passages=((beginnings[0], beginnings[1]),)
+    return Duplicate(
+        original, copy, exact=True, share=1.0, passages=[(beginnings[0], beginnings[1])]
     )
 
 
@@ -155,7 +141,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     cut = [post.sketch[: sketch_size(post.sketch, limit)] for post in posts]
     hashes, owner, post_counts = _index(cut)
     levels = np.array([max(post.level, limit) for post in posts])
-    common = post_counts > max(_COMMON_POSTS, _COMMON_SHARE * len(posts))
+    common = post_counts > _held_by_many(hashes, levels)
     boilerplate = hashes[common]  # sorted, with repetitions
     if len(boilerplate):
         cut = [sketch[~_contains(boilerplate, sketch)] for sketch in cut]
@@ -194,6 +180,22 @@ def _index(cut: Sequence[Hashes]) -> tuple[Hashes, _Counts, _Counts]:
     return hashes, owner, np.repeat(sizes, sizes)
 
 
+def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
+    """For each sorted hash, the number of posts above which it counts as boilerplate.
+
+    A hash in the upper half of its level's range occurs only in sketches of that level or a finer
+    one, so its limit is lower.
+    """
+    many = max(_COMMON_POSTS, _COMMON_SHARE * len(levels))
+    limits = np.full(len(hashes), many)
+    for level in range(int(levels.max())):
+        can_hold = float((levels <= level).mean())
+        limits[sketch_size(hashes, level + 1) : sketch_size(hashes, level)] = max(
+            _COMMON_LEAST, many * can_hold
+        )
+    return limits
+
+
 def _count_pairs(
     hashes: Hashes, owner: _Counts, post_counts: _Counts, posts: int
 ) -> Iterator[tuple[_Counts, _Counts]]:
@@ -230,7 +232,7 @@ def _compare(left: _ShingledText, right: _ShingledText) -> float:
     return int(_contains(many, few).sum()) / len(few)
 
 
-def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str, str], ...]:
+def _side_by_side(left: _ShingledText, right: _ShingledText) -> list[tuple[str, str]]:
     """Pairs of passages: up to two where the texts differ, then their longest matches."""
     distinct, first = np.unique(right.shingles, return_index=True)
     place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
@@ -253,7 +255,7 @@ def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str,
     for i in np.argsort(-lengths, kind="stable")[: _PASSAGES - len(passages)].tolist():
         start, width = int(begins[i]), min(int(lengths[i]) + SHINGLE - 1, _WIDTH)
         passages.append(_at(left, right, int(left_at[start]), int(right_at[start]), width))
-    return tuple(dict.fromkeys(passages))
+    return list(dict.fromkeys(passages))
 
 
 def _at(

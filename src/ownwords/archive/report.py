@@ -69,17 +69,19 @@ class PostSummary:
 
 @dataclass(slots=True)
 class Duplicate:
-    """Two documents that share text; `share` is the part of the shorter found in the longer."""
+    """Two documents that share text, `id` before `other_id` in order.
+
+    `share` is the fraction of the shorter text's shingles found in the longer. `passages` holds
+    pairs (from `id`, from `other_id`): first where they differ, then where they agree.
+    """
 
     id: str
     other_id: str
-    title: str
-    other_title: str
     exact: bool
     share: float
-    passages: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # pairs of differing or equal passages
+    passages: list[tuple[str, str]] = field(default_factory=list)
+    title: str = ""
+    other_title: str = ""
 
 
 @dataclass(slots=True)
@@ -99,10 +101,10 @@ class UnlikePost:
     """A post whose style differs from the others: its robust z, and the words that differ most."""
 
     id: str
-    title: str
-    words: int
     distance: float
     evidence: list[str] = field(default_factory=list)  # '"upon" 9 times as often'
+    title: str = ""
+    words: int = 0
     language: str = ""  # empty if it is that of most posts
 
 

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Literal
 
 from ownwords.archive.features import Features
-from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups
+from ownwords.archive.near_duplicates import duplicate_groups
+from ownwords.archive.report import Duplicate, UnlikePost
 from ownwords.archive.settings import ProvenanceConfig
-from ownwords.archive.style_outliers import StyleOutlier
 from ownwords.view.format import count, quoted
 
 Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
@@ -64,8 +64,8 @@ class PostDecision:
 
 def select_posts(
     posts: Iterable[PostFacts],
-    pairs: Sequence[DuplicatePair],
-    outliers: Iterable[StyleOutlier],
+    pairs: Sequence[Duplicate],
+    outliers: Iterable[UnlikePost],
     config: ProvenanceConfig,
     choices: Iterable[AuthorChoice] = (),
 ) -> dict[str, PostDecision]:
@@ -113,7 +113,7 @@ def _shares(by_id: Mapping[str, PostFacts]) -> dict[str, float]:
 def _flags(
     by_id: Mapping[str, PostFacts],
     shares: Mapping[str, float],
-    pairs: Sequence[DuplicatePair],
+    pairs: Sequence[Duplicate],
     distances: Mapping[str, float],
     config: ProvenanceConfig,
 ) -> dict[str, tuple[Flag, ...]]:
@@ -170,7 +170,7 @@ def _default(
 def _surplus_copies(
     by_id: Mapping[str, PostFacts],
     decisions: Mapping[str, PostDecision],
-    pairs: Sequence[DuplicatePair],
+    pairs: Sequence[Duplicate],
 ) -> dict[str, str]:
     """All copies but the best of each group, with the reason to leave each out."""
     inside = {id_ for id_, post in decisions.items() if post.decision != "leave out"}

@@ -55,8 +55,7 @@ CREATE TABLE links (
 CREATE INDEX links_of ON links(document, position);
 CREATE TABLE selection (
     document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
-    decision TEXT NOT NULL, reason TEXT NOT NULL, training_words INTEGER NOT NULL,
-    split TEXT NOT NULL
+    decision TEXT NOT NULL, training_words INTEGER NOT NULL, split TEXT NOT NULL
 );
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
@@ -221,10 +220,10 @@ class Archive:
         """Store the links' targets: (state, target document, row)."""
         self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
 
-    def set_selection(self, rows: Iterable[tuple[str, str, str, int, str]]) -> None:
-        """Store the selection: (document, decision, reason, training words, split)."""
+    def set_selection(self, rows: Iterable[tuple[str, str, int, str]]) -> None:
+        """Store the selection: (document, decision, training words, split)."""
         self._db.execute("DELETE FROM selection")
-        self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?, ?)", rows)
+        self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?)", rows)
 
     def set_meta(self, key: str, value: str) -> None:
         """Store a value under a key."""

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.features import MIN_STYLE_WORDS, TRIGRAMS, Features
+from ownwords.archive.report import UnlikePost
 from ownwords.core.text import hash_words
 
 MIN_WORDS = MIN_STYLE_WORDS  # posts with fewer own words are not judged
@@ -41,20 +42,10 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class StyleOutlier:
-    """A post whose style differs from the others: its robust z, and the words that differ most."""
-
-    id: str
-    distance: float
-    evidence: tuple[str, ...]  # '"upon" 9 times as often'
-
-
-@dataclass(frozen=True, slots=True)
 class StyleComparison:
-    """The outliers, the furthest first; the number of posts judged, and a note if none."""
+    """The outliers, the furthest first, or a note on why no post was judged."""
 
-    outliers: tuple[StyleOutlier, ...] = ()
-    judged: int = 0
+    outliers: tuple[UnlikePost, ...] = ()
     note: str = ""
     distances: Mapping[str, float] = field(default_factory=dict)  # robust z by post id
 
@@ -70,7 +61,7 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
     posts = [features[id_] for id_ in ids]
     vocabulary, names = _frequent(posts)
     rates = _rates(posts, vocabulary)
-    words = np.array([post.style_words for post in posts], float)
+    words = np.array([post.own_words for post in posts], float)
     z, norm, in_norm = _judge(rates, words, len(vocabulary), distance)
     far = sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i]))
     outliers = []
@@ -78,9 +69,9 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
         row = slice(i, i + 1)
         scores, means = _scores(norm, rates[row], words[row], in_norm[row])
         evidence = _evidence(names, rates[i], scores[0], means[0])
-        outliers.append(StyleOutlier(ids[i], round(float(z[i]), 2), evidence))
+        outliers.append(UnlikePost(ids[i], round(float(z[i]), 2), evidence))
     distances = {id_: round(float(row), 2) for id_, row in zip(ids, z, strict=True)}
-    return StyleComparison(tuple(outliers), len(ids), "", distances)
+    return StyleComparison(tuple(outliers), "", distances)
 
 
 def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
@@ -88,7 +79,7 @@ def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[
     sample = posts[:: -(-len(posts) // _SAMPLE)]
     known = _names(sample)
     keys = np.concatenate([post.vocabulary for post in sample])
-    rate = np.concatenate([post.counts / post.style_words for post in sample])
+    rate = np.concatenate([post.counts / post.own_words for post in sample])
     distinct, which, spread = np.unique(keys, return_inverse=True, return_counts=True)
     mean = np.bincount(which, rate)
     common = np.flatnonzero(spread >= _SPREAD * len(sample))
@@ -118,7 +109,7 @@ def _rates(posts: Sequence[Features], vocabulary: npt.NDArray[np.uint32]) -> _Ma
             )
             row[:n] = np.where(post.vocabulary[place] == vocabulary, post.counts[place], 0)
         row[n:] = post.style
-    words = np.array([post.style_words for post in posts], np.float32)
+    words = np.array([post.own_words for post in posts], np.float32)
     rates /= words[:, None]
     return rates
 
@@ -185,9 +176,7 @@ def _judge(
     return z, norm, in_norm
 
 
-def _evidence(
-    names: Sequence[str], rates: _Matrix, scores: _Vector, means: _Vector
-) -> tuple[str, ...]:
+def _evidence(names: Sequence[str], rates: _Matrix, scores: _Vector, means: _Vector) -> list[str]:
     """The words whose rates differ most, in plain words: '"upon" 9 times as often'."""
     evidence: list[str] = []
     for i in np.argsort(-np.abs(scores[: len(names)]), kind="stable").tolist():
@@ -196,7 +185,7 @@ def _evidence(
             evidence.append(f'"{names[i]}" {_times(ratio)}')
         if len(evidence) == _EVIDENCE:
             break
-    return tuple(evidence)
+    return evidence
 
 
 def _times(ratio: float) -> str:

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ownwords.ask import date_questions
+from ownwords.ask import dates
 from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citation, with_marks
 from ownwords.ask.citation_marks import LEAST_QUOTE
 from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
@@ -134,7 +134,7 @@ def answer(
         )
     shown = on_passages or (lambda _: None)
     first_note: tuple[str, ...] = ()
-    date_answer = date_questions.answer_from_dates(searcher.index, question, limit=limit)
+    date_answer = dates.answer_from_dates(searcher.index, question, limit=limit)
     if date_answer and not date_answer.is_complete and not date_answer.passages:
         first_note, date_answer = (date_answer.sentence,), None
     if date_answer:

@@ -215,7 +215,7 @@ class LocalBackend:
         generate: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
         """Locate the model; OwnwordsError if there is none at the path."""
-        from ownwords.core.resolve import resolve_model  # noqa: PLC0415
+        from ownwords.core.workspace import resolve_model  # noqa: PLC0415
 
         self._path = resolve_model(path, path)
         self.used: TokenUsage | None = None

@@ -1,8 +1,9 @@
-"""Lists and finds bases: the shipped one, added ones, and any model directory.
+"""Lists and finds bases: the shipped one, added ones, and any model directory; their manifests.
 
 Nothing here needs torch or reads weights.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ownwords.base.known_bases import find_known
-from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
+from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import SUFFIX, data_folder
 from ownwords.models import atomic_dir, registry
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.gguf_cache import is_gguf, model_directory
-from ownwords.models.untrusted_files import read_json
+from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
 SHIPPED: Final = "shipped"
@@ -28,8 +29,39 @@ SHIPPED_TITLE: Final = "the base in the box"  # its display name
 # Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
 
+MANIFEST = "base.json"
+_FORMAT = 1
+
 _BOX = Path(__file__).parent / "shipped"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Source, revision and checksums of a base at the time it was added."""
+
+    source: str  # the model on the hub, the folder it was copied from, or what made it
+    revision: str  # the commit on the hub; empty otherwise
+    files: Mapping[str, str]  # the SHA-256 of each file, by name
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest | None":
+        """The manifest in a folder; None if there is none. OwnwordsError if it is damaged."""
+        path = folder / MANIFEST
+        if not path.exists():
+            return None
+        data = read_json(path)
+        if (version := data.pop("format", None)) != _FORMAT:
+            raise ModelError(
+                f"{path} has format {version!r:.40}, and this ownwords reads {_FORMAT}",
+                hint="upgrade ownwords",
+            )
+        return decode(cls, data, source=str(path), unknown="ignore")
+
+    def to_bytes(self) -> bytes:
+        """The manifest as the content of base.json."""
+        data = {"format": _FORMAT, **encode(self), "files": dict(sorted(self.files.items()))}
+        return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ownwords.base import manifest
-from ownwords.base.manifest import Manifest
+from ownwords.base.catalogue import MANIFEST, Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE
 from ownwords.inference.model import Model
@@ -43,7 +42,7 @@ def changed_files(folder: Path) -> list[str]:
         if path.parent != folder or not path.is_file():
             problems.append(f"{name} is missing")
         elif sha256_of(path) != sha256:
-            problems.append(f"{name} has changed: its SHA-256 is not the one in {manifest.FILE}")
+            problems.append(f"{name} has changed: its SHA-256 is not the one in {MANIFEST}")
     return problems
 
 

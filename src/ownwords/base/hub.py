@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ownwords.base import checks, manifest
-from ownwords.base.manifest import Manifest
+from ownwords.base import checks
+from ownwords.base.catalogue import MANIFEST, Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import (
     CACHE,
@@ -90,7 +90,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
             _download(endpoint, name, commit, wanted, draft, stage)
         sums = {file.name: checks.sha256_of(draft / file.name) for file in wanted}
         known = Manifest(f"{name} ({endpoint})", commit, sums)
-        write_atomically(draft / manifest.FILE, known.to_bytes())
+        write_atomically(draft / MANIFEST, known.to_bytes())
         shutil.rmtree(draft / CACHE, ignore_errors=True)
         progress.begin("open")
         with progress.stage(f"Opening {name}"):

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from ownwords.base import catalogue, checks, gguf_package, hub, manifest
+from ownwords.base import catalogue, checks, gguf_package, hub
+from ownwords.base.catalogue import MANIFEST, Manifest
 from ownwords.base.known_bases import KnownBase, find_known
-from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
 from ownwords.core.progress import Progress, Stage
@@ -149,18 +149,18 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
     ):
         sums = {path.name: _copy_file(path, made / path.name, stage) for path in files}
         known = Manifest(str(source.resolve()), "", sums)
-        atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        atomic_dir.write_file(made / MANIFEST, known.to_bytes())
         checks.check_usable(made)
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:
-    from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
 
     with atomic_dir.replace_dir(folder) as made:
         convert(source, made, progress=progress)
         sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
         known = Manifest(str(source.resolve()), "", sums)
-        atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
+        atomic_dir.write_file(made / MANIFEST, known.to_bytes())
         progress.begin("open")
         checks.check_usable(made)
 

@@ -17,10 +17,8 @@ from ownwords.core.progress import Progress
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
     from ownwords.ask.embedders import BackgroundVectors
-    from ownwords.ask.index import SearchIndex
     from ownwords.ask.llm_backends import EndpointBackend, LLMBackend
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.core.workspace import Workspace
 
 _PASSAGES, _MOST_PASSAGES = 8, 50
 _STDIN = "-"
@@ -75,14 +73,6 @@ def ask(
     device: Device = "auto",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
     seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
-    judge: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Evaluate the search on questions from this archive. [default: no]",
-        ),
-    ] = False,
     json: Annotated[
         bool,
         Parameter(
@@ -100,23 +90,20 @@ def ask(
     from ownwords.ask.embedders import BackgroundVectors, embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.core.resolve import resolve_workspace
+    from ownwords.core.workspace import resolve_workspace
 
     if not 1 <= passages <= _MOST_PASSAGES:
         raise ConfigError(f"--passages must be from 1 to {_MOST_PASSAGES}, not {passages}")
     if model and no_model:
         raise ConfigError("--model and --no-model exclude each other", hint="give only one of them")
-    text = "" if judge else _question_text(question, json)
+    text = _question_text(question, json)
     place = resolve_workspace(workspace, Path.cwd())
     embedder = open_embedder(embed)
     with SearchIndex(place.archive) as index:
         with _watched(quiet) as progress:
             index.refresh(progress)
-            if embedder is not None and (embed or judge):
+            if embedder is not None and embed:
                 embed_missing(index, embedder, progress)
-            if judge:
-                _judge(place, index, ArchiveSearcher(index, embedder), progress, as_json=json)
-                return
         searcher = ArchiveSearcher(index, embedder)
         backend, advice = (None, "") if no_model else _backend(model, device, may_ask=not json)
         if advice and json:
@@ -320,27 +307,6 @@ def _base(name: str) -> Path | None:
         return catalogue.find(name)
     except OwnwordsError:
         return None
-
-
-def _judge(
-    place: "Workspace",
-    index: "SearchIndex",
-    searcher: "ArchiveSearcher",
-    progress: Progress,
-    *,
-    as_json: bool,
-) -> None:
-    from ownwords.archive.store import Archive
-    from ownwords.ask.retrieval_eval import evaluate_retrieval
-
-    with Archive(place.archive) as archive:
-        judgement = evaluate_retrieval(index, archive, searcher, progress)
-    if as_json:
-        from ownwords.cli.output import print_json
-
-        print_json(judgement.to_dict())
-    else:
-        print(judgement.as_text())
 
 
 @contextmanager

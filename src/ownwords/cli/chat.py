@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
 
-from ownwords.cli.model_path import resolve_model_directory
-from ownwords.cli.output import are_terminals
-from ownwords.cli.sampling_options import NO_OPTIONS, MaxTokens, WritingOptions, check_positive
-from ownwords.cli.word_wrap import StreamingWordWrap
+from ownwords.cli.model_options import (
+    NO_OPTIONS,
+    MaxTokens,
+    WritingOptions,
+    check_positive,
+    resolve_model_directory,
+)
+from ownwords.cli.output import StreamingWordWrap, are_terminals
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.model import Model
 

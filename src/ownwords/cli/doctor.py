@@ -4,13 +4,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
-
-from ownwords.cli.all_settings import Settings
-from ownwords.cli.options import DEFAULTS, CommonOptions
+from ownwords.cli.options import DEFAULTS, CommonOptions, Settings
 from ownwords.core.config import Resolved, settings_of
 from ownwords.view.format import count
+from ownwords.view.terminal import TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,12 +54,9 @@ def _print(
     resolved: Resolved[Settings],
     console: "Console",
 ) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    writer = TerminalWriter(console)
     for name, text in _rows(machine, writing, resolved):
-        table.add_row(Text(name), Text(text))
-    console.print(table)
+        writer.pairs([(name, text)])
 
 
 def _rows(
@@ -104,7 +98,7 @@ def _rows(
         for setting in settings_of(resolved.settings)
         if resolved.origins[setting.key] != "default"
     ]
-    rows.append(("Settings", "\n".join(changed) or "all defaults"))
+    rows += [("Setting", text) for text in changed or ["all defaults"]]
     return rows
 
 

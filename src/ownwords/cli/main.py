@@ -36,7 +36,8 @@ _DISK_ERRORS = {
 }
 
 
-# Verb, help, usage, example; the module and the function carry the verb's name.
+_MODULES = {"pretrain": "training", "finetune": "training"}  # the others carry the verb's name
+# Verb, help, usage, example.
 _VERBS = (
     (
         "make",
@@ -157,13 +158,14 @@ def main(arguments: Sequence[str]) -> int:
 def _call(arguments: Sequence[str]) -> None:
     from cyclopts import CycloptsError
 
-    from ownwords.cli.desktop import has_desktop
+    if not arguments:
+        from ownwords.cli.output import has_desktop
 
-    if not arguments and has_desktop():
-        from ownwords.cli.open_page import open_page
+        if has_desktop():
+            from ownwords.cli.serve import open_page
 
-        open_page()
-        return
+            open_page()
+            return
     app = build()
     try:
         app(
@@ -174,7 +176,7 @@ def _call(arguments: Sequence[str]) -> None:
             result_action="return_value",
         )
     except CycloptsError as error:
-        from ownwords.cli.usage_errors import usage_error
+        from ownwords.cli.parameters import usage_error
 
         raise usage_error(error) from error
 
@@ -204,7 +206,7 @@ def build() -> "App":
     )
     for order, (name, help, usage, example) in enumerate(_VERBS):
         app.command(
-            f"ownwords.cli.{name}:{name}",
+            f"ownwords.cli.{_MODULES.get(name, name)}:{name}",
             name=name,
             sort_key=order,
             help=help,

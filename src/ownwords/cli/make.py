@@ -5,13 +5,10 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
-from ownwords.cli.desktop import has_desktop, opened
-from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.output import are_terminals, stderr, stdout
-from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag
-from ownwords.cli.training import command_start, plan_figures, training_settings
-from ownwords.cli.training_report import print_plan
+from ownwords.cli.output import are_terminals, has_desktop, open_browser, stderr, stdout
+from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag, require_package
+from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
 from ownwords.make.make_request import COMPARED_FROM, MINUTES, MakeRequest, base_of
@@ -76,7 +73,7 @@ def make(
         )
     from ownwords.cli.make_view import MakeView
     from ownwords.make import pipeline
-    from ownwords.make.callbacks import MakeCallbacks
+    from ownwords.make.result import MakeCallbacks
 
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
@@ -109,7 +106,7 @@ def make(
         return
     common.show(made.to_dict(), lambda _: view.show_result(made))
     if open_ and made.scorecard:
-        opened(made.scorecard_page)
+        open_browser(made.scorecard_page.absolute().as_uri())
     if are_terminals(sys.stdin, sys.stdout) and not (common.yes or common.json):
         _offer_next_steps(made, view, device)
 
@@ -152,6 +149,6 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None
             console.print(Text(HELP))
             ChatSession(model()).run(lambda: input("> "))
         elif name == "open":
-            opened(made.scorecard_page)
+            open_browser(made.scorecard_page.absolute().as_uri())
         else:
             return

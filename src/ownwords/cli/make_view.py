@@ -10,13 +10,11 @@ from rich.text import Text
 from ownwords.archive import report_view as summary
 from ownwords.archive.report import Report
 from ownwords.base.catalogue import SHIPPED_TITLE
-from ownwords.cli.output import relative_path
-from ownwords.cli.word_wrap import StreamingWordWrap
+from ownwords.cli.output import StreamingWordWrap, relative_path
 from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scorecard_view import headline, judged_on
-from ownwords.make.callbacks import MakeCallbacks
-from ownwords.make.result import MakeResult, TrainingSummary
+from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.training.plan import number, times
 from ownwords.view import format as say
 from ownwords.view.terminal import LOUD, QUIET, TerminalWriter

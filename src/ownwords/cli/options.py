@@ -1,28 +1,47 @@
-"""The options that every verb has, and what follows from them."""
+"""All settings, and the options that every verb has."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ownwords.cli.all_settings import Settings, settings_files
+from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.cli.output import are_terminals, ask, print_json, stdout
 from ownwords.cli.parameters import described, flag
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.config import Resolved, resolve, settings_of
-from ownwords.core.job_log import logged_job
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, logged_job
 from ownwords.core.workspace import Workspace
+from ownwords.training.settings import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.archive.analysis import AskAuthor
+
+FILE = "ownwords.toml"
+
+
+@dataclass(frozen=True)
+class Settings(Recipe):
+    """The settings, by section: those of a training run, and those of reading an archive."""
+
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)
+
+
+def settings_files(workspace: Path | None, config: Path | None) -> list[Path]:
+    """The files to read, the later winning: this folder's, the workspace's, the one asked for."""
+    files = [Path(FILE)]
+    if workspace and workspace.absolute() != Path.cwd():
+        files.append(workspace / FILE)
+    return [file for file in files if file.exists()] + ([config] if config else [])
 
 
 @Parameter(name="*")

@@ -1,11 +1,14 @@
-"""Output: results on stdout, everything else on stderr."""
+"""Output: results on stdout, everything else on stderr; word wrap, and pages in the browser."""
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+import webbrowser
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.prompt import Prompt
 from rich.text import Text
@@ -89,3 +92,93 @@ def ask(question: "PostQuestion", bars: ProgressBars | None) -> str:
     except EOFError:
         raise KeyboardInterrupt from None
     return numbers[chosen]
+
+
+def has_desktop(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
+    """Whether a graphical browser can be expected; never in CI."""
+    if environment.get("CI", "").lower() not in ("", "0", "false"):
+        return False
+    if system in ("win32", "darwin"):
+        # Over SSH the user sits elsewhere.
+        return "SSH_CONNECTION" not in environment
+    return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+
+
+def open_browser(link: str) -> bool:
+    """Open a link in the browser; False where that is not possible."""
+    try:
+        return has_desktop() and webbrowser.open(link)
+    except (OSError, webbrowser.Error):
+        return False
+
+
+class StreamingWordWrap:
+    """Writes pieces to a stream as lines of `width` columns behind a margin, word by word.
+
+    `shown` turns a word into what the stream can show, without control characters.
+    """
+
+    def __init__(
+        self,
+        stream: IO[str],
+        *,
+        width: int,
+        margin: int = 0,
+        shown: Callable[[str], str] = printable,
+    ) -> None:
+        self._stream, self._shown = stream, shown
+        self._limit, self._margin = max(8, width - margin), " " * margin
+        self._column = 0  # columns used
+        self._gap = ""  # the space before the next word
+        self._word = ""
+
+    def write(self, pieces: Iterable[str]) -> None:
+        """Write all pieces, then end the line, also when interrupted."""
+        try:
+            for piece in pieces:
+                self.add(piece)
+        finally:
+            self.end()
+
+    def add(self, piece: str) -> None:
+        """Add a piece of the text."""
+        for letter in piece:
+            if letter.isspace():
+                self._put_word()
+                self._gap += letter
+            else:
+                self._word += letter
+                # Scripts without spaces break at the end of the line.
+                if cell_len(self._word) >= self._limit:
+                    self._put_word()
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Write the last word and end its line."""
+        self._put_word()
+        if self._column:
+            self._stream.write("\n")
+        self._column, self._gap = 0, ""
+        self._stream.flush()
+
+    def _put_word(self) -> None:
+        if not self._word:
+            return
+        word, size = self._shown(self._word), cell_len(self._word)
+        lines = min(2, self._gap.count("\n"))
+        if lines and self._column:
+            self._stream.write("\n" * lines)
+            self._column = 0
+        elif self._column and self._gap:
+            if self._column + 1 + size > self._limit:
+                self._stream.write("\n")
+                self._column = 0
+            else:
+                self._stream.write(" ")
+                self._column += 1
+        elif self._column and self._column + size > self._limit:
+            self._stream.write("\n")
+            self._column = 0
+        self._stream.write(word if self._column else self._margin + word)
+        self._column += size
+        self._word = self._gap = ""

@@ -44,7 +44,7 @@ def score(
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
     from ownwords.archive.store import Archive
-    from ownwords.cli.model_path import resolve_model_directory
+    from ownwords.cli.model_options import resolve_model_directory
     from ownwords.evaluation import scorecard_files
     from ownwords.evaluation.scorecard_view import scorecard_view
     from ownwords.evaluation.scoring import ScoreConfig

@@ -1,25 +1,26 @@
-"""`ownwords serve`."""
+"""`ownwords serve`, and the page that `ownwords` alone opens."""
 
 import logging
+import os
 import socket
 import sys
-import webbrowser
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.desktop import has_desktop
-from ownwords.cli.parameters import Device
-from ownwords.cli.sampling_options import Threads, Weights
+from ownwords.cli.model_options import Threads, Weights
+from ownwords.cli.output import open_browser
+from ownwords.cli.parameters import Device, described, flag
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.workspace import SUFFIX, Workspace
+from ownwords.serve.running_servers import RunningServer, announced, running_servers, user_key
 from ownwords.serve.settings import HOST, MIN_KEY_LENGTH, PORT, ServeSettings
+from ownwords.serve.workspace_list import WorkspaceList
 
-if TYPE_CHECKING:
-    from ownwords.core.workspace import Workspace
-
+_NEW = f"my-blog{SUFFIX}"
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
@@ -44,10 +45,9 @@ def serve(
     ] = None,
     key: Annotated[
         str,
-        Parameter(
-            show_default=False,
-            help=f"The key that the page and the API ask for, of {MIN_KEY_LENGTH} characters or"
-            " more. [default: one of this account, which is printed]",
+        described(
+            f"The key that the page and the API ask for, of {MIN_KEY_LENGTH} characters or more."
+            " [default: one of this account, which is printed]"
         ),
     ] = "",
     key_file: Annotated[
@@ -56,56 +56,42 @@ def serve(
     ] = None,
     no_key: Annotated[
         bool,
-        Parameter(
-            name="--no-key",
-            negative=(),
-            show_default=False,
-            help="Ask for no key: every account on this machine can then read your posts."
+        described(
+            "Ask for no key: every account on this machine can then read your posts."
             " [default: ask]",
+            name="--no-key",
         ),
     ] = False,
     name: Annotated[
         tuple[str, ...],
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Another host name that leads here, such as a proxy's; may be repeated."
-            " [default: none]",
+        described(
+            "Another host name that leads here, such as a proxy's; may be repeated. [default: none]"
         ),
     ] = (),
     model: Annotated[
         tuple[str, ...],
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Also serve this model: its folder, or the name of a base; may be repeated."
-            " [default: the workspace's model and its base]",
+        described(
+            "Also serve this model: its folder, or the name of a base; may be repeated. [default:"
+            " the workspace's model and its base]"
         ),
     ] = (),
     embed: Annotated[
         str,
-        Parameter(
-            show_default=False,
-            help="The model that searches by meaning: minilm, multilingual or hf:ORG/NAME"
-            " (downloaded once), a folder of sentence-transformers, an endpoint's address, or none."
-            " [default: minilm if it is installed]",
+        described(
+            "The model that searches by meaning: minilm, multilingual or hf:ORG/NAME (downloaded"
+            " once), a folder of sentence-transformers, an endpoint's address, or none. [default:"
+            " minilm if it is installed]"
         ),
     ] = "",
     weights: Weights = "stored",
     device: Device = "auto",
     threads: Threads = None,
-    open: Annotated[
-        bool,
-        Parameter(
-            negative=(), show_default=False, help="Open the page in a browser. [default: no]"
-        ),
-    ] = False,
+    open: Annotated[bool, flag("Open the page in a browser.")] = False,
 ) -> None:
     """Serve the page, and an API like OpenAI's, until Ctrl-C."""
     from ownwords.base import catalogue
-    from ownwords.core.resolve import resolve_served
+    from ownwords.core.workspace import resolve_served
     from ownwords.serve import http_server
-    from ownwords.serve.running_servers import announced, user_key
 
     place, sources = resolve_served(path, workspace, Path.cwd())
     models = catalogue.find_models(model)
@@ -167,7 +153,7 @@ def _address(settings: ServeSettings) -> str:
 
 
 def _print_summary(
-    place: "Workspace", settings: ServeSettings, address: str, link: str, *, shows_key: bool
+    place: Workspace, settings: ServeSettings, address: str, link: str, *, shows_key: bool
 ) -> None:
     print(f"Page: {link}")
     print(f"API: {address}v1 (as OpenAI's)")
@@ -184,9 +170,43 @@ def _print_summary(
     print("Ctrl-C stops it.", flush=True)
 
 
-def open_browser(link: str) -> bool:
-    """Open a link in the browser; False where that is not possible."""
+# --- `ownwords` alone, on a desktop ---------------------------------------------------------------
+
+
+def open_page() -> None:
+    """Open the page of a server that runs already; or serve until Ctrl-C, and open that page."""
+    here = Path.cwd()
+    workspace = workspace_to_open(here)
+    if server := server_to_open(here, workspace):
+        print(f"ownwords is running already. Page: {server.link}")
+        open_browser(server.link)
+        return
     try:
-        return has_desktop() and webbrowser.open(link)
-    except (OSError, webbrowser.Error):
-        return False
+        serve(workspace=workspace, open=True)
+    finally:
+        if workspace.is_dir():  # it may have been made on the page
+            with suppress(OwnwordsError):  # such as no home folder: it is found from here, too
+                WorkspaceList(Workspace(workspace)).remember(Workspace(workspace))
+
+
+def server_to_open(here: Path, workspace: Path) -> RunningServer | None:
+    """The server of this workspace; any server if the workspace is not the one that is here."""
+    running = running_servers()
+    same = [server for server in running if server.workspace == str(workspace.absolute())]
+    is_here = workspace.is_dir() and here.absolute() in (workspace, workspace.parent)
+    return next(iter(same or ([] if is_here else running)), None)
+
+
+def workspace_to_open(here: Path) -> Path:
+    """`here` or the one in it, the one that was open last, or a new one."""
+    if here.name.endswith(SUFFIX):
+        return here
+    inside = sorted(path for path in here.glob(f"*{SUFFIX}") if path.is_dir())
+    if len(inside) == 1:
+        return inside[0]
+    last = WorkspaceList(Workspace(here / _NEW)).last_opened()
+    if last is not None:
+        return last
+    if inside:
+        return max(inside, key=lambda path: path.stat().st_mtime)
+    return (here if os.access(here, os.W_OK) else Path.home()) / _NEW

@@ -1,5 +1,7 @@
-"""What the verbs that train share: read, plan, confirm, train, report."""
+"""`ownwords pretrain` and `finetune`: read, plan, confirm, train, report."""
 
+import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -9,28 +11,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.text import Text
 
-from ownwords.cli.all_settings import Settings
-from ownwords.cli.options import CommonOptions
-from ownwords.cli.output import stderr, stdout
-from ownwords.cli.parameters import TrainingDevice, flag
-from ownwords.cli.training_report import print_made, print_plan
-from ownwords.cli.training_view import watching
+from ownwords.cli.options import DEFAULTS, CommonOptions, Settings
+from ownwords.cli.output import relative_path, stderr, stdout
+from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag, require_package
+from ownwords.cli.training_view import line_chart, watching
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.errors import InUseError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
+from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ownwords.archive.analysis import AskAuthor
     from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
     from ownwords.training.distributed import Mode, World
-    from ownwords.training.plan import Plan
+    from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
+    from ownwords.training.run_history import RunHistory
 
     Texts = Iterable[TrainingText]
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
+_STOPPED = {
+    "done": "",
+    "early": "Training ended early: more steps no longer helped on held-out posts.",
+    "memorised": "Training ended early: the model began to memorise the texts.",
+}
 
 
 @Parameter(name="*")
@@ -181,37 +190,27 @@ def reading(
     progress: Progress,
     ask: "AskAuthor | None",
     *,
-    timeout_s: float = 0.0,
     world: "World | None" = None,
 ) -> "Iterator[tuple[Corpus, CorpusSplit | None]]":
     """The author's texts and the base's own text, both read as `ownwords look` reads them.
 
-    Waits up to `timeout_s` for another process that is reading the same workspace. Of several
-    processes that train together one on each machine reads, the others take what it has stored.
+    Of several processes that train together one on each machine reads, the others take what it has
+    stored.
     """
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
 
     def read(sources: Sequence[Path], workspace: Workspace, ask: "AskAuthor | None") -> None:
-        ends = time.monotonic() + timeout_s
-        while True:
-            try:
-                look(
-                    sources,
-                    workspace=workspace.root,
-                    archive=settings.archive,
-                    provenance=settings.provenance,
-                    split=settings.split,
-                    progress=progress,
-                    ask=ask,
-                )
-            except InUseError:
-                if time.monotonic() >= ends:
-                    raise
-                time.sleep(0.5)
-            else:
-                return
+        look(
+            sources,
+            workspace=workspace.root,
+            archive=settings.archive,
+            provenance=settings.provenance,
+            split=settings.split,
+            progress=progress,
+            ask=ask,
+        )
 
     beside = Workspace(workspace.root / "replay.ownwords")
     with world.in_rank_order() if world else nullcontext():
@@ -258,3 +257,174 @@ def _confirmed() -> bool:
         return Confirm.ask("Train with this plan?", console=stderr(), default=True)
     except EOFError:
         raise KeyboardInterrupt from None
+
+
+# --- on the terminal ------------------------------------------------------------------------------
+
+
+def print_plan(plan: "Plan", console: "Console") -> None:
+    """Print every number with its reason and source; mark those the user set."""
+    writer = TerminalWriter(console)
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for number in plan.reasons:
+        section, _, name = number.key.partition(".")
+        reason = f"{number.reason} ({number.source})" if number.source else number.reason
+        reason = "as you set it" if number.origin == "setting" else reason
+        text = f"{_value(number)}: {reason}" if reason else _value(number)
+        sections.setdefault(section, []).append((name, text))
+    writer.heading("The plan")
+    for section, rows in sections.items():
+        writer.space()
+        writer.line(section, QUIET)
+        writer.pairs(rows)
+    writer.heading("What to expect")
+    for sentence in plan.expected.sentences():
+        writer.line(sentence)
+    writer.space()
+
+
+def _value(number: "PlannedValue") -> str:
+    if isinstance(number.value, bool):
+        return "yes" if number.value else "no"
+    if isinstance(number.value, int):
+        return f"{number.value:,}"
+    return f"{number.value:g}" if isinstance(number.value, float) else str(number.value)
+
+
+def print_made(
+    made: "TrainedModel", samples: Sequence[str], history: "RunHistory", console: "Console"
+) -> None:
+    """Print the result, the curve, how right the plan was, samples, and what to do next."""
+    writer = TerminalWriter(console)
+    plain = (console.encoding or "").lower().replace("-", "") not in {"utf8", "utf16"}
+    outcome, say = made.outcome, writer.line
+    writer.space()
+    if made.bits_per_byte is None:
+        say("The model is trained. No text was held out, so its quality is unknown.", LOUD)
+    else:
+        before = "" if made.before is None else f"; the base had {made.before:.3f}"
+        say(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", LOUD)
+    marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
+    # Steps cut for lack of time are not drawn; steps saved by ending early are.
+    steps = outcome.steps if outcome.stopped == "done" else made.plan.recipe.train.steps
+    if len(marks) > 1:
+        writer.space()
+        line = [(point.step, point.smooth) for point in history.points]
+        for row in line_chart(line, marks, steps=steps, width=writer.width, height=7, plain=plain):
+            writer.put(row)
+    writer.space()
+    for sentence in made.judged:
+        say(sentence)
+    if _STOPPED[outcome.stopped]:
+        say(_STOPPED[outcome.stopped])
+    if made.bits_per_byte is not None:
+        say(_saved_weights(made))
+    if outcome.setbacks:
+        times = "once" if outcome.setbacks == 1 else f"{outcome.setbacks} times"
+        say(
+            f"The loss diverged {times}; training went back to a checkpoint and halved the learning"
+            " rate."
+        )
+    if samples:
+        writer.heading("Samples")
+        for sample in samples:
+            say(f"“{' '.join(sample.split())}”")
+    writer.heading("The model")
+    folder = relative_path(made.folder)
+    # Each on one line, however long: they are to be copied.
+    for text in (
+        folder,
+        f"For other tools: ownwords export {shlex.quote(folder)} --to gguf",
+        f"All figures: {relative_path(made.run.folder)}",
+    ):
+        console.print(Text(text), soft_wrap=True)
+    say("More --minutes start a new run from scratch, with a larger plan.", QUIET)
+
+
+def _saved_weights(made: "TrainedModel") -> str:
+    if not made.share:
+        return "Training did not help on held-out posts, so the base's own weights are saved."
+    averaged = ", averaged with earlier ones" if made.outcome.averaged else ""
+    way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
+    return f"The saved weights are from step {made.outcome.best_step:,}{averaged}{way}."
+
+
+# --- the verbs ------------------------------------------------------------------------------------
+
+
+def pretrain(
+    *paths: SourcePath,
+    options: TrainingOptions = TRAINING,
+    common: CommonOptions = DEFAULTS,
+) -> None:
+    """Read the paths, plan, train from scratch, save the best model."""
+    require_package("torch", "training a model")
+    from ownwords.training import recipes
+
+    train(
+        paths,
+        common,
+        options,
+        lambda texts, held_out, request, _: recipes.plan_pretraining(texts, held_out, request),
+        kind="pretrain",
+    )
+
+
+def finetune(
+    *paths: SourcePath,
+    base: Annotated[
+        str,
+        described(
+            "The model to start from, which is not changed: a directory, or a name that `ownwords"
+            " base` lists. [default: the one in the box]"
+        ),
+    ] = "",
+    replay: Annotated[
+        Path | None,
+        Parameter(
+            help="Texts like those the base was trained on, mixed in so that it forgets less."
+            " [default: none]"
+        ),
+    ] = None,
+    lora: Annotated[
+        bool,
+        flag(
+            "Train a small adapter instead of all weights, as the plan does by itself for a large"
+            " base."
+        ),
+    ] = False,
+    no_trim: Annotated[
+        bool,
+        flag("Keep the whole vocabulary of a large base, not only what your texts need."),
+    ] = False,
+    options: TrainingOptions = TRAINING,
+    common: CommonOptions = DEFAULTS,
+) -> None:
+    """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights."""
+    from ownwords.base import catalogue
+    from ownwords.base.trimming import TRIMMED, trim
+
+    require_package("torch", "training a model")
+    from ownwords.training import recipes
+
+    folder = catalogue.find(base)
+
+    def plan(
+        texts: "Texts", held_out: "Texts", request: "TrainRequest", base_text: "Texts | None"
+    ) -> "PlannedTraining":
+        start = folder
+        if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
+            own, out = (text.text for text in texts), request.workspace / "runs" / TRIMMED
+            start = trim(folder, own, out / folder.name, progress=request.progress).folder
+        return recipes.plan_finetuning(
+            start, texts, held_out, request, replay=base_text, by_lora=lora or None
+        )
+
+    train(
+        paths,
+        common,
+        options,
+        plan,
+        kind="lora" if lora else "finetune",
+        replay=replay,
+    )

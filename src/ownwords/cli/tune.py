@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.text import Text
 
-from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.cli.output import relative_path
-from ownwords.cli.parameters import BaseName, SourcePath, TrainingDevice, described, flag
+from ownwords.cli.parameters import (
+    BaseName,
+    SourcePath,
+    TrainingDevice,
+    described,
+    flag,
+    require_package,
+)
 from ownwords.cli.training import command_start, reading, training_settings
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
@@ -20,8 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.tune.tuning import TuneResult
-
-_READ_TIMEOUT_S = 600.0  # for another process that is reading the same texts
 
 
 def tune(
@@ -97,9 +101,10 @@ def tune(
         progress.expect("read")
         progress.expect("search", minutes * 60)
         progress.begin("read")
-        with reading(
-            paths, replay, workspace, resolved.settings, progress, ask, timeout_s=_READ_TIMEOUT_S
-        ) as (texts, base_text):
+        with reading(paths, replay, workspace, resolved.settings, progress, ask) as (
+            texts,
+            base_text,
+        ):
             progress.begin("search")
             train_request = TrainRequest(
                 workspace=workspace.root,

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ownwords.cli.model_path import resolve_model_directory
-from ownwords.cli.parameters import Json, described, flag, text_of
-from ownwords.cli.sampling_options import (
+from ownwords.cli.model_options import (
     NO_OPTIONS,
     MaxTokens,
     Threads,
     Weights,
     WritingOptions,
     check_positive,
+    resolve_model_directory,
 )
+from ownwords.cli.parameters import Json, described, flag, text_of
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 

@@ -6,12 +6,12 @@ Defaults are defined only by the dataclass fields. A setting's name is its path:
 
 import dataclasses
 import json
+import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +28,6 @@ from typing import (
 )
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.safe_toml import parse_toml
 from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
@@ -43,31 +42,8 @@ NONE = "none"  # the word for None in optional settings, since TOML has no null
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)
 _BOOLEANS |= dict.fromkeys(("false", "no", "off", "0"), False)
 
-# Old names of settings and the new ones; "" for a removed setting. An old name is refused with an
-# error that gives the new one.
-RENAMED: Mapping[str, str] = {
-    "model.vocabulary": "model.vocab_size",
-    "model.context": "model.context_length",
-    "data.isolate": "data.document_masking",
-    "optim.rate": "optim.learning_rate",
-    "optim.matrix_rate": "optim.muon_lr",
-    "optim.rounds": "optim.newton_schulz_steps",
-    "optim.iteration": "optim.newton_schulz_dtype",
-    "optim.clip": "optim.grad_clip",
-    "optim.momentum_steps": "optim.momentum_warmup_steps",
-    "optim.embedding_decay": "optim.embedding_weight_decay",
-    "schedule.warmup": "schedule.warmup_fraction",
-    "schedule.warmdown": "schedule.decay_fraction",
-    "schedule.final": "schedule.final_lr_fraction",
-    "train.rows": "train.batch_size",
-    "train.micro_rows": "train.micro_batch_size",
-    "train.context": "train.sequence_length",
-    "train.checkpointing": "train.gradient_checkpointing",
-    "train.z_weight": "train.z_loss_weight",
-    "train.average_half_life": "train.ema_half_life",
-}
-# Old values of settings and the new ones.
-_RENAMED_VALUES: Mapping[str, Mapping[object, str]] = {"train.precision": {"masters": "bf16"}}
+# `tomllib` stores every prefix of a dotted key, so its memory use is quadratic in the key's length.
+_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -222,16 +198,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _unknown(
     name: str, origin: str, known: Mapping[str, object], what: str = "setting"
 ) -> NoReturn:
-    renamed = dict(RENAMED)
-    renamed |= {
-        environment_name(old): new and environment_name(new) for old, new in RENAMED.items()
-    }
-    if (new := renamed.get(name)) is not None:
-        raise ConfigError(f"{origin}: {name} {f'is now called {new}' if new else 'is gone'}")
     error = unknown_name(name, known, noun=what)
-    old_names = [old for old in renamed if renamed[old] in known]
-    if near := get_close_matches(name, old_names, n=1, cutoff=0.8):
-        error.message = f"there is no {what} {shown(name)}; did you mean {renamed[near[0]]}?"
     error.message = f"{origin}: {error.message}"
     raise error
 
@@ -246,8 +213,6 @@ class _Text(str):
 
 
 def _value(kind: Any, value: object, key: str, origin: str) -> object:  # noqa: ANN401 - a type
-    if new := _RENAMED_VALUES.get(key, {}).get(str(value)):
-        raise ConfigError(f"{origin}: {key} = {shown(value)} is now called {shown(new)}")
     if value == NONE and type(None) in get_args(kind):
         return None
     if isinstance(value, _Text):
@@ -303,7 +268,18 @@ def _filled(
         raise ConfigError(f"{', '.join(places)}: {message}", hint) from error
 
 
-# --- conversion of values to TOML ---------------------------------------------------------------
+# --- TOML ---------------------------------------------------------------
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; ValueError if it is invalid or nested too deeply."""
+    if long_key := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long_key.start()) + 1
+        raise ValueError(f"a key of more than 32 parts (at line {line})")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def as_toml(value: object) -> str:

@@ -4,23 +4,28 @@ Tests pass another `root` for /proc and /sys.
 """
 
 import ctypes
+import gc
 import logging
 import os
 import platform
 import re
 import shutil
 import sqlite3
+import statistics
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import psutil
+
 from ownwords.core.errors import ConfigError
-from ownwords.core.speed import Speed, memory_read, numpy_product, torch_product
 
 _ROOT = Path("/")
 _log = logging.getLogger("ownwords.device")
@@ -94,6 +99,15 @@ class ComputeDevice:
     name: str
     memory_bytes: int
     dtypes: tuple[str, ...]  # those that support a matrix product
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A measured speed: the median over at least 0.2 s."""
+
+    what: str  # "matrix product, float32, 1024 x 1024, torch on cpu"
+    value: float
+    unit: str  # GFLOP/s or GB/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +201,20 @@ def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
         names += facts.get("machdep.cpu.features", "").lower().replace(".", "_").split()
         names += facts.get("machdep.cpu.leaf7_features", "").lower().split()
         model = facts.get("machdep.cpu.brand_string", "")
-        physical = int(facts.get("hw.physicalcpu", "0"))
     elif system == "win32":
         model, names = _windows_cpu()
-        physical = 0
     else:
         text = _text(root / "proc/cpuinfo")
         name = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
         model = name[1].strip() if name else ""
         flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
         names = flags[1].split() if flags else []
-        siblings = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
-        physical = len({_text(path) for path in siblings})
     sets = dict.fromkeys(_INSTRUCTION_SETS[name] for name in _INSTRUCTION_SETS if name in names)
     return Cpu(
         model=model or platform.processor(),
         architecture=platform.machine(),
         instruction_sets=tuple(sets),
-        physical_cores=physical,
+        physical_cores=psutil.cpu_count(logical=False) or 0,
         logical_cores=logical,
         usable_cores=usable_cores(root),
     )
@@ -263,21 +273,10 @@ def _windows_cpu() -> tuple[str, list[str]]:
 # --- memory and disk ---------------------------------------------------------------------------
 
 
-def read_memory(root: Path = _ROOT, system: str = sys.platform) -> Capacity:
+def read_memory(root: Path = _ROOT) -> Capacity:
     """The memory of the machine or of its container."""
-    if system == "darwin":
-        total = int(_sysctl().get("hw.memsize", "0"))
-        pages = dict(
-            re.findall(r"^Pages (free|inactive):\s+(\d+)", _output("vm_stat"), re.MULTILINE)
-        )
-        size = re.search(r"page size of (\d+)", _output("vm_stat"))
-        free = sum(map(int, pages.values())) * int(size[1] if size else 0)
-        return Capacity(total, free)
-    if system == "win32":
-        return _windows_memory()
-    sizes = dict(re.findall(r"^(Mem\w+):\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE))
-    total = int(sizes.get("MemTotal", 0)) * 1024
-    available = int(sizes.get("MemAvailable", 0)) * 1024
+    memory = psutil.virtual_memory()
+    total, available = int(memory.total), int(memory.available)
     for folder in _cgroups("memory", root):
         limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
         used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
@@ -285,16 +284,6 @@ def read_memory(root: Path = _ROOT, system: str = sys.platform) -> Capacity:
             total = int(limit)
             available = min(available, max(0, total - int(used or 0)))
     return Capacity(total, available)
-
-
-def _windows_memory() -> Capacity:
-    if sys.platform == "win32":
-        # MEMORYSTATUSEX: its length and the load in per cent, then seven 64-bit counts of bytes.
-        status = (ctypes.c_uint64 * 8)()
-        ctypes.cast(status, ctypes.POINTER(ctypes.c_uint32))[0] = ctypes.sizeof(status)
-        if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
-            return Capacity(status[1], status[2])
-    return Capacity(0, 0)
 
 
 def disk_capacity(workspace: Path) -> Capacity:
@@ -440,6 +429,107 @@ def _speeds(
     else:
         yield numpy_product()
     yield memory_read(cores)
+
+
+def numpy_product() -> Speed:
+    """The speed of a matrix product in NumPy, for machines without torch."""
+    import numpy as np  # noqa: PLC0415
+
+    def product(size: int) -> Callable[[], object]:
+        square = np.ones((size, size), np.float32)
+        return lambda: square @ square
+
+    return _product_speed(product, "float32", "numpy")
+
+
+def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
+    """The speed of a matrix product in torch on a kind of device."""
+    device = "cuda" if kind == "rocm" else kind
+    wait = (lambda: None) if device == "cpu" else getattr(torch, device).synchronize
+
+    def product(size: int) -> Callable[[], object]:
+        square = torch.ones(size, size, dtype=getattr(torch, dtype), device=device)
+
+        def run() -> None:
+            square @ square
+            wait()
+
+        return run
+
+    where = f"cpu, {_threads(torch.get_num_threads())}" if device == "cpu" else kind
+    return _product_speed(product, dtype, f"torch on {where}")
+
+
+def _product_speed(product: Callable[[int], Callable[[], object]], dtype: str, where: str) -> Speed:
+    """Time the smallest square matrices whose product takes over 4 ms."""
+    size = 512
+    while True:
+        run = product(size)
+        run()
+        began = time.perf_counter()
+        run()
+        if time.perf_counter() - began > 0.004 or size == 8192:
+            break
+        size *= 2
+    speed = 2 * size**3 / _median_s(run) / 1e9
+    return Speed(f"matrix product, {dtype}, {size} x {size}, {where}", speed, "GFLOP/s")
+
+
+def memory_read(cores: int) -> Speed:
+    """The speed at which all cores together read memory, which bounds decoding."""
+    import numpy as np  # noqa: PLC0415
+
+    megabytes = 128  # more than most caches hold
+    parts = np.array_split(np.ones(megabytes * 2**18, np.float32), cores)
+    with ThreadPoolExecutor(cores) as pool:
+        seconds = _median_s(lambda: list(pool.map(np.max, parts)))
+    what = f"memory read, {megabytes} MB by {_threads(cores)}, numpy"
+    return Speed(what, megabytes * 2**20 / seconds / 1e9, "GB/s")
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _median_s(run: Callable[[], object], for_s: float = 0.2) -> float:
+    """The median seconds of a run, over `for_s` seconds and at least three runs."""
+    run()
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < for_s:
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+# --- freed memory: only glibc is told anything ----------------------------------------------------
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+_UNLIMITED, _LARGE = 2**31 - 1, 2**25
+
+
+def keep_freed_memory() -> None:
+    """Keep it for the next training step.
+
+    By default glibc returns it to the kernel, which then maps each large tensor anew and fills its
+    pages with zeros: 5 to 15% of a step, measured.
+    """
+    _set_thresholds(_UNLIMITED)
+
+
+def return_freed_memory() -> None:
+    """Return it to the system, now and later: a large model is no longer needed."""
+    gc.collect()  # modules and their closures are freed in cycles
+    _set_thresholds(_LARGE)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _set_thresholds(value: int) -> None:
+    with suppress(OSError, AttributeError, TypeError):
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(_MMAP_THRESHOLD, value)
+        allocator.mallopt(_TRIM_THRESHOLD, value)
 
 
 # --- optional parts ----------------------------------------------------------------------------

@@ -1,15 +1,19 @@
-"""Progress of a job as one stream of events, for the terminal, a file, or any subscriber."""
+"""Progress of a job as one stream of events, for the terminal, a file, or any subscriber.
+
+`Timeline` adds up what remains of a whole job; `logged_job` writes the log that the page reads.
+"""
 
 import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import OwnwordsError, WorkspaceError
+from ownwords.core.workspace import data_folder, try_lock
 
 # "expect" and "begin" are about the parts of a whole job, such as the reading, training and scoring
 # of `make`; "overall" is how far the job is with all of them. The others are about one stage.
@@ -18,6 +22,20 @@ EventKind = Literal["start", "advance", "done", "note", "metric", "expect", "beg
 STAGE_KINDS: Final[Collection[EventKind]] = ("start", "done", "note", "metric")
 ADVANCE_INTERVAL_S = 0.1  # "advance" events are at least this far apart
 _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
+_UNKNOWN_S = 1.0  # for a part that nobody has estimated: it counts, but hardly
+_OVERDUE_SHARE = 0.1  # a part that takes longer than expected is taken to need this much more
+_MOST = 0.99  # of a job that is not done
+_INTERVAL_S = 0.5  # between two reports, longer in a long job, so that they never fill the disk
+# Training fills the minutes that it was given: saving and the choice of weights come after its
+# last step, so the steps alone would say too little.
+TIMED_PARTS = frozenset({"train", "compare"})
+_REPORTS = 1000
+# The environment of a job: where its log is, how long its earlier attempts took, and the name of
+# its blog if it trains.
+LOG_VARIABLE: Final = "OWNWORDS_JOB_LOG"
+SPENT_VARIABLE: Final = "OWNWORDS_JOB_SPENT_S"
+TRAINS_VARIABLE: Final = "OWNWORDS_JOB_TRAINS"
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +263,149 @@ class JsonLines:
             f"the log {self._path} could not be written: {error.strerror}",
             hint="free some space or give another --workspace, then run the same command again",
         )
+
+
+# --- the whole job --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Part:
+    expected_s: float | None = None
+    began: float | None = None
+    ended: float | None = None
+
+
+class Timeline:
+    """A subscriber that adds up what remains of a job, and reports it as "overall" events.
+
+    The parts are announced by `Progress.expect` and opened by `Progress.begin`. The time left in
+    the current part is what its longest stage reports, or what is left of its expected time; the
+    parts after it count with theirs. The share never goes back. `spent_s` is the time that earlier
+    attempts at the same job took.
+    """
+
+    def __init__(
+        self,
+        report: Subscriber,
+        *,
+        spent_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._report, self._spent_s, self._clock = report, spent_s, clock
+        self._parts: dict[str, _Part] = {}
+        self._current = ""
+        self._stages: dict[str, tuple[float, float]] = {}  # by name: time, and remaining seconds
+        self._began = clock()
+        self._reported_at = -math.inf
+        self.share = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event, and report how far the job is, at most every half second."""
+        now = self._clock()
+        if event.kind == "expect":
+            part = self._parts.setdefault(event.stage, _Part())
+            part.expected_s = event.values.get("seconds", part.expected_s)
+        elif event.kind == "begin" and event.stage in self._parts:
+            self._begin(event.stage, now)
+        elif event.kind == "done":
+            self._stages.pop(event.stage, None)
+        elif event.remaining_s is not None:
+            self._stages[event.stage] = (now, event.remaining_s)
+        elapsed = self._spent_s + now - self._began
+        if self._current and now - self._reported_at >= max(_INTERVAL_S, elapsed / _REPORTS):
+            self._tell(now)
+
+    def remaining_s(self) -> float:
+        """Seconds until the whole job is done, as far as is known."""
+        return sum(self._left(name, part) for name, part in self._parts.items())
+
+    def _begin(self, name: str, now: float) -> None:
+        for part in self._parts.values():
+            if part.began is not None and part.ended is None:
+                part.ended = now
+        # Parts before it that never began are not going to.
+        for before, part in self._parts.items():
+            if before == name:
+                break
+            part.ended = part.ended or now
+        self._parts[name].began, self._parts[name].ended = now, None
+        self._current = name
+        self._stages.clear()
+        self._reported_at = -math.inf
+
+    def _left(self, name: str, part: _Part) -> float:
+        if part.ended is not None:
+            return 0.0
+        expected = _UNKNOWN_S if part.expected_s is None else part.expected_s
+        if part.began is None:
+            return expected
+        now = self._clock()
+        elapsed = now - part.began
+        # A stage that has been silent for longer than it promised needs a little more, too.
+        stages = [
+            max(left - (now - at), _OVERDUE_SHARE * (now - at))
+            for at, left in self._stages.values()
+        ]
+        # A resumed training has the rest of its time only, so there the steps say more.
+        is_timed = name in TIMED_PARTS and not self._spent_s
+        if stages and not is_timed:
+            return max(stages)
+        return max(expected - elapsed, _OVERDUE_SHARE * elapsed, *stages)
+
+    def _tell(self, now: float) -> None:
+        elapsed = self._spent_s + now - self._began
+        remaining = self.remaining_s()
+        self.share = max(self.share, min(_MOST, elapsed / max(elapsed + remaining, 1e-9)))
+        self._reported_at = now
+        self._report(
+            Event(
+                time=time.time(),
+                stage=self._current,
+                kind="overall",
+                values={"share": round(self.share, 4), "remaining_s": round(remaining, 1)},
+            )
+        )
+
+
+@contextmanager
+def logged_job(progress: Progress, environment: Mapping[str, str]) -> Iterator[None]:
+    """Log the parts, the notes and the time left, if this process is a job of the server."""
+    path = environment.get(LOG_VARIABLE)
+    if not path:
+        yield
+        return
+    spent = environment.get(SPENT_VARIABLE, "")
+    with closing(JsonLines(Path(path), ("note", "expect", "begin", "overall"))) as log:
+        progress.subscribers.append(log)
+        blog = environment.get(TRAINS_VARIABLE)
+        with _alone(progress, blog) if blog else nullcontext():
+            spent_s = float(spent) if spent.replace(".", "").isdecimal() else 0
+            progress.subscribers.append(Timeline(log, spent_s=spent_s))
+            yield
+
+
+@contextmanager
+def _alone(progress: Progress, blog: str) -> Iterator[None]:
+    """Wait until no other blog is being trained: two at once would slow each other down."""
+    try:
+        path = data_folder() / "training.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    except (OSError, OwnwordsError):  # such as a read-only disk
+        yield
+        return
+    name = path.with_suffix(".txt")  # on Windows a locked file cannot be read
+    with lock:
+        if not try_lock(lock.fileno()):
+            other = (name.exists() and name.read_text("utf-8", "replace")) or "another blog"
+            progress.note(f"Waiting: {other} is being trained, and this starts after it.")
+            while not try_lock(lock.fileno()):
+                time.sleep(_POLL_S)
+        name.write_text(blog, "utf-8", "replace")
+        yield
+
+
+# --- in words -------------------------------------------------------------------------------------
 
 
 def duration(seconds: float) -> str:

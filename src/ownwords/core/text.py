@@ -11,7 +11,7 @@ in its case-folded letters).
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -149,7 +149,11 @@ def hash_chunks(text: str) -> Iterator[TextChunk]:
 
 def hash_words(text: str) -> WordHashes:
     """Hash the words of a text in order, with their offsets."""
-    chunks = [piece.words for piece in hash_chunks(text)]
+    return join_chunks([piece.words for piece in hash_chunks(text)])
+
+
+def join_chunks(chunks: Sequence[WordHashes]) -> WordHashes:
+    """The words of consecutive parts of a text as those of one."""
     if len(chunks) == 1:
         return chunks[0]
     if not chunks:

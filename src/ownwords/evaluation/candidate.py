@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ownwords.core.memory import return_freed_memory
+from ownwords.core.hardware import return_freed_memory
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import COPY_GUARD, PROVENANCE, base_name
 from ownwords.models.fingerprint import model_fingerprint

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
-from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
-from ownwords.make.parts import announce_parts
-from ownwords.make.result import MakeResult
-from ownwords.make.stages import MakeStages
+from ownwords.make.result import MakeCallbacks, MakeResult
+from ownwords.make.stages import MakeStages, announce_parts
 from ownwords.models.model_library import ModelLibrary
 from ownwords.training import corpus
 

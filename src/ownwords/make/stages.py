@@ -16,7 +16,7 @@ from ownwords.archive.store import Archive
 from ownwords.base import catalogue, trimming
 from ownwords.base.trimming import TRIMMED
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
-from ownwords.core.memory import return_freed_memory
+from ownwords.core.hardware import return_freed_memory
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.evaluation.scorecard import Scorecard
@@ -24,7 +24,6 @@ from ownwords.evaluation.scoring import ComparisonModels
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import base_choice, scoring
-from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import (
     MOST_TOKENS,
@@ -34,8 +33,7 @@ from ownwords.make.paragraph import (
     prompt_of,
     title_for,
 )
-from ownwords.make.parts import expect_from_plan, expect_from_writing
-from ownwords.make.result import TrainingSummary, TunedModel, find_tuned_model
+from ownwords.make.result import MakeCallbacks, TrainingSummary, TunedModel, find_tuned_model
 from ownwords.make.scoring import ScorecardKey
 from ownwords.make.stage_cache import StageCache, write_learned
 from ownwords.models import atomic_dir
@@ -44,6 +42,7 @@ from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
+    from ownwords.training.plan import Plan
     from ownwords.training.recipes import PlannedTraining
 
 _CHANGES = {
@@ -52,6 +51,15 @@ _CHANGES = {
     "base": "another base",
     "settings": "other settings",
 }
+PARTS = ("read", "plan", "train", "write", "compare", "score")
+_WRITE_S = 4.0
+# Seconds of scoring for each token that it samples, in seconds of training on a token: a guess,
+# until the model has written.
+_BY_TRAINING = 10.0
+# The same in seconds of writing a character, as measured with the built-in base and with Gemma 3
+# 270M, on a busy machine and a quiet one. After the first scoring, what that took is expected.
+_BY_WRITING = 4.8
+_LEAST_CHARACTERS = 40  # from which the speed of writing can be told
 
 
 class MakeStages:
@@ -409,3 +417,44 @@ class MakeStages:
 
 def _settings_key(settings: Mapping[str, object]) -> str:
     return repr(sorted(settings.items()))
+
+
+# --- how long the parts of the job will take ------------------------------------------------------
+
+
+def announce_parts(progress: Progress, request: MakeRequest, cache: StageCache) -> None:
+    """Announce the parts that the request has; what the last run took is expected again.
+
+    A part of 0 seconds is left out, unless more is found to do.
+    """
+    seconds = {
+        "train": request.training_s,
+        "write": cache.seconds("write") or _WRITE_S,
+        "compare": request.comparison_s,
+        "score": cache.seconds("score") or None,
+    }
+    for part in PARTS:
+        progress.expect(part, seconds.get(part))
+
+
+def expect_from_plan(
+    progress: Progress, request: MakeRequest, plan: "Plan", cache: StageCache
+) -> None:
+    """Expect the training to take what its plan says, and the scoring what its speed suggests."""
+    progress.expect("train", plan.expected.seconds)
+    if not cache.seconds("score"):
+        token_s = _BY_TRAINING / max(plan.expected.tokens_per_s, 1.0)
+        progress.expect("score", token_s * _sampled_tokens(request))
+
+
+def expect_from_writing(
+    progress: Progress, request: MakeRequest, text: str, cache: StageCache
+) -> None:
+    """Expect the scoring to take what the model's speed at writing its first text suggests."""
+    if not cache.seconds("score") and len(text) >= _LEAST_CHARACTERS:
+        token_s = _BY_WRITING * cache.seconds("write") / len(text)
+        progress.expect("score", token_s * _sampled_tokens(request))
+
+
+def _sampled_tokens(request: MakeRequest) -> int:
+    return request.score_config.sampled_tokens(has_base=request.base is not None)

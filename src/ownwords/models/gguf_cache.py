@@ -36,7 +36,7 @@ def model_directory(path: Path, progress: Progress | None = None) -> Path:
     folder = conversions / _key(path)
     if not (folder / SINGLE).exists():
         try:
-            from ownwords.models.gguf.conversion import convert  # noqa: PLC0415 - torch
+            from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
         except ModuleNotFoundError as error:
             raise OwnwordsError(
                 f"opening a GGUF file needs the package {error.name}, which is not installed",

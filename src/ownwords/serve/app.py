@@ -1,50 +1,141 @@
-"""The ASGI app with all routes, behind the security middleware."""
+"""The ASGI app with all routes behind the security middleware, for each blog that is open."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
+from ownwords.core.workspace import Workspace, path_text
 from ownwords.serve import auth, metrics, static_files
 from ownwords.serve.api import (
     ask,
-    blog,
-    corpus,
-    exports,
     home,
     jobs,
     machine,
     models,
-    schema,
-    score,
+    posts,
     sources,
     texts,
-    train,
-    workspaces,
+    training,
     write,
 )
-from ownwords.serve.api_route import ApiRoute
+from ownwords.serve.api.home import Open
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response, is_navigation
 from ownwords.serve.middleware import SecurityMiddleware
-from ownwords.serve.open_blogs import OpenBlogs, path_of
 from ownwords.serve.openai import routes as openai
 from ownwords.serve.static_files import FRONT, with_blog
+from ownwords.serve.workspace_list import WorkspaceList
+
+
+@dataclass(eq=False)
+class _OpenBlog:
+    state: AppState
+    router: Router
+    requests: int = 0  # a tab that shows the blog has one all the time: its stream of events
+
+
+class OpenBlogs:
+    """The ASGI app that passes each request on to the routes of the blog that it names.
+
+    The query parameter `blog` holds the path of the blog's workspace; without it, the request is
+    about the blog that was opened last.
+    """
+
+    def __init__(
+        self, first: AppState, routes: Callable[[AppState, Open], list[BaseRoute]]
+    ) -> None:
+        self._routes_of = routes
+        self._open: dict[str, _OpenBlog] = {}  # by path
+        self._closing: set[asyncio.Task[None]] = set()
+        self._first = self._last = self._add(first)
+
+    @property
+    def last(self) -> AppState:
+        """The blog that was opened last."""
+        return self._last.state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on. Raises ApiError if there is no such blog."""
+        blog = await self._find(QueryParams(scope["query_string"]).get("blog", ""))
+        blog.requests += 1
+        try:
+            await blog.router(scope, receive, send)
+        finally:
+            blog.requests -= 1
+
+    async def find(self, path: str) -> AppState:
+        """The listed blog at this path, opened on first use. Raises ApiError if there is none."""
+        return (await self._find(path)).state
+
+    async def open(self, workspace: Workspace) -> None:
+        """Open a blog, which requests that name none are about from now on."""
+        self._last = self._of(workspace)
+
+    def queue_lengths(self) -> Iterator[tuple[str, int, int]]:
+        """Yield (name, waiting requests, running requests) for each loaded model."""
+        waiting, running = Counter[str](), Counter[str]()
+        for blog in self._open.values():
+            for name, waits, runs in blog.state.queue_lengths():
+                waiting[name] += waits
+                running[name] += runs
+        return ((name, waiting[name], running[name]) for name in waiting)
+
+    async def _find(self, path: str) -> _OpenBlog:
+        if not path:
+            return self._last
+        if path not in self._open:
+            known = WorkspaceList(self.last.workspace)
+            return self._of(await self.last.run(lambda: known.find(path)))
+        return self._open[path]
+
+    def _of(self, workspace: Workspace) -> _OpenBlog:
+        path = path_of(workspace)
+        if path not in self._open:
+            self._close_idle()
+            state = self._first.state.of_workspace(workspace)
+            self._first.state.others.append(state)
+            return self._add(state)
+        return self._open[path]
+
+    def _add(self, state: AppState) -> _OpenBlog:
+        routes = self._routes_of(state, self.open)
+        blog = _OpenBlog(state, Router(routes, redirect_slashes=False))
+        self._open[path_of(state.workspace)] = blog
+        return blog
+
+    def _close_idle(self) -> None:
+        """Close the blogs that no tab shows, and free the memory of their models."""
+        for path, blog in [*self._open.items()]:
+            if not blog.requests and blog not in (self._first, self._last):
+                del self._open[path]
+                self._first.state.others.remove(blog.state)
+                task = asyncio.create_task(blog.state.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+
+def path_of(workspace: Workspace) -> str:
+    """The path of a workspace, as a request names it."""
+    return path_text(workspace.root.absolute())
+
 
 _INDEX, _LOGIN_FORM = "index.html", "login.html"
-_PARTS = (
-    *(home, blog, sources, models, exports, corpus, score, train, jobs, write, ask),
-    *(texts, machine),
-)
+_PARTS = (sources, models, posts, training, jobs, write, ask, texts, machine)
 _HEALTH = "/healthz"
 
 
@@ -68,7 +159,6 @@ def create_app(state: AppState) -> Starlette:
         *auth.routes(authenticator, form),
         *static_files.routes(files),
         Route(FRONT, show_page, methods=["GET"]),
-        schema.route(lambda: [*fixed, *blogs.routes]),
     ]
 
     middleware = Middleware(
@@ -92,22 +182,21 @@ def create_app(state: AppState) -> Starlette:
         middleware=[middleware],
         lifespan=lifespan,
         exception_handlers={
-            OwnwordsError: _on_error,
-            HTTPException: _on_http_exception,
+            OwnwordsError: on_error,
+            HTTPException: on_http_exception,
         },
     )
     app.router.redirect_slashes = False
     app.router.default = blogs
-    app.state.blogs = blogs
     return app
 
 
-def _blog_routes(state: AppState, open_workspace: workspaces.Open) -> list[BaseRoute]:
+def _blog_routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
     """The routes about the blog of `state`."""
     return [
         *openai.routes(state),
         *(route for part in _PARTS for route in part.routes(state)),
-        *workspaces.routes(state, open_workspace),
+        *home.routes(state, open_workspace),
     ]
 
 
@@ -124,17 +213,19 @@ def _monitoring(state: AppState, blogs: OpenBlogs) -> list[BaseRoute]:
         return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     return [
-        ApiRoute("GET", _HEALTH, health),
-        ApiRoute("GET", "/metrics", show_metrics, media_type=metrics.CONTENT_TYPE),
+        Route(_HEALTH, health, methods=["GET"]),
+        Route("/metrics", show_metrics, methods=["GET"]),
     ]
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
+async def on_error(request: Request, error: Exception) -> Response:
+    """Answer a request that was refused, or that failed for a reason its sender may know."""
     assert isinstance(error, OwnwordsError)
     return error_response(request.url.path, error, request.headers)
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer a request for what is not there; a person who typed the path sees the page."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     is_part = error.status_code == HTTPStatus.NOT_FOUND and not path.startswith(("/api/", "/v1/"))

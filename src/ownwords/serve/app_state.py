@@ -1,7 +1,10 @@
 """The state that all routes share: one workspace and its models, opened on first use."""
 
 import asyncio
+import queue
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -21,10 +24,9 @@ from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
-from ownwords.serve.archive_pool import ArchivePool
-from ownwords.serve.errors import ApiError
-from ownwords.serve.jobs.manager import JobManager
-from ownwords.serve.jobs.requests import (
+from ownwords.serve.archive_access import ArchivePool, ReportCache
+from ownwords.serve.errors import ApiError, TooManyRequestsError
+from ownwords.serve.job_requests import (
     EXPORTS,
     ExportRequest,
     FetchRequest,
@@ -32,21 +34,72 @@ from ownwords.serve.jobs.requests import (
     JobKind,
     JobRequest,
 )
-from ownwords.serve.jobs.results import job_result
-from ownwords.serve.loaded_model import LoadedModel, cache_size, load
+from ownwords.serve.jobs import JobManager, job_result
 from ownwords.serve.metrics import Metrics
-from ownwords.serve.model_worker import FairLock, ModelWorker
-from ownwords.serve.report_cache import ReportCache
+from ownwords.serve.model_worker import (
+    DecodedStream,
+    FairLock,
+    LoadedModel,
+    ModelWorker,
+    cache_size,
+    load,
+)
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.sources.source_list import SourceList
-from ownwords.serve.stream_decoder import DecodedStream
-from ownwords.serve.thread_pool import ThreadPool
+from ownwords.serve.source_list import SourceList
 
 T = TypeVar("T")
 
+_Task = tuple[Callable[[], Any], Future[Any]]
+
 FROM_NOTHING = "from-nothing"
+_RETRY_AFTER_S = 1
 _LONG_THREADS, _LONG_QUEUE = 4, 16
 _FRESH_S = 1.0  # interval between checks whether a model on disk was replaced
+
+
+class ThreadPool:
+    """Daemon threads that run tasks in order from a bounded queue.
+
+    Unlike with ThreadPoolExecutor, the interpreter does not wait for the threads at exit.
+    """
+
+    def __init__(self, name: str, threads: int, queue_size: int) -> None:
+        self._queue_size = queue_size
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name} {number}", daemon=True)
+            for number in range(1, threads + 1)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and return its result; TooManyRequestsError if the queue is full.
+
+        Cancelling does not stop work that has started.
+        """
+        if self._tasks.qsize() >= self._queue_size:
+            raise TooManyRequestsError("too many requests are waiting", _RETRY_AFTER_S)
+        future: Future[T] = Future()
+        self._tasks.put((work, future))
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """End the threads after their current tasks."""
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            work, future = task
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except StopIteration as stop:  # asyncio refuses it, and the caller would hang
+                    future.set_exception(RuntimeError(f"an iterator ended too early: {stop!r}"))
+                except BaseException as error:
+                    future.set_exception(error)
+            del task, work, future  # frees the result before waiting for the next task
 
 
 class AppState:
@@ -210,8 +263,6 @@ class AppState:
             rows=rows,
             length=length,
             queue=self.settings.queue,
-            buffer_tokens=self.settings.buffer_tokens,
-            stalled_s=self.settings.stalled_s,
             metrics=self.metrics,
             compute_lock=self._compute_lock,
         )

@@ -1,6 +1,5 @@
-"""The HTTP server: its socket, its connections, and its shutdown."""
+"""The HTTP server: its socket, and its shutdown."""
 
-import asyncio
 import errno
 import ipaddress
 import socket
@@ -10,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.settings import ServeSettings
@@ -21,8 +19,9 @@ if TYPE_CHECKING:
     from ownwords.serve.app_state import AppState
 
 PORTS_TRIED: Final = 20
-_GRACE_S = 0.2  # for streams to send their final event
-_UNREAD_S = 1  # wait at shutdown for responses that nobody reads
+_GRACE_S = 1  # for requests to end at shutdown; uvicorn then cancels them
+_IDLE_S = 30  # that a connection stays open between requests
+_MAX_HEADER_BYTES = 32 << 10
 _BACKLOG = 256
 _CONNECTIONS_PER_REQUEST = 2  # browsers keep idle connections open
 
@@ -60,15 +59,9 @@ def serve(app: "Starlette", state: "AppState", sockets: Sequence[socket.socket])
 
 def http_server(app: "Starlette", state: "AppState") -> "HttpServer":
     """Create a server for the app with the limits of the settings."""
-    settings = state.settings
-    connection = type(
-        "_ServerConnection",
-        (BoundedConnection,),
-        {"header_s": settings.header_s, "stalled_s": settings.stalled_s},
-    )
     config = uvicorn.Config(
         app,
-        http=connection,
+        http="h11",
         ws="none",
         loop="asyncio",
         lifespan="on",
@@ -77,16 +70,16 @@ def http_server(app: "Starlette", state: "AppState") -> "HttpServer":
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
-        limit_concurrency=settings.requests * _CONNECTIONS_PER_REQUEST,
-        timeout_keep_alive=settings.idle_s,
-        timeout_graceful_shutdown=_UNREAD_S,
-        h11_max_incomplete_event_size=settings.header_bytes,
+        limit_concurrency=state.settings.requests * _CONNECTIONS_PER_REQUEST,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
     )
     return HttpServer(config, state)
 
 
 class HttpServer(uvicorn.Server):
-    """A uvicorn server that shuts down at once: streams get a moment to end, then are cancelled."""
+    """A uvicorn server that ends all streams before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, state: "AppState") -> None:
         super().__init__(config)
@@ -97,64 +90,8 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
         await self._state.close()
-        if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=_GRACE_S)
-        for task in self.server_state.tasks:
-            task.cancel()
         await super().shutdown(sockets)
-
-
-class BoundedConnection(H11Protocol):
-    """A connection that aborts if a request's head arrives too slowly or a response is not read."""
-
-    header_s = 10.0
-    stalled_s = 60.0
-    _head_timer: asyncio.TimerHandle | None = None
-    _stall_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._await_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._head_timer = _cancel(self._head_timer)
-        elif not self.transport.is_closing():
-            self._await_head()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        _cancel(self._stall_timer)
-        self._stall_timer = self.loop.call_later(self.stalled_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._stall_timer = _cancel(self._stall_timer)
-        super().resume_writing()
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        if self._stall_timer is None:  # close() would wait for unsent data that may never be read
-            self._stall_timer = self.loop.call_later(self.stalled_s, self.transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_timer = _cancel(self._head_timer)
-        self._stall_timer = _cancel(self._stall_timer)
-        super().connection_lost(exc)
-
-    def _await_head(self) -> None:
-        """Start one timer per head at its first byte, so later bytes do not extend the time."""
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.header_s, self.transport.abort)
-
-
-def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    if timer is not None:
-        timer.cancel()
-    return None
 
 
 def _address(host: str) -> tuple[socket.AddressFamily, str]:

@@ -1,13 +1,9 @@
-"""The server's metrics in Prometheus' text format."""
+"""The server's figures in Prometheus' text format."""
 
-import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-
-from ownwords.core.version import __version__
+from collections import Counter
+from collections.abc import Iterable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_FIRST_TOKEN_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
@@ -15,61 +11,30 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests_in_flight = 0
-        self._started_at = time.time()
-        self._requests: Counter[str] = Counter()
-        self._tokens: Counter[str] = Counter()
-        self._first_token_s: defaultdict[str, float] = defaultdict(float)
+        self._counters: Counter[str] = Counter()
 
-    def response(self, method: str, route: str, status: int) -> None:
-        """Count a response; `route` is the path pattern of the route."""
-        self._requests["_total" + _labels(method=method, route=route, status=str(status))] += 1
+    def response(self, status: int) -> None:
+        """Count a response."""
+        self._counters[f'ownwords_requests_total{{status="{status}"}}'] += 1
 
     def tokens(self, model: str, count: int) -> None:
         """Count generated tokens."""
-        self._tokens["_total" + _labels(model=model)] += count
-
-    def first_token(self, seconds: float) -> None:
-        """Record a request's time to its first token."""
-        for bound in (*_FIRST_TOKEN_BUCKETS_S, float("inf")):
-            le = "+Inf" if bound == float("inf") else f"{bound:g}"
-            self._first_token_s[f"_bucket{_labels(le=le)}"] += seconds <= bound
-        self._first_token_s["_sum"] += seconds
-        self._first_token_s["_count"] += 1
+        self._counters[f"ownwords_tokens_generated_total{_model(model)}"] += count
 
     def page(self, queues: Iterable[tuple[str, int, int]]) -> str:
         """Format all metrics; `queues` holds (model name, waiting, running requests)."""
-        queues = list(queues)
-        families: list[tuple[str, str, str, Mapping[str, float]]] = [
-            ("build_info", "gauge", "Version.", {_labels(version=__version__): 1}),
-            ("start_time_seconds", "gauge", "Start of the server.", {"": self._started_at}),
-            ("requests", "counter", "Requests by route and status.", self._requests),
-            ("requests_in_flight", "gauge", "Open requests.", {"": self.requests_in_flight}),
-            ("tokens_generated", "counter", "Tokens by model.", self._tokens),
-            ("first_token_seconds", "histogram", "Time to first token.", self._first_token_s),
-            (
-                "texts_waiting",
-                "gauge",
-                "Queued.",
-                {_labels(model=name): n for name, n, _ in queues},
-            ),
-            (
-                "texts_running",
-                "gauge",
-                "Active.",
-                {_labels(model=name): n for name, _, n in queues},
-            ),
-        ]
-        lines = []
-        for name, kind, description, samples in families:
-            full = f"ownwords_{name}{'_total' if kind == 'counter' else ''}"
-            lines += [f"# HELP {full} {description}", f"# TYPE {full} {kind}"]
-            lines += [f"ownwords_{name}{suffix} {value:.12g}" for suffix, value in samples.items()]
+        samples = {**self._counters, "ownwords_requests_in_flight": self.requests_in_flight}
+        for name, waiting, running in queues:
+            samples[f"ownwords_texts_waiting{_model(name)}"] = waiting
+            samples[f"ownwords_texts_running{_model(name)}"] = running
+        lines: dict[str, None] = {}
+        for sample in sorted(samples):
+            name = sample.partition("{")[0]
+            lines[f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"] = None
+            lines[f"{sample} {samples[sample]}"] = None
         return "\n".join(lines) + "\n"
 
 
-def _labels(**labels: str) -> str:
-    escaped = {
-        name: value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        for name, value in labels.items()
-    }
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"
+def _model(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{model="{escaped}"}}'

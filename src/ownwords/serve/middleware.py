@@ -1,19 +1,17 @@
-"""Security middleware: checks each request's host, origin, key, size and duration.
+"""Security middleware: checks each request's host, origin, key and size."""
 
-It rejects requests for another host (DNS rebinding), requests sent by another site's page, requests
-without a required key, and requests that are too large or too slow.
-"""
-
-import asyncio
+import ipaddress
 import logging
-from collections.abc import Collection, Mapping
+import re
+import socket
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ownwords.serve.allowed_hosts import AllowedHosts, is_same_origin
 from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import (
     ApiError,
@@ -29,7 +27,6 @@ from ownwords.serve.static_files import FRONT, with_blog
 _log = logging.getLogger("ownwords.serve")
 
 _READS = ("GET", "HEAD")
-_METHODS = (*_READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _CSRF_HEADER = "x-ownwords"  # an HTML form of another site cannot send it
 _JSON, _FILE = "application/json", "application/octet-stream"
 _RETRY_AFTER_S = 1
@@ -86,25 +83,18 @@ class SecurityMiddleware:
         response = _ResponseSender(send)
         self._metrics.requests_in_flight += 1
         try:
-            try:
-                redirect = self._check(scope)
-                if redirect is None:
-                    await self._pass_on(scope, receive, response)
-                else:
-                    await redirect(scope, receive, response.send)
-            except ApiError as error:
-                await self._send_error(scope, receive, response, error)
-            except TimeoutError:
-                timeout = ApiError(HTTPStatus.GATEWAY_TIMEOUT, "the answer took too long")
-                await self._send_error(scope, receive, response, timeout)
-            except Exception:
-                _log.exception("%s %s failed", scope["method"], scope["path"])
-                await self._send_error(scope, receive, response, internal_error())
+            answer = self._check(scope) or self._app
+            await answer(scope, self._bounded(scope, receive), response.send)
+        except ApiError as error:
+            await self._send_error(scope, receive, response, error)
+        except ClientDisconnect:
+            pass
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            await self._send_error(scope, receive, response, internal_error())
         finally:
             self._metrics.requests_in_flight -= 1
-            route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.response(method, route, response.status)
+            self._metrics.response(response.status)
 
     async def _send_error(
         self, scope: Scope, receive: Receive, response: "_ResponseSender", error: ApiError
@@ -160,93 +150,32 @@ class SecurityMiddleware:
             return self._authenticator.log_in(redirect, is_https=scope["scheme"] == "https")
         return redirect
 
-    # --- how much, and how long ------------------------------------------------------------------
-
-    async def _pass_on(self, scope: Scope, receive: Receive, response: "_ResponseSender") -> None:
-        receive_body: Receive
-        if scope["path"] in self._uploads:
-            receive_body = self._bounded(Headers(scope=scope), receive)
-        else:
-            body = await self._read_body(Headers(scope=scope), receive)
-            if body is None:
-                response.status = _CLIENT_CLOSED_REQUEST
-                return
-            receive_body = _replayed(body, receive)
-        async with asyncio.timeout(self._settings.answer_s) as timeout:
-            response.timeout = timeout
-            try:
-                await self._app(scope, receive_body, response.send)
-            finally:
-                response.timeout = None
-
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """Read the whole body; None if the client left. Raises ApiError if too large or slow."""
-        length = headers.get("content-length", "")
-        if length == "" and "transfer-encoding" not in headers:
-            return b""
-        if length and (not length.isdecimal() or int(length) > self._settings.body_bytes):
-            raise self._too_large()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._settings.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    body += message.get("body", b"")
-                    if len(body) > self._settings.body_bytes:
-                        raise self._too_large()
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise ApiError(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the request did not arrive within {self._settings.body_s:g} s",
-            ) from None
-
-    def _bounded(self, headers: Headers, receive: Receive) -> Receive:
-        """Pass on an upload as it arrives; ApiError if it is too large or stands still."""
-        limit, length = self._settings.upload_bytes, headers.get("content-length", "")
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """Pass the body on as it arrives. Raises ApiError if it is too large."""
+        is_upload = scope["path"] in self._uploads
+        limit = self._settings.upload_bytes if is_upload else self._settings.body_bytes
+        length = Headers(scope=scope).get("content-length", "")
         if length and (not length.isdecimal() or int(length) > limit):
-            raise self._too_large(limit)
+            raise _too_large(limit)
         received = 0
 
         async def receive_part() -> Message:
             nonlocal received
-            try:
-                async with asyncio.timeout(self._settings.body_s):
-                    message = await receive()
-            except TimeoutError:
-                raise ApiError(
-                    HTTPStatus.REQUEST_TIMEOUT,
-                    f"nothing of the upload arrived for {self._settings.body_s:g} s",
-                ) from None
+            message = await receive()
             received += len(message.get("body", b""))
             if received > limit:
-                raise self._too_large(limit)
+                raise _too_large(limit)
             return message
 
         return receive_part
 
-    def _too_large(self, limit: int | None = None) -> ApiError:
-        most = limit or self._settings.body_bytes
-        return ApiError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the request is too large: at most {most:,} bytes are allowed",
-            hint="send less at once",
-        )
 
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Pass on a body that has been read, then what follows it."""
-    unread = [body]
-
-    async def receive_body() -> Message:
-        if unread:
-            return {"type": "http.request", "body": unread.pop(), "more_body": False}
-        return await receive()
-
-    return receive_body
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the request is too large: at most {limit:,} bytes are allowed",
+        hint="send less at once",
+    )
 
 
 class _ResponseSender:
@@ -255,15 +184,12 @@ class _ResponseSender:
     def __init__(self, send: Send) -> None:
         self.status = _CLIENT_CLOSED_REQUEST
         self.has_started = False
-        self.timeout: asyncio.Timeout | None = None  # limits the time until the response starts
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
             self.status = message["status"]
-            if self.timeout is not None and not self.timeout.expired():
-                self.timeout.reschedule(None)
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
@@ -311,3 +237,43 @@ def _check_media_type(headers: Headers, expected: str, *, needs_header: bool) ->
             "the request lacks the header X-Ownwords, which shows that our own page has sent it",
             hint="send it with the header X-Ownwords: 1",
         )
+
+
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/?#@\s]+)(?::\d{1,5})?")
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
+
+
+class AllowedHosts:
+    """The names and addresses that a Host header may have."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self._names = {name.lower() for name in (*settings.names, settings.host)}
+        self._takes_addresses = settings.host in _ALL_ADDRESSES
+        self._is_loopback = settings.is_loopback
+        if self._is_loopback or self._takes_addresses:
+            self._names.add("localhost")
+        if not self._is_loopback:
+            own = socket.gethostname().lower()
+            self._names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
+
+    def allows(self, headers: Sequence[str]) -> bool:
+        """Whether a request with these Host headers was meant for this server."""
+        match = _HOST.fullmatch(headers[0]) if len(headers) == 1 else None
+        if match is None:
+            return False
+        name = match[1].strip("[]").lower()
+        if name in self._names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        # An IP address needs no DNS lookup, so it cannot be rebound.
+        return self._takes_addresses or (self._is_loopback and address.is_loopback)
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether an Origin header names this server itself."""
+    scheme, separator, origin_host = origin.partition("://")
+    is_web = bool(separator) and scheme in ("http", "https")
+    return is_web and origin_host.lower() == host.lower()

@@ -1,33 +1,39 @@
-"""Generates for many readers at once: one thread per model steps the batch scheduler.
+"""A model at work for many readers: one thread per model steps the batch scheduler.
 
 The thread passes tokens to the event loop once per step, and each reader takes them from its own
-`GenerationStream`. The row of a reader that falls behind is paused, which bounds its buffer. A row
-that stays paused for `stalled_s` while other requests wait is ended to free its place.
+`GenerationStream`, which `DecodedStream` turns into text.
 """
 
 import asyncio
 import logging
-import math
 import threading
-import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 
+from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
+from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
+from ownwords.inference.model import Model
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
+from ownwords.models import directory
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.directory import ModelDirectory
+from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve.errors import ApiError, TooManyRequestsError, engine_failed
 from ownwords.serve.metrics import Metrics
+from ownwords.serve.settings import ServeSettings
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 StreamEnd = FinishReason | OwnwordsError | None
 
 _log = logging.getLogger("ownwords.serve")
-_LONGEST_RETRY_S = 30
-_SMOOTHING = 0.2  # weight of the last request in the average duration
-_STALL_CHECK_S = 1.0
+_RETRY_AFTER_S = 2
 
 
 class FairLock:
@@ -37,51 +43,35 @@ class FairLock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-        self._is_taken = False
+        self._changed = threading.Condition()
+        self._tickets = self._turn = 0
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Hold the lock within the block."""
-        with self._lock:
-            turn = None
-            if self._is_taken:
-                turn = threading.Lock()
-                turn.acquire()
-                self._waiting.append(turn)
-            self._is_taken = True
-        if turn is not None:
-            turn.acquire()  # blocks until the previous holder releases it
+        with self._changed:
+            ticket = self._tickets
+            self._tickets += 1
+            self._changed.wait_for(lambda: self._turn == ticket)
         try:
             yield
         finally:
-            with self._lock:
-                if self._waiting:
-                    self._waiting.popleft().release()
-                else:
-                    self._is_taken = False
+            with self._changed:
+                self._turn += 1
+                self._changed.notify_all()
 
 
 class GenerationStream:
     """The tokens of one request as they are generated; made by `ModelWorker.generate`."""
 
-    def __init__(
-        self, request: GenerationRequest, taken: Callable[["GenerationStream", int], None]
-    ) -> None:
+    def __init__(self, request: GenerationRequest) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
         self.token_count = 0  # number of tokens that the reader has taken
-        self.requested_at = time.monotonic()
-        self.has_begun = False
-        self._taken = taken
         self._buffer: list[GeneratedToken] = []
         self._end: StreamEnd = None
         self._ready = asyncio.Event()
-        # Used by the worker only, under its lock.
-        self.handle: RequestHandle | None = None
-        self.backlog = 0  # tokens generated, but not yet taken
-        self.paused_at = math.inf
+        self.handle: RequestHandle | None = None  # used by the worker only, under its lock
 
     async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
         """Yield tokens in batches: all that were generated since the last batch."""
@@ -95,7 +85,6 @@ class GenerationStream:
             await self._ready.wait()
         batch, self._buffer = self._buffer, []
         self.token_count += len(batch)
-        self._taken(self, len(batch))
         if not batch:
             if isinstance(self._end, OwnwordsError):
                 raise self._end
@@ -123,8 +112,6 @@ class ModelWorker:
         rows: int,
         length: int,
         queue: int,
-        buffer_tokens: int,
-        stalled_s: float,
         metrics: Metrics,
         compute_lock: FairLock,
     ) -> None:
@@ -132,11 +119,9 @@ class ModelWorker:
         self.rows = rows
         self._engine = engine
         self._name, self._queue = name, queue
-        self._buffer_tokens, self._stalled_s = buffer_tokens, stalled_s
         self._metrics, self._compute_lock = metrics, compute_lock
         self._loop = asyncio.get_running_loop()
         self._readers = 0
-        self._average_s = 1.0  # moving average of a request's duration
         self._lock = threading.Condition()
         # Shared by the event loop and the thread; protected by the lock.
         self._waiting: dict[GenerationStream, None] = {}
@@ -169,9 +154,9 @@ class ModelWorker:
         if self._readers >= self.rows + self._queue:
             raise TooManyRequestsError(
                 f"{self.rows} texts are being written and {self._queue} are waiting",
-                self._retry_after_s(),
+                _RETRY_AFTER_S,
             )
-        stream = GenerationStream(request, self._taken)
+        stream = GenerationStream(request)
         self._readers += 1
         try:
             with self._lock:
@@ -181,8 +166,6 @@ class ModelWorker:
         finally:
             self._readers -= 1
             self._leave(stream)
-            elapsed_s = time.monotonic() - stream.requested_at
-            self._average_s += _SMOOTHING * (elapsed_s - self._average_s)
 
     async def close(self) -> None:
         """End the thread; remaining readers get an error."""
@@ -194,23 +177,12 @@ class ModelWorker:
         # Bounded: the engine may be processing a long prompt while the program shuts down.
         await asyncio.to_thread(self._thread.join, 2.0)
 
-    def _retry_after_s(self) -> int:
-        rounds = 1 + self._queue / self.rows / 2
-        return max(1, min(_LONGEST_RETRY_S, math.ceil(self._average_s * rounds / 2)))
-
     def _leave(self, stream: GenerationStream) -> None:
         with self._lock:
             self._waiting.pop(stream, None)
             if stream.handle is not None and stream.handle in self._running:
                 del self._running[stream.handle]
                 stream.handle.is_cancelled = True
-                self._lock.notify()
-
-    def _taken(self, stream: GenerationStream, count: int) -> None:
-        with self._lock:
-            stream.backlog -= count
-            if stream.handle is not None and stream.handle.is_paused:
-                stream.handle.is_paused, stream.paused_at = False, math.inf
                 self._lock.notify()
 
     # --- in the thread ---------------------------------------------------------------------------
@@ -237,20 +209,8 @@ class ModelWorker:
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to compute; return False if the worker is closed."""
         with self._lock:
-            while not self._is_closed and not self._has_work():
-                self._lock.wait(_STALL_CHECK_S if self._waiting else None)
+            self._lock.wait_for(lambda: self._is_closed or self._running or self._waiting)
             return not self._is_closed
-
-    def _has_work(self) -> bool:
-        can_admit = len(self._running) < self.rows or bool(self._stalled())
-        return (bool(self._waiting) and can_admit) or any(
-            not handle.is_paused for handle in self._running
-        )
-
-    def _stalled(self) -> list[GenerationStream]:
-        """The running requests that have been paused for more than `stalled_s`."""
-        limit = time.monotonic() - self._stalled_s
-        return [stream for stream in self._running.values() if stream.paused_at < limit]
 
     def _step(self, scheduler: BatchScheduler) -> None:
         updates = self._admit(scheduler)
@@ -262,24 +222,15 @@ class ModelWorker:
                 if stream is None:  # the reader has left
                     continue
                 updates.append((stream, tokens, handle.error or finish_reason))
-                stream.backlog += len(tokens)
                 if finish_reason:
                     del self._running[handle]
-                elif stream.backlog >= self._buffer_tokens:
-                    handle.is_paused, stream.paused_at = True, time.monotonic()
         if updates:
             self._send(updates)
 
     def _admit(self, scheduler: BatchScheduler) -> _Updates:
-        """Give rows to waiting requests; return errors for those that are stalled or rejected."""
+        """Give rows to waiting requests; return the errors of those that are rejected."""
         updates: _Updates = []
         with self._lock:
-            if self._waiting and len(self._running) >= self.rows:
-                for stream in self._stalled():
-                    assert stream.handle is not None
-                    scheduler.cancel(stream.handle)
-                    del self._running[stream.handle]
-                    updates.append((stream, [], _stalled_reader()))
             while self._waiting and len(self._running) < self.rows:
                 stream = next(iter(self._waiting))
                 del self._waiting[stream]
@@ -312,9 +263,6 @@ class ModelWorker:
 
     def _deliver(self, updates: _Updates) -> None:
         for stream, tokens, end in updates:
-            if tokens and not stream.has_begun:
-                stream.has_begun = True
-                self._metrics.first_token(time.monotonic() - stream.requested_at)
             stream.push(tokens, end)
         self._metrics.tokens(self._name, sum(len(tokens) for _, tokens, _ in updates))
 
@@ -325,9 +273,175 @@ def _closed() -> ApiError:
     )
 
 
-def _stalled_reader() -> ApiError:
-    return ApiError(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "the answer was read too slowly while other requests were waiting",
-        hint="read the stream as it comes, or try again later",
+_GRACE_S = 5.0  # time for a request that has just got the model to start using it
+
+
+@dataclass(eq=False)
+class LoadedModel:
+    """A model in memory; `stamp` is its folder's stamp at the time of loading."""
+
+    name: str
+    folder: Path
+    model: Model
+    worker: ModelWorker
+    stamp: Stamp = field(repr=False, default=())
+
+    async def close_when_idle(self) -> None:
+        """Close the worker as soon as it has no readers."""
+        await asyncio.sleep(_GRACE_S)
+        while not self.worker.is_idle:
+            await asyncio.sleep(1.0)
+        await self.worker.close()
+
+
+def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
+    """Load a model, and load it again if a training has replaced it meanwhile."""
+    while True:
+        stamp = model_stamp(folder)
+        with directory.open_directory(folder) as path:
+            contents = directory.read(path)
+        model = Model.load(
+            folder, device=settings.device, weights=settings.weights, threads=settings.threads
+        )
+        if stamp == model_stamp(folder):
+            return contents, model, stamp
+
+
+def cache_size(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
+    """The rows and tokens per row of a KV cache that fits into the free memory."""
+    length = min(config.context, settings.context)
+    token_bytes = 2 * config.kv_width * config.layers * 4  # keys and values, float32 at most
+    free = hardware.read_memory().available_bytes
+    rows = int(free * settings.memory_share) // (token_bytes * length) if free else settings.rows
+    return max(1, min(settings.rows, rows)), length
+
+
+_LOWEST_LOGPROB = -9999.0  # OpenAI's value for -inf, which JSON lacks
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's bytes and its log probability."""
+
+    data: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A sampled token, the most likely tokens at its position, and its offset in the text."""
+
+    sampled: TokenLogprob
+    top: tuple[TokenLogprob, ...]
+    offset: int  # in characters from the start of the generated text
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """The next part of a text; `tokens` is empty unless logprobs were requested."""
+
+    text: str
+    tokens: tuple[SampledToken, ...] = ()
+    ids: tuple[int, ...] = ()  # all tokens read so far; the text of the last ones may be held back
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.tokens)
+
+
+class StreamDecoder:
+    """Decodes one text token by token, aligning the tokens' logprobs with the text.
+
+    A token is returned with its first character; tokens of a stop string are not returned.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, ids: Sequence[int], stops: Sequence[str], *, top: int = 0
+    ) -> None:
+        self._detokenizer = IncrementalDetokenizer(tokenizer, ids, stops)
+        self._top = top
+        self._shown = 0  # characters
+        self._pending: deque[SampledToken] = deque()
+        self._gaps = frozenset(tokenizer.gaps)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop string was found, which ends the text."""
+        return self._detokenizer.stop is not None
+
+    def feed(self, token: GeneratedToken) -> TextChunk:
+        """Decode the next token; return the text that no later token can change."""
+        if token.logprob is not None:
+            top = tuple(
+                self._logprob(i, logprob)
+                for i, logprob in token.alternatives[: self._top]
+                if i not in self._gaps
+            )
+            sampled = self._logprob(token.id, token.logprob)
+            self._pending.append(SampledToken(sampled, top, self._detokenizer.characters))
+        return self._chunk(self._detokenizer.feed(token.id))
+
+    def finish(self) -> TextChunk:
+        """Return the text that was held back, at the end of a text without a stop string."""
+        chunk = self._chunk(self._detokenizer.finish())
+        if self.is_stopped:
+            return chunk
+        tokens = (*chunk.tokens, *self._pending)
+        self._pending.clear()
+        return TextChunk(chunk.text, tokens)
+
+    def _logprob(self, token: int, logprob: float) -> TokenLogprob:
+        return TokenLogprob(self._detokenizer.bytes_of(token), max(_LOWEST_LOGPROB, logprob))
+
+    def _chunk(self, text: str) -> TextChunk:
+        self._shown += len(text)
+        tokens = []
+        while self._pending and self._pending[0].offset < self._shown:
+            tokens.append(self._pending.popleft())
+        return TextChunk(text, tuple(tokens))
+
+
+class DecodedStream:
+    """Decodes a GenerationStream in chunks. Raises ConfigError for invalid stop strings.
+
+    When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
+    """
+
+    def __init__(
+        self,
+        stream: GenerationStream,
+        tokenizer: Tokenizer,
+        stops: Sequence[str] = (),
+        *,
+        top: int = 0,
+    ) -> None:
+        self.finish_reason: FinishReason | None = None
+        self.token_count = 0  # tokens up to and including the stop string
+        self._stream = stream
+        self._decoder = StreamDecoder(tokenizer, stream.request.ids, stops, top=top)
+
+    async def __aiter__(self) -> AsyncIterator[TextChunk]:
+        decoder = self._decoder
+        async for batch in self._stream:
+            chunks, ids = [], []
+            for token in batch:
+                ids.append(token.id)
+                chunks.append(decoder.feed(token))
+                if decoder.is_stopped:
+                    break
+            self.token_count += len(ids)
+            yield join_chunks(chunks, ids)
+            if decoder.is_stopped:
+                self.finish_reason = "stop"
+                return
+        chunk = decoder.finish()
+        self.finish_reason = "stop" if decoder.is_stopped else self._stream.finish_reason
+        yield chunk
+
+
+def join_chunks(chunks: Sequence[TextChunk], ids: Sequence[int] = ()) -> TextChunk:
+    """Join consecutive chunks of one text."""
+    return TextChunk(
+        "".join(chunk.text for chunk in chunks),
+        tuple(token for chunk in chunks for token in chunk.tokens),
+        tuple(ids),
     )

@@ -34,7 +34,6 @@ class ServeSettings:
     context: int = 4096  # tokens of a text that are kept, at most the model's own context
     memory_share: float = 0.25  # of the free memory, for the KV cache
     loaded: int = 3  # models in memory; the least recently used is dropped
-    buffer_tokens: int = 1024  # generated and not yet read; a text with more is paused
 
     workers: int = 4  # threads for the archive and the disk
     tasks: int = 128  # that may wait for one of them
@@ -42,12 +41,6 @@ class ServeSettings:
     requests: int = 256  # open at once, streams included
     body_bytes: int = 4 << 20
     upload_bytes: int = 4 << 30  # of a file with posts
-    header_bytes: int = 32 << 10
-    header_s: float = 10.0  # for a request's head to arrive
-    body_s: float = 30.0  # for its body, or between two parts of an upload
-    answer_s: float = 600.0  # until a response starts
-    stalled_s: float = 60.0  # that a reader may read nothing
-    idle_s: int = 30  # that a connection stays open between requests
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

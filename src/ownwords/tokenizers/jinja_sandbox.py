@@ -1,9 +1,8 @@
-"""A Jinja sandbox for untrusted templates, with limits on calls, output size and time.
+"""A Jinja sandbox for untrusted templates, with limits on size and time.
 
 Jinja's own sandbox protects the interpreter but not the machine: one line of template can ask for a
-terabyte. Here every operation that can grow a value is charged against an allowance, each turn of
-a loop and each macro call is charged, and every charge checks the clock. Operations that cannot be
-charged are not available: only the filters and methods listed below exist.
+terabyte. Here whatever makes a longer value is charged against an allowance, as is each turn of a
+loop and each macro call, and every charge checks the clock. What cannot be charged is left out.
 """
 
 # ruff: noqa: ANN401 - a template passes whatever it likes
@@ -11,7 +10,7 @@ charged are not available: only the filters and methods listed below exist.
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sized
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +19,7 @@ from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Undefined
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
@@ -28,29 +27,16 @@ from jinja2.visitor import NodeTransformer
 LONGEST_TEMPLATE = 1 << 18  # characters; the longest of known models have some 20,000
 ALLOWANCE = 1 << 25  # characters and elements made while rendering once
 LIMIT_S = 5.0
-# Limits on lists a template builds: total elements (16 characters of text count as one), nesting.
+# Limits on what a list holds, the lists in it included (16 characters count as one), and nesting.
 _MOST_BUILT, _DEEPEST = 1 << 20, 64
 _MOST_BITS = 4096  # of an integer operand or power
 
 _FILTERS = """abs capitalize count d default dictsort e escape first float int items last length
     list lower map max min reject rejectattr reverse round safe select selectattr sort string title
     trim unique upper"""
-_TEXT_METHODS = """capitalize casefold count endswith find index isalnum isalpha isdigit islower
-    isspace isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex
-    rpartition rsplit rstrip split splitlines startswith strip swapcase title upper"""
-_METHODS: Mapping[type, frozenset[str]] = {
-    str: frozenset(_TEXT_METHODS.split()),
-    dict: frozenset(("get", "items", "keys", "values")),
-    list: frozenset(("count", "index")),
-    tuple: frozenset(("count", "index")),
-    int: frozenset(),
-    float: frozenset(),
-    bool: frozenset(),
-}
-
-
-class TooMuchError(SecurityError):
-    """The template exceeded a limit on output, nesting, numbers or time."""
+# Methods whose results can be of any length; `join` and `replace` are charged.
+_GROWING = {"center", "encode", "expandtabs", "format", "format_map"}
+_GROWING |= {"ljust", "rjust", "to_bytes", "translate", "zfill"}
 
 
 class _Variables(Namespace):
@@ -70,44 +56,25 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _Counted(NodeTransformer):
+class _Charged(NodeTransformer):
     """Inserts charges into the template's syntax tree where the environment has no hook."""
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja's names
-        self.generic_visit(node)
-        return _calling("joined", node.nodes, node)
-
-    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _calling("built", [node], node)
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _calling("built", [node], node)
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _calling("built", [node], node) if node.ctx == "load" else node
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
-        return self._turning(node)
-
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802
-        return self._turning(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:  # noqa: N802
-        return self._turning(node)
-
-    def _turning(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
-        # Charge the literal text of each turn here: a macro's output is only seen once joined.
+    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
+        # The literal text of each turn, as a macro's output is only seen once joined.
         text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-        self.generic_visit(node)
-        count: list[nodes.Expr] = [nodes.Const(1 + text)]
-        node.body.insert(0, nodes.ExprStmt(_calling("charge", count, node)))
+        super().generic_visit(node, *args, **kwargs)
+        if isinstance(node, nodes.Concat):
+            return _call("concatenate", node.nodes, node)
+        if isinstance(node, nodes.List | nodes.Dict | nodes.Tuple):
+            is_target = isinstance(node, nodes.Tuple) and node.ctx != "load"
+            return node if is_target else _call("check", [node], node)
+        if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock):
+            cost: list[nodes.Expr] = [nodes.Const(1 + text)]
+            node.body.insert(0, nodes.ExprStmt(_call("charge", cost, node)))
         return node
 
 
-def _calling(name: str, arguments: list[nodes.Expr], at: nodes.Node) -> nodes.Call:
+def _call(name: str, arguments: list[nodes.Expr], at: nodes.Node) -> nodes.Call:
     call = nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
     call.set_lineno(at.lineno)
     return call
@@ -123,17 +90,14 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             optimized=False,
-            finalize=self.printed,
+            finalize=lambda value: self.check(value if isinstance(value, str) else str(value)),
             extensions=[loopcontrols, _Generation],
         )
-        self.filters = {name: self._counting(FILTERS[name]) for name in _FILTERS.split()}
-        self.filters["join"] = self._join
-        self.filters["replace"] = self._replace
-        self.filters["indent"] = self._indent
-        self.filters["tojson"] = self._tojson
+        self.filters = {name: self._checked(FILTERS[name]) for name in _FILTERS.split()}
+        self.filters |= {"join": self._join, "replace": self._replace}
+        self.filters |= {"indent": self._indent, "tojson": self._tojson}
         self.globals = {
-            "range": self.globals["range"],
-            "dict": lambda *given, **named: self.built(dict(*given, **named)),
+            **{name: self.globals[name] for name in ("range", "dict")},
             "namespace": _Variables,
             "raise_exception": _raise,
             "strftime_now": lambda form: datetime.now().astimezone().strftime(str(form)[:100]),
@@ -144,23 +108,18 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         self._left = ALLOWANCE
         self._until = time.monotonic() + LIMIT_S
 
-    def charge(self, amount: int) -> str:
-        """Charge an amount against the allowance and check the clock; returns "" to print."""
+    def charge(self, amount: int) -> None:
+        """Charge an amount against the allowance and check the clock."""
         self._left -= amount
         if self._left < 0:
-            raise TooMuchError("it makes too much text")
+            raise SecurityError("it makes too much text")
         if time.monotonic() > self._until:
-            raise TooMuchError(f"it takes longer than {LIMIT_S:g} seconds")
-        return ""
+            raise SecurityError(f"it takes longer than {LIMIT_S:g} seconds")
 
-    def joined(self, *values: object) -> str:
-        """Concatenate the operands of `a ~ b`, charged."""
-        return self._joined("", values)
-
-    def built(self, value: object) -> object:
-        """Check the size and depth of a list, tuple or dict that the template built; return it."""
+    def check(self, value: Any) -> Any:
+        """Charge a new value, and return it; all that a list or dict holds is limited, too."""
+        left: list[tuple[object, int]] = [(value, 0)] if not isinstance(value, str) else []
         size = 0
-        left: list[tuple[object, int]] = [(value, 0)]
         while left:
             entry, depth = left.pop()
             inside: Iterable[object] = ()
@@ -170,90 +129,63 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
                 inside = entry
             size += 1 + (len(entry) // 16 if isinstance(entry, str) else 0)
             if size > _MOST_BUILT or depth > _DEEPEST:
-                raise TooMuchError("it builds too large a list")
+                raise SecurityError("it builds too large a list")
             left += [(part, depth + 1) for part in inside]
-        self.charge(len(value) if isinstance(value, dict | list | tuple) else 1)
+        self.charge(len(value) if isinstance(value, str | dict | list | tuple) else 1)
         return value
 
-    def printed(self, value: object) -> object:
-        """Charge the value of a `{{ }}`; the literal text in loops is charged per turn instead."""
-        if isinstance(value, str):
-            self.charge(len(value))
-        elif isinstance(value, dict | list | tuple):
-            self.built(value)
-            text = str(value)
-            self.charge(len(text))
-            return text
-        return value
+    def concatenate(self, *values: object) -> str:
+        """The text of `a ~ b`."""
+        return self._join(values)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str) and obj.__name__ == "join" and args:
-            return self._joined(owner, args[0])
+            return self._join(args[0], owner)
         if isinstance(owner, str) and obj.__name__ == "replace":
             return self._replace(owner, *args)
-        result = super().call(context, obj, *args, **kwargs)
-        self.charge(1 + (len(result) if isinstance(result, str | list) else 0))
-        return result
+        return self.check(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if operator == "+" and not numbers:
-            self.charge(_length(left) + _length(right))
-        elif operator == "*" and not numbers:
-            for values, times in ((left, right), (right, left)):
-                if isinstance(times, int):
-                    self.charge(_length(values) * max(times, 0))
-        elif operator == "%" and not numbers:
-            raise SecurityError("% on text is not known here")
-        elif isinstance(left, int) and isinstance(right, int):
-            bits = left.bit_length()
-            if bits * right > _MOST_BITS if operator == "**" else bits > _MOST_BITS:
-                raise TooMuchError("it computes too large a number")
-        result = super().call_binop(context, operator, left, right)
-        return self.built(result) if isinstance(result, list | tuple) else result
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * (right if operator == "**" else 1)
+            if bits > _MOST_BITS:
+                raise SecurityError("it computes too large a number")
+        elif not (isinstance(left, int | float) and isinstance(right, int | float)):
+            if operator == "%":
+                raise SecurityError("% on text is not known here")
+            # A number stands for the copies of a text or list: 'ab' * 2.
+            first, second = map(_length, (left, right))
+            self.charge(max(0, first * second if operator == "*" else first + second))
+        return self.check(super().call_binop(context, operator, left, right))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        for kind in type(obj).__mro__:
-            if kind in _METHODS:
-                return attr in _METHODS[kind]
-        return super().is_safe_attribute(obj, attr, value)
-
-    def wrap_str_format(self, value: Any) -> None:
-        """Return None: `str.format` is not an allowed method, so there is nothing to wrap."""
+        return attr not in _GROWING and super().is_safe_attribute(obj, attr, value)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = _Counted().visit(super()._parse(source, name, filename))
+        tree = _Charged().visit(super()._parse(source, name, filename))
         tree.set_environment(self)
         assert isinstance(tree, nodes.Template)
         return tree
 
-    def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)  # keeps the attributes that tell Jinja which arguments to pass
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            self.charge(1 + (len(result) if isinstance(result, str | list) else 0))
-            return result
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            return self.check(function(*args, **kwargs))
 
-        return counted
+        return checked
 
-    def _joined(self, between: str, values: Iterable[object]) -> str:
+    def _join(self, values: Iterable[Any], d: object = "", attribute: str | None = None) -> str:
         texts = []
         for value in values:
-            text = value if isinstance(value, str) else str(self.printed(value))
-            self.charge(len(text) + len(between))
-            texts.append(text)
-        return between.join(texts)
-
-    def _join(self, value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
-        if attribute is not None:
-            value = [self.getitem(entry, attribute) for entry in value]
-        return self._joined(str(d), value)
+            entry = value if attribute is None else self.getitem(value, attribute)
+            texts.append(entry if isinstance(entry, str) else str(entry))
+            self.charge(len(texts[-1]) + len(str(d)))
+        return str(d).join(texts)
 
     def _replace(self, text: object, old: object, new: object, count: int = -1) -> str:
         text, old, new = str(text), str(old), str(new)
-        times = text.count(old)
-        self.charge(len(text) + len(new) * (times if count < 0 else min(times, count)))
+        self.charge(len(text) + len(new) * text.count(old))
         return text.replace(old, new, count)
 
     def _indent(
@@ -262,31 +194,20 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
         margin = width if isinstance(width, str) else " " * min(width, 100)
         lines = str(text).splitlines()
         self.charge(len(str(text)) + len(margin) * (len(lines) + 1))
-        moved = [margin + line if line or blank else line for line in lines[1:]]
-        return "\n".join([*((margin if first else "") + line for line in lines[:1]), *moved])
+        indented = [margin + line if line or blank else line for line in lines[1:]]
+        return "\n".join([*((margin if first else "") + line for line in lines[:1]), *indented])
 
-    def _tojson(
-        self,
-        value: object,
-        ensure_ascii: bool = False,
-        indent: int | None = None,
-        separators: tuple[str, str] | None = None,
-        sort_keys: bool = False,
-    ) -> str:
-        self.built(value)
-        text = json.dumps(
-            value,
-            ensure_ascii=ensure_ascii,
-            indent=None if indent is None else min(indent, 8),
-            separators=separators,
-            sort_keys=sort_keys,
-        )
-        self.charge(len(text))
+    def _tojson(self, value: object, ensure_ascii: bool = False, **layout: Any) -> str:
+        if layout.get("indent") is not None:
+            layout["indent"] = min(layout["indent"], 8)
+        text: str = self.check(json.dumps(value, ensure_ascii=ensure_ascii, **layout))
         return text
 
 
 def _length(value: object) -> int:
-    return len(value) if isinstance(value, str | list | tuple | Undefined) else 1
+    if isinstance(value, int):
+        return value
+    return len(value) if isinstance(value, Sized) else 1
 
 
 def _raise(message: object) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core import hardware
-from ownwords.core.memory import keep_freed_memory
+from ownwords.core.hardware import keep_freed_memory
 from ownwords.models.memory_pool import pool
 from ownwords.training.settings import Precision
 

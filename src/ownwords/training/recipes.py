@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
+from ownwords.core.hardware import torch_product
 from ownwords.core.progress import Progress
-from ownwords.core.speed import torch_product
 from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
@@ -261,6 +261,7 @@ class TrainingSession:
         self.request = request
         start = time.perf_counter() - PLAN_CONSTANTS.start_s
         self.began = start if request.began is None else request.began
+        self.spent_s = 0.0  # up to the plan; the user may then think about it
         self.texts = TextCollection.read(texts)
         self.held_out_texts = TextCollection.read(held_out)
         self.tokens = request.workspace / "tokens"

@@ -118,7 +118,7 @@ def tune(
             return recipes.plan_pretraining(texts.train, texts.validation, request)
         return recipes.plan_finetuning(base, texts.train, texts.validation, request, replay=replay)
 
-    run = _TuneRun(texts, plan_training, train_request, request, base)
+    run = TuneRun(texts, plan_training, train_request, request, base)
     with run.locked():
         return run.run()
 
@@ -137,35 +137,94 @@ def search_name(
     return f"{'finetune' if base else 'pretrain'}-{key[:12]}"
 
 
-class TrialTrainer:
-    """Trains the trials of one search; their models stay in `folder` until `tidy` deletes them.
+class TuneRun:
+    """One search in a workspace; the models of its trials stay in `folder` until `tidy`."""
 
-    `plan_training` is a planning function of `recipes` with its texts bound, `request` the part of
-    the request that all trials share, `held_out` the validation posts.
-    """
-
-    space: SearchSpace  # set before the first trial
+    space: SearchSpace  # set before the first trial, and so are these
+    name: str
+    folder: Path
+    held_out: TextCollection
 
     def __init__(
         self,
+        texts: Corpus,
         plan_training: Callable[[TrainRequest], PlannedTraining],
-        held_out: Iterable[TrainingText],
-        request: TrainRequest,
-        folder: Path,
+        train_request: TrainRequest,
+        request: TuneRequest,
+        base: Path | None,
     ) -> None:
-        self.plan_training, self.request, self.folder = plan_training, request, folder
-        self.held_out = held_out
+        self.texts, self.request, self.base = texts, request, base
+        self.plan_training = plan_training
+        self.root, self.target = train_request.workspace, train_request.folder
+        self.progress = train_request.progress
+        began = train_request.began
+        self.began = time.perf_counter() if began is None else began
+        self.train_request = replace(train_request, seconds=request.trial_s)
         # Trial 1 uses the user's seed, if one is set.
-        self.first_seed = int(str(request.fixed.get("train.seed", FIRST_SEED)))
+        self.first_seed = int(str(train_request.fixed.get("train.seed", FIRST_SEED)))
+        self.reported: set[int] = set()
+        self.worker = "here"
+        if request.storage is not None:  # the storage may be shared between machines
+            self.worker = f"{socket.gethostname()}:{self.root.resolve()}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of this workspace's searches; InUseError if another process has it."""
+        path = self.root / _FOLDER / ".lock"
+        with translate_os_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a+", encoding="utf-8")
+        with lock:
+            if not try_lock(lock.fileno()):
+                raise InUseError(
+                    f"another ownwords is searching in {self.root}",
+                    hint="wait for it to end, or give another folder to --workspace",
+                )
+            yield
+
+    def run(self) -> TuneResult:
+        request, fixed = self.request, self.train_request.fixed
+        plan = self.plan()
+        has_base = self.base is not None
+        self.space = search_space(plan, fixed, request.trial_s, has_base=has_base)
+        if not self.space.axes:
+            raise ConfigError(
+                "your settings leave nothing to search for", hint="leave some of them to the plan"
+            )
+        axes = self.space.axes
+        self.name = search_name(self.texts.key, self.base, fixed, request.trial_s, axes)
+        study = Study(open_storage(request.storage or self.root / STORAGE), self.name, axes)
+        held_out = study.agree_on("held_out_bytes", plan.expected.held_out_bytes)
+        self.folder = self.root / _FOLDER / self.name
+        self.held_out = TextCollection.read(self.texts.validation).sample(held_out)
+        self.reported = {trial.number for trial in study.trials() if trial.state != "running"}
+        trials = search(
+            self.run_trial,
+            study,
+            SearchBudget(request.minutes * 60, request.trial_s, self.worker, request.trials),
+            on_trial_end=self._on_trial_end,
+            clock=time.perf_counter,
+            began=self.began,
+        )
+        return self._finish(trials)
 
     def plan(self) -> Plan:
         """Make the plan of trial 1, after preparing what all trials share."""
-        # Token ids, speed measurements and replay text are prepared once: keep that out of trial 1.
-        warm_up = self.plan_training(self._request({}, _WARM_UP_SEED))
-        shutil.rmtree(warm_up.run.folder, ignore_errors=True)
-        return self.plan_training(self._request({}, FIRST_SEED)).plan
+        try:
+            # Token ids, speed measurements and replay text are prepared once: not in trial 1.
+            warm_up = self.plan_training(self._request({}, _WARM_UP_SEED))
+            shutil.rmtree(warm_up.run.folder, ignore_errors=True)
+            return self.plan_training(self._request({}, FIRST_SEED)).plan
+        except ConfigError as error:
+            raise ConfigError(
+                f"the plan's own trial cannot be trained: {error.message}",
+                hint=f"{error.hint}; a trial has {duration(self.request.trial_s)} (--each)",
+            ) from error
 
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
+    # --- a trial ----------------------------------------------------------------------------------
+
+    def run_trial(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
+        """Plan and train a model, save it, and score it on the validation posts."""
         began = time.perf_counter()
         name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
         planned: PlannedTraining | None = None
@@ -206,9 +265,9 @@ class TrialTrainer:
     def score(self, folder: Path, plan: Plan) -> float:
         """Measure the bits per byte of a saved model on the held-out texts."""
         loaded = bundle.load(folder)
-        device = choose(self.request.device)
+        device = choose(self.train_request.device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
-        tokens = self.request.workspace / "tokens"
+        tokens = self.root / "tokens"
         shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
         return metrics.bits_per_byte(
@@ -225,25 +284,25 @@ class TrialTrainer:
     def _request(self, chosen: Mapping[str, object], seed: int) -> TrainRequest:
         seed += self.first_seed - FIRST_SEED
         return replace(
-            self.request,
-            fixed={**self.request.fixed, **chosen, "train.seed": seed},
+            self.train_request,
+            fixed={**self.train_request.fixed, **chosen, "train.seed": seed},
             began=time.perf_counter(),
             # Steps chosen by the trial must fit its time; those fixed by the user need not.
-            ends_in_time="train.steps" not in self.request.fixed,
+            ends_in_time="train.steps" not in self.train_request.fixed,
         )
 
-    def tidy(self, trials: Sequence[TrialRecord], keep: set[int], worker: str) -> None:
+    def tidy(self, trials: Sequence[TrialRecord], keep: set[int]) -> None:
         """Delete the checkpoints of this worker's finished trials, and models not in `keep`."""
         for trial in trials:
-            if trial.state == "done" and trial.worker == worker:
-                run = self.request.workspace / "runs" / str(trial.figures.get("run", ""))
+            if trial.state == "done" and trial.worker == self.worker:
+                run = self.root / "runs" / str(trial.figures.get("run", ""))
                 shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
                 if trial.number not in keep and trial.model:
                     _delete_model(self.folder / trial.model)
 
-    def install(self, trial: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
-        """Copy a trial's model to `target`, atomically, and add the search to its provenance."""
-        source = self.folder / trial.model
+    def install(self, trial: TrialRecord, provenance: Mapping[str, object]) -> None:
+        """Make a trial's model the workspace's, atomically; its provenance names the search."""
+        source, target = self.folder / trial.model, self.target
         if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():
             raise ModelError(
                 f"{target} holds files that are not a model's, and is not replaced",
@@ -257,103 +316,21 @@ class TrialTrainer:
                     data = json.dumps(noted, indent=2, ensure_ascii=False).encode() + b"\n"
                 atomic_dir.write_file(beside / file.name, data)
 
-    def better_score_of(self, target: Path, score: float) -> float | None:
-        """The score of the model in `target` if it beats `score` on the same texts, else None."""
+    def better_score(self, score: float) -> float | None:
+        """The score of the workspace's model if it beats `score` on the same texts, else None."""
         with suppress(OwnwordsError, ValueError, OSError):
-            if read_json(target / PROVENANCE).get("corpus") == self.request.corpus:
-                present = self.score(target, self.space.plan)
+            if read_json(self.target / PROVENANCE).get("corpus") == self.texts.key:
+                present = self.score(self.target, self.space.plan)
                 return present if present < score else None
         return None
 
-
-def _delete_model(model: Path) -> None:
-    if model.exists():
-        with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
-            atomic_dir.delete_dir(model)
-
-
-class _TuneRun:
-    space: SearchSpace
-    name: str  # of the search
-
-    def __init__(
-        self,
-        texts: Corpus,
-        plan_training: Callable[[TrainRequest], PlannedTraining],
-        train_request: TrainRequest,
-        request: TuneRequest,
-        base: Path | None,
-    ) -> None:
-        self.texts, self.request, self.base = texts, request, base
-        self.root, self.target = train_request.workspace, train_request.folder
-        self.progress: Progress = train_request.progress
-        began = train_request.began
-        self.began = time.perf_counter() if began is None else began
-        self.train_request = replace(train_request, seconds=request.trial_s)
-        self.trainer = TrialTrainer(
-            plan_training, texts.validation, self.train_request, self.root / _FOLDER
-        )
-        self.reported: set[int] = set()
-        self.worker = "here"
-        if request.storage is not None:  # the storage may be shared between machines
-            self.worker = f"{socket.gethostname()}:{self.root.resolve()}"
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock of this workspace's searches; InUseError if another process has it."""
-        path = self.root / _FOLDER / ".lock"
-        with translate_os_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.open("a+", encoding="utf-8")
-        with lock:
-            if not try_lock(lock.fileno()):
-                raise InUseError(
-                    f"another ownwords is searching in {self.root}",
-                    hint="wait for it to end, or give another folder to --workspace",
-                )
-            yield
-
-    def run(self) -> TuneResult:
-        request, fixed = self.request, self.train_request.fixed
-        plan = self._plan()
-        has_base = self.base is not None
-        self.space = search_space(plan, fixed, request.trial_s, has_base=has_base)
-        if not self.space.axes:
-            raise ConfigError(
-                "your settings leave nothing to search for", hint="leave some of them to the plan"
-            )
-        axes = self.space.axes
-        self.name = search_name(self.texts.key, self.base, fixed, request.trial_s, axes)
-        study = Study(open_storage(request.storage or self.root / STORAGE), self.name, axes)
-        held_out = study.agree_on("held_out_bytes", plan.expected.held_out_bytes)
-        self.trainer.folder = self.root / _FOLDER / self.name
-        self.trainer.space = self.space
-        self.trainer.held_out = TextCollection.read(self.texts.validation).sample(held_out)
-        self.reported = {trial.number for trial in study.trials() if trial.state != "running"}
-        trials = search(
-            self.trainer,
-            study,
-            SearchBudget(request.minutes * 60, request.trial_s, self.worker, request.trials),
-            on_trial_end=self._on_trial_end,
-            clock=time.perf_counter,
-            began=self.began,
-        )
-        return self._finish(trials)
-
-    def _plan(self) -> Plan:
-        try:
-            return self.trainer.plan()
-        except ConfigError as error:
-            raise ConfigError(
-                f"the plan's own trial cannot be trained: {error.message}",
-                hint=f"{error.hint}; a trial has {duration(self.request.trial_s)} (--each)",
-            ) from error
+    # --- during the search ------------------------------------------------------------------------
 
     def _on_trial_end(self, trials: Sequence[TrialRecord]) -> None:
         again = {trial.repeats for trial in trials if trial.kind == "again"}
         keep = {trial.number for trial in trials if {trial.number, trial.repeats} & {1, *again}}
         keep |= {trial.number for trial in best_trials(trials)[:2]} if not again else set()
-        self.trainer.tidy(trials, keep, self.worker)
+        self.tidy(trials, keep)
         self._write(trials, None)
         for trial in trials:
             if trial.number not in self.reported and trial.state in ("done", "failed"):
@@ -420,7 +397,7 @@ class _TuneRun:
     ) -> tuple[Path | None, str]:
         """Install the winner's model; return its folder (None if not here) and a user note."""
         runs = winning_runs(trials, verdict)
-        folder = self.trainer.folder
+        folder = self.folder
         here = [t for t in runs if t.worker == self.worker and (folder / t.model / CONFIG).exists()]
         if not here:
             with suppress(OwnwordsError):
@@ -431,11 +408,11 @@ class _TuneRun:
             where = f"; it was trained at {workers[0]}" if workers else ""
             return None, f"The winner's model is not here{where}."
         best = here[0]
-        self.trainer.tidy(trials, {best.number}, self.worker)
+        self.tidy(trials, {best.number})
         if self.request.keep:
             return folder / best.model, "The workspace's own model is unchanged."
         assert best.score is not None
-        better = self.trainer.better_score_of(self.target, best.score)
+        better = self.better_score(best.score)
         if better is not None:
             return (
                 folder / best.model,
@@ -444,8 +421,8 @@ class _TuneRun:
                 " still.",
             )
         ModelLibrary(self.target.parent).keep()
-        self.trainer.install(best, self._provenance(verdict, best), self.target)
-        self.trainer.tidy(trials, set(), self.worker)
+        self.install(best, self._provenance(verdict, best))
+        self.tidy(trials, set())
         shutil.rmtree(folder, ignore_errors=True)
         return self.target, ""
 
@@ -462,3 +439,9 @@ class _TuneRun:
             "interval": [verdict.low, verdict.high],
             "seed_noise": verdict.noise,
         }
+
+
+def _delete_model(model: Path) -> None:
+    if model.exists():
+        with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
+            atomic_dir.delete_dir(model)

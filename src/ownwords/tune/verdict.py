@@ -88,10 +88,8 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
     with new seeds count. The plan was not selected, so all of its scores count.
     """
     scored, others = scored_trials(trials), best_trials(trials)
-    about = {
-        "trials": sum(trial.kind != "again" for trial in scored),
-        "failed": sum(trial.state == "failed" for trial in trials),
-    }
+    counted = sum(trial.kind != "again" for trial in scored)
+    failed = sum(trial.state == "failed" for trial in trials)
     plan_scores = [_score(trial) for trial in scored if 1 in (trial.number, trial.repeats)]
     fresh: dict[int, list[float]] = {}
     for trial in scored:
@@ -102,15 +100,17 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
     best = min(means, key=lambda number: (means[number], number), default=0)
     if not plan_scores:
         if not best:
-            return TuneVerdict("nothing", **about)
-        return TuneVerdict("instead", best, means[best], runner_up=best, **about)
+            return TuneVerdict("nothing", failed=failed)
+        return TuneVerdict(
+            "instead", best, means[best], runner_up=best, trials=counted, failed=failed
+        )
     plan = statistics.fmean(plan_scores)
     groups = [plan_scores, *fresh.values()]
     degrees = sum(len(group) - 1 for group in groups)
     gain = plan - means[best] if best else 0.0
     if not fresh or not degrees:
         share = gain / plan if best else None
-        return TuneVerdict("unsure", 1, plan, plan, best, share, **about)
+        return TuneVerdict("unsure", 1, plan, plan, best, share, trials=counted, failed=failed)
     squares = sum(math.fsum((x - statistics.fmean(g)) ** 2 for x in g) for g in groups)
     noise = math.sqrt(squares / degrees)
     error = noise * math.sqrt(1 / len(plan_scores) + 1 / len(fresh[best]))
@@ -127,7 +127,8 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
         high=(gain + half_width) / plan,
         noise=noise / plan,
         seeds={1: len(plan_scores), **{number: len(group) for number, group in fresh.items()}},
-        **about,
+        trials=counted,
+        failed=failed,
     )
 
 

@@ -88,8 +88,7 @@ def title_from_filename(stem: str) -> str:
     return re.sub(r"[-_]+", " ", name).strip() or stem
 
 
-# ---- Parse the timestamps of exports: variants of ISO 8601, and milliseconds since 1970
-
+# ---- parse the timestamps of exports: variants of ISO 8601, and milliseconds since 1970
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Parse the untrusted front matter of a Markdown text: YAML, TOML or JSON."""
+"""Parse what site programs add to a Markdown text: front matter, their links, permalinks."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from frontmatter.default_handlers import YAMLHandler
 
 from ownwords.archive.document import Status
 from ownwords.archive.files import dates
-from ownwords.core.safe_toml import parse_toml
+from ownwords.core.config import parse_toml
 
 _YAML = YAMLHandler()
 _TOML_FENCE = re.compile(r"^\+{3,}[ \t]*$", re.MULTILINE)
@@ -156,8 +156,7 @@ def _broken(head: str, body: str) -> FrontMatter:
     return FrontMatter(_lower(values), body, broken=True, present=True)
 
 
-# ---- Convert the link syntax of note-taking and site programs to Markdown links to `ref:`
-
+# ---- convert the link syntax of note-taking and site programs to Markdown links to `ref:`
 
 # A longer line is not prose, and matching its pairs of backquotes takes too long.
 _LONGEST_LINE = 100_000
@@ -222,8 +221,7 @@ def _address(name: str) -> str:
     return "ref:" + quote(plain, safe="/")
 
 
-# ---- Expand the permalink patterns of Hugo and Jekyll ("/:year/:month/:slug/")
-
+# ---- expand the permalink patterns of Hugo and Jekyll ("/:year/:month/:slug/")
 
 # Jekyll's named patterns.
 NAMED = {

@@ -2,8 +2,9 @@
 
 import codecs
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
@@ -13,46 +14,60 @@ from ownwords.archive.files import untrusted_files
 from ownwords.core.errors import SourceError
 
 
-def open_exports(
-    path: Path,
-    in_folder: Callable[[Path], list[Path]],
-    among: Callable[[untrusted_files.ExportFiles], list[str]],
-) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the name and open stream of each XML file of an export (a file, folder or zip).
+@dataclass(frozen=True, slots=True)
+class XmlExports:
+    """How to find the XML files of an export: given by themselves, in a folder or in a zip."""
 
-    `in_folder` selects the files of a folder, `among` the members of a zip.
-    """
-    if path.suffix.lower() == ".zip" and path.is_file():
-        with untrusted_files.open_packed(path) as members:
-            for name in among(members):
-                with members.open(name) as opened:
-                    yield f"{path}: {name}", opened
-        return
-    with _read_errors(path):
-        files = in_folder(path) if path.is_dir() else [path]
-    for file in files:
-        with _read_errors(file):
-            opened = file.open("rb")
-        with opened:
-            yield str(file), opened
+    marks: tuple[bytes, ...]  # the beginning of each holds one of these
+    layouts: tuple[str, ...]  # their places in a folder, as glob patterns
+    suffixes: tuple[str, ...]  # of their names in a zip
+    not_below: str = "/__MACOSX/"  # a folder in a zip without any
 
+    def _is_one(self, head: bytes) -> bool:
+        return any(mark in head for mark in self.marks)
 
-def count_exports(
-    path: Path,
-    in_folder: Callable[[Path], list[Path]],
-    among: Callable[[untrusted_files.ExportFiles], list[str]],
-    is_one: Callable[[Path], bool],
-) -> int:
-    """How many files `open_exports` would open; 0 if there is no export or it cannot be read."""
-    try:
-        if path.is_dir():
-            return len(in_folder(path))
-        if path.suffix.lower() == ".zip":
+    def _files(self, folder: Path) -> list[Path]:
+        files = {file for layout in self.layouts for file in folder.glob(layout)}
+        return sorted(
+            file for file in files if self._is_one(untrusted_files.read_head(file, _HEAD_BYTES))
+        )
+
+    def _members(self, members: untrusted_files.ExportFiles) -> list[str]:
+        return sorted(
+            name
+            for name in members.names
+            if name.lower().endswith(self.suffixes)
+            and self.not_below not in f"/{name}"
+            and self._is_one(members.read(name, _HEAD_BYTES))
+        )
+
+    def count(self, path: Path) -> int:
+        """How many files `open` would yield; 0 if there is no export or it cannot be read."""
+        try:
+            if path.is_dir():
+                return len(self._files(path))
+            if path.suffix.lower() == ".zip":
+                with untrusted_files.open_packed(path) as members:
+                    return len(self._members(members))
+            return int(self._is_one(untrusted_files.read_head(path, _HEAD_BYTES)))
+        except (OSError, SourceError):
+            return 0
+
+    def open(self, path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+        """Yield the name and open stream of each file of an export."""
+        if path.suffix.lower() == ".zip" and path.is_file():
             with untrusted_files.open_packed(path) as members:
-                return len(among(members))
-        return int(path.is_file() and is_one(path))
-    except (OSError, SourceError):
-        return 0
+                for name in self._members(members):
+                    with members.open(name) as opened:
+                        yield f"{path}: {name}", opened
+            return
+        with _read_errors(path):
+            files = self._files(path) if path.is_dir() else [path]
+        for file in files:
+            with _read_errors(file):
+                opened = file.open("rb")
+            with opened:
+                yield str(file), opened
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Read untrusted files and archives safely: bounded in size and confined to their folder."""
+"""Read untrusted files, folders and archives safely: bounded in size, confined to their folder."""
 
 import codecs
 import io
@@ -391,8 +391,7 @@ def _check_members(path: Path, sizes: Iterable[tuple[str, int]]) -> None:
             )
 
 
-# ---- Bounded listing and reading of folders of texts
-
+# ---- bounded listing and reading of folders of texts
 
 _BINARY_LOOK_BYTES = 8 << 10
 _FIRST_NAMES = 3_000

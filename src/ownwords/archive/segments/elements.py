@@ -182,8 +182,7 @@ def _without_depths(html: str) -> str:
     return "".join(pieces)
 
 
-# ---- Classify HTML elements by their class names, which say more than tags
-
+# ---- classify HTML elements by their class names, which say more than tags
 
 _LANGUAGE = re.compile(r"(?:^|\s)(?:lang(?:uage)?-|brush:\s*)\{?\.?([\w+#.-]{1,40})")
 _VERSE = re.compile(r"(?:^|\s)wp-block-verse(?:\s|$)")

@@ -186,8 +186,7 @@ class SegmentBuilder:
             self.parts = [quoted]
 
 
-# ---- Split plain text into paragraphs, and rejoin lines that were wrapped at a fixed width
-
+# ---- split plain text into paragraphs, and rejoin lines that were wrapped at a fixed width
 
 _LEAST_BREAKS = 8  # too few line breaks to infer a width
 _MOST_BREAKS = 20_000

@@ -28,15 +28,18 @@ _ATOM = "{http://www.w3.org/2005/Atom}"
 _BLOGGER = "{http://schemas.google.com/blogger/2018}"
 _APP = ("{http://purl.org/atom/app#}", "{http://www.w3.org/2007/app}")
 _KIND_SCHEME = "http://schemas.google.com/g/2005#kind"
-_MARKS = (b"schemas.google.com/blogger/2018", b"schemas.google.com/blogger/2008/kind#")
-_HEAD_BYTES = 64 << 10
-_LAYOUTS = (
-    "feed.atom",
-    "*/feed.atom",
-    "Blogs/*/feed.atom",
-    "Blogger/Blogs/*/feed.atom",
-    "Takeout/Blogger/Blogs/*/feed.atom",
-    "*.xml",
+_EXPORTS = safe_xml.XmlExports(
+    (b"schemas.google.com/blogger/2018", b"schemas.google.com/blogger/2008/kind#"),
+    (
+        "feed.atom",
+        "*/feed.atom",
+        "Blogs/*/feed.atom",
+        "Blogger/Blogs/*/feed.atom",
+        "Takeout/Blogger/Blogs/*/feed.atom",
+        "*.xml",
+    ),
+    (".atom", ".xml"),
+    not_below="/Comments/",  # comments the author wrote on other blogs
 )
 _STATUSES: dict[str, Status] = {
     "LIVE": "published",
@@ -58,14 +61,14 @@ _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 def detect(path: Path) -> str | None:
     """Recognise a Blogger feed, or a folder or zip (such as Takeout's) that holds some."""
-    count = safe_xml.count_exports(path, _files_in, _feeds_among, _is_feed)
+    count = _EXPORTS.count(path)
     return (LABEL if count == 1 else f"{count} Blogger blogs") if count else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield each blog's site, posts and pages, then what was skipped."""
     left_out: Counter[tuple[str, str]] = Counter()
-    for name, opened in safe_xml.open_exports(path, _files_in, _feeds_among):
+    for name, opened in _EXPORTS.open(path):
         yield from _feed(path, name, opened, left_out)
     for (what, reason), count in left_out.items():
         yield SkippedItem(what, reason, count)
@@ -217,24 +220,3 @@ def _at_home(body: str, home: str) -> str:
     if not name:
         return body
     return re.sub(rf"https?://{name[1]}\.blogspot\.[a-z.]{{2,6}}(?=[/\"'?#])", home, body)
-
-
-def _is_feed(path: Path) -> bool:
-    with path.open("rb") as opened:
-        head = opened.read(_HEAD_BYTES)
-    return b"<feed" in head and any(mark in head for mark in _MARKS)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    files = {file for layout in _LAYOUTS for file in folder.glob(layout)}
-    return sorted(file for file in files if file.is_file() and _is_feed(file))
-
-
-def _feeds_among(members: untrusted_files.ExportFiles) -> list[str]:
-    return sorted(
-        name
-        for name in members.names
-        if name.lower().endswith((".atom", ".xml"))
-        and "/Comments/" not in name  # comments the author wrote on other blogs
-        and any(mark in members.read(name, _HEAD_BYTES) for mark in _MARKS)
-    )

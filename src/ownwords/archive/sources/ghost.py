@@ -277,8 +277,8 @@ class UnreadableError(ValueError):
     """The stored document does not have the structure its editor writes."""
 
 
-# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
 _CARDS_CLASS = re.compile("kg-")
+# Parts of rendered cards: buttons, players' times, and the descriptions of linked pages.
 _CARD_CHROME = (
     ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
     " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"

@@ -26,8 +26,7 @@ from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
 
-_MARK = b"wordpress.org/export/"
-_HEAD_BYTES = 64 << 10
+_EXPORTS = safe_xml.XmlExports((b"wordpress.org/export/",), ("*.xml", "*/*.xml"), (".xml",))
 _STATUSES: dict[str, Status] = {
     "publish": "published",
     "future": "scheduled",
@@ -58,8 +57,9 @@ _TITLE_MARKS = re.compile(r"</?(?:em|i|b|strong|span|small|sup|sub|code)\b[^<>]*
 
 def detect(path: Path) -> str | None:
     """Recognise an XML file that names WordPress's export format, or a folder or zip with some."""
-    count = safe_xml.count_exports(path, _files_in, _exports_among, _is_export)
-    if not count:
+    count = _EXPORTS.count(path)
+    # A folder of Markdown notes that also holds an old export is read as Markdown.
+    if not count or (path.is_dir() and any(path.glob("*.md"))):
         return None
     holds_some = path.is_dir() or path.suffix.lower() == ".zip"
     return f"{LABEL} in {count} file{'s' if count > 1 else ''}" if holds_some else LABEL
@@ -70,7 +70,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     known: set[tuple[str, str]] = set()
     left_out: Counter[tuple[str, str]] = Counter()
     introduced = False
-    for name, opened in safe_xml.open_exports(path, _files_in, _exports_among):
+    for name, opened in _EXPORTS.open(path):
         damage: list[str] = []
         authors: dict[str, str] | None = None
         yield ExpectedCount(untrusted_files.count_bytes(b"<item>", opened))
@@ -91,24 +91,6 @@ def read(path: Path) -> Iterator[SourceItem]:
             yield SourceNote(f"{name} is damaged: {detail}.")
     for (what, reason), count in left_out.items():
         yield SkippedItem(what, reason, count)
-
-
-def _is_export(path: Path) -> bool:
-    with path.open("rb") as opened:
-        return _MARK in opened.read(_HEAD_BYTES)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    # A folder of Markdown notes that also holds an old export is read as Markdown.
-    if any(folder.glob("*.md")):
-        return []
-    files = (*folder.glob("*.xml"), *folder.glob("*/*.xml"))
-    return sorted(file for file in files if file.is_file() and _is_export(file))
-
-
-def _exports_among(members: untrusted_files.ExportFiles) -> list[str]:
-    names = (name for name in members.names if name.lower().endswith(".xml"))
-    return sorted(name for name in names if _MARK in members.read(name, _HEAD_BYTES))
 
 
 def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:

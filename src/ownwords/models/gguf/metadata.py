@@ -11,8 +11,7 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.rope_scaling import RopeScaling, frequencies
-from ownwords.models.gguf.container import Value
-from ownwords.models.gguf.tensor_types import Floats
+from ownwords.models.gguf.container import Floats, Value
 from ownwords.models.registry import FAMILIES
 from ownwords.models.untrusted_files import ModelError
 

@@ -1,5 +1,7 @@
-"""Reads a GGUF file tensor by tensor, with its config and tokenizer; does not import torch."""
+"""Reads a GGUF file tensor by tensor, and converts it to a model directory; without torch."""
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from ownwords.core.progress import Progress
+from ownwords.models import atomic_dir
 from ownwords.models.configs.config import ModelConfig
+from ownwords.models.directory import CONFIG, GENERATION
 from ownwords.models.gguf import tokenizer
-from ownwords.models.gguf.container import GGUFContents, open_gguf
+from ownwords.models.gguf.container import Floats, GGUFContents, open_gguf
 from ownwords.models.gguf.metadata import ROPE_FACTORS, read_config, read_sampling
-from ownwords.models.gguf.tensor_types import Floats
-from ownwords.models.gguf.weight_layout import from_gguf
+from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import ModelError, preview
-from ownwords.models.weight_mapping import gguf_names, weight_shapes
+from ownwords.models.weight_mapping import SINGLE, gguf_names, hf_names, weight_shapes
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,103 @@ def _check_tensors(
                 f"{path}: {name} has the shape {list(contents.tensors[name].shape)}, and the"
                 f" settings ask for {list(shape)}"
             )
+
+
+def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
+    """Convert a weight from Hugging Face's layout (out, in) to llama.cpp's."""
+    if heads := _interleaved_heads(config, name):
+        # Llama's rotary pairs are (i, i + half) in Hugging Face and (2i, 2i + 1) in llama.cpp.
+        return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if config.NORM_OFFSET and name.endswith("norm.weight"):
+        return values + np.float32(config.NORM_OFFSET)  # llama.cpp multiplies by the weight alone
+    return values
+
+
+def from_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
+    """The inverse of `to_gguf`."""
+    if heads := _interleaved_heads(config, name):
+        return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if config.NORM_OFFSET and name.endswith("norm.weight"):
+        return values - np.float32(config.NORM_OFFSET)
+    return values
+
+
+def _interleaved_heads(config: ModelConfig, name: str) -> int:
+    if config.GGUF_INTERLEAVED_ROPE and ".attn_q." in name:
+        return config.heads
+    if config.GGUF_INTERLEAVED_ROPE and ".attn_k." in name:
+        return config.kv_heads
+    return 0
+
+
+# The types of a directory's weights by GGUF's name: in safetensors, and in config.json.
+_TYPES = {"f32": ("F32", "float32"), "f16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
+_PORTION = 1 << 18  # weights rounded at a time, which fit the processor's cache
+
+
+def convert(path: Path, folder: Path, *, type: str = "", progress: Progress | None = None) -> None:
+    """Write the model of a GGUF file into an existing empty folder.
+
+    Without `type` the weights keep the file's own type; blocks of codes become bf16, which adds a
+    hundredth of the error that the codes have. Raises ModelError or ConfigError as `reading.read`
+    does, or OSError.
+    """
+    with read(path) as file:
+        types = file.types()
+        type = type or (types.pop() if len(types) == 1 else "")
+        code, torch_dtype = _TYPES.get(type, _TYPES["bf16"])
+        shapes, names = weight_shapes(file.config), hf_names(file.config)
+        total = sum(math.prod(shape) for shape in shapes.values())
+        with (progress or Progress()).stage(
+            f"Converting {path.name}", total=total // 1_000_000, unit="M weights"
+        ) as stage:
+
+            def blocks() -> Iterator[memoryview]:
+                done = 0
+                for ours, _, transposed in names:
+                    values = file.weight(ours)
+                    done += values.size
+                    yield from _encoded(values.T if transposed else values, code, ours)
+                    stage.advance(done // 1_000_000 - stage.done)
+
+            entries = [
+                (theirs, code, shapes[ours][:: -1 if transposed else 1])
+                for ours, theirs, transposed in names
+            ]
+            write_file(folder / SINGLE, entries, blocks())
+        for name, data in _files(file, torch_dtype).items():
+            atomic_dir.write_file(folder / name, data)
+
+
+def _files(file: GGUFModel, torch_dtype: str) -> dict[str, bytes]:
+    """The files beside the weights."""
+    ids = {name: file.generation.get(name) for name in ("bos_token_id", "eos_token_id")}
+    return {
+        **file.tokenizer_files,
+        CONFIG: _json({**file.config.to_hf(), **ids, "torch_dtype": torch_dtype}),
+        GENERATION: _json({**ids, **file.generation}),
+    }
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _encoded(values: Floats, code: str, name: str) -> Iterator[memoryview]:
+    """Yield the bytes of a float32 tensor in another type, rounded to the nearest."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    for start in range(0, flat.size, _PORTION):
+        portion = flat[start : start + _PORTION]
+        if code == "BF16":
+            # Add half of the last bit that stays, and make ties even.
+            bits = portion.view(np.uint32)
+            rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+            yield (rounded >> np.uint32(16)).astype("<u2").data.cast("B")
+        elif code == "F16":
+            with np.errstate(over="ignore"):
+                half = portion.astype("<f2")
+            if not np.isfinite(half).all():
+                raise ModelError(f"the weights of {name} are too large for float16")
+            yield half.data.cast("B")
+        else:
+            yield portion.data.cast("B")

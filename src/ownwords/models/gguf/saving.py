@@ -1,4 +1,4 @@
-"""Writes a model in memory and its tokenizer as a GGUF file."""
+"""Writes a model in memory and its tokenizer as a GGUF file, and loads one into memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,17 +8,20 @@ import numpy as np
 import torch
 
 from ownwords.core.workspace import writing_atomically
-from ownwords.models.decoder import CausalLM
+from ownwords.models.bundle import Bundle
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf import tokenizer
-from ownwords.models.gguf.container import lay_out, write_header, write_tensor
-from ownwords.models.gguf.metadata import (
-    ROPE_FACTORS,
-    rope_factors,
-    write_config,
-    write_sampling,
+from ownwords.models.gguf.container import (
+    WRITABLE,
+    Floats,
+    TensorType,
+    lay_out,
+    tensor_type,
+    write_header,
+    write_tensor,
 )
-from ownwords.models.gguf.tensor_types import WRITABLE, Floats, TensorType, tensor_type
-from ownwords.models.gguf.weight_layout import to_gguf
+from ownwords.models.gguf.metadata import ROPE_FACTORS, rope_factors, write_config, write_sampling
+from ownwords.models.gguf.reading import read, to_gguf
 from ownwords.models.untrusted_files import ModelError, preview
 from ownwords.models.weight_mapping import gguf_names
 
@@ -108,4 +111,28 @@ def _check_range(type: TensorType, values: Floats, name: str) -> None:
         raise ModelError(
             f"the weights of {name} are not finite, or too large for {type.name}",
             hint="" if type.name == "f32" else "export it with --type bf16 or f32",
+        )
+
+
+def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
+    """Load a GGUF file of a supported family; errors as in `reading.read`.
+
+    Without `dtype` the weights become float32, which holds all types exactly.
+    """
+    with read(Path(path)) as file:
+        model = build(file.config, device=device, dtype=dtype or torch.float32)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(torch.from_numpy(file.weight(name)))
+        provenance = {"name": file.title} if file.title else {}
+        return Bundle(
+            config=file.config,
+            tokenizer_files=file.tokenizer_files,
+            generation=file.generation,
+            provenance=provenance,
+            card="",
+            fingerprint=None,
+            license_files={},
+            is_unchanged=False,
+            model=model,
         )

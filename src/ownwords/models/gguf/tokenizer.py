@@ -1,29 +1,124 @@
-"""Converts a tokenizer between tokenizer.json and the metadata of a GGUF file."""
+"""Converts a tokenizer between tokenizer.json and the metadata of a GGUF file.
 
-from collections.abc import Mapping
+Two kinds: "gpt2", byte-level BPE with a named pre-tokenizer, its tokens in GPT-2's printable
+alphabet for bytes, and "llama", sentencepiece BPE, whose merge order is given by token scores, with
+byte tokens like <0x00> and spaces as U+2581.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ownwords.models.gguf import byte_level, sentencepiece
-from ownwords.models.gguf.container import Value
-from ownwords.models.gguf.vocabulary import (
-    BYTE,
-    CONFIG,
-    CONTROL,
-    NORMAL,
-    TEMPLATE,
-    TOKENIZER,
-    UNKNOWN,
-    USER_DEFINED,
-    as_json,
-    numbers_of,
-    starting_with,
-    steps_of,
-    token_id,
-    tokens_of,
-)
+from ownwords.models.gguf.container import Numbers, Value
 from ownwords.models.untrusted_files import ModelError, parse_json, preview
+
+CONFIG, TOKENIZER, TEMPLATE = "tokenizer_config.json", "tokenizer.json", "chat_template.jinja"
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def tokens_of(
+    model: Mapping[str, Any], added: Iterable[Mapping[str, Any]], rows: int
+) -> tuple[list[str], list[int]]:
+    """The token text and the token type of every id below `rows`."""
+    by_id = {number: (token, NORMAL) for token, number in model["vocab"].items()}
+    for token in added:
+        kind = CONTROL if token.get("special") else USER_DEFINED
+        by_id[token["id"]] = (token["content"], kind)
+    if by_id and not 0 <= max(by_id) < rows:
+        raise ModelError(f"the tokenizer has the id {max(by_id):,}, and the model {rows:,} rows")
+    unknown = model.get("unk_token")
+    tokens, types = [], []
+    for number in range(rows):
+        token, kind = by_id.get(number, (f"[PAD{number}]", UNUSED))
+        if model.get("byte_fallback") and _BYTE_TOKEN.fullmatch(token):
+            kind = BYTE
+        tokens.append(token)
+        types.append(UNKNOWN if token == unknown else kind)
+    if len(set(tokens)) < len(tokens):
+        repeated = {token for token, count in Counter(tokens).items() if count > 1}
+        raise ModelError(f"the tokenizer gives two ids to {preview(repeated)}")
+    return tokens, types
+
+
+def token_id(metadata: Mapping[str, Value], role: str, count: int) -> int:
+    """The token id of a role such as bos; ModelError unless it is below `count`."""
+    value = metadata[f"tokenizer.ggml.{role}_token_id"]
+    if type(value) is not int or not 0 <= value < count:
+        raise ModelError(f"the GGUF file's {role}_token_id is none of its {count:,} tokens")
+    return value
+
+
+def numbers_of(
+    metadata: Mapping[str, Value], name: str, count: int, default: int | None = None
+) -> Numbers:
+    """An array with one finite number per token; ModelError for anything else."""
+    value = metadata.get(f"tokenizer.ggml.{name}")
+    if value is None and default is not None:
+        return np.full(count, default)
+    if not isinstance(value, np.ndarray) or len(value) != count or not np.isfinite(value).all():
+        raise ModelError(f"the GGUF file's tokenizer.ggml.{name} is not a number for each token")
+    return value
+
+
+def steps_of(part: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
+    """The steps of a part such as the normalizer, which may be None, one step or a Sequence."""
+    if part is None:
+        return []
+    return list(part.get(inner, []) if part.get("type") == "Sequence" else [part])
+
+
+def merge(entry: object) -> tuple[str, str]:
+    """The two tokens of a merge, written as "left right" or as a pair."""
+    pair = entry.split(" ") if isinstance(entry, str) else entry
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ModelError(f"{TOKENIZER} has the merge {str(entry)[:60]!r}, which is not a pair")
+    return pair[0], pair[1]
+
+
+def bpe(
+    merges: list[list[str]],
+    *,
+    unknown: str | None = None,
+    byte_fallback: bool = False,
+    ignore_merges: bool = False,
+) -> dict[str, Any]:
+    """The BPE model of a tokenizer.json, with an empty vocabulary."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unknown,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": byte_fallback,
+        "byte_fallback": byte_fallback,
+        "ignore_merges": ignore_merges,
+        "vocab": {},
+        "merges": merges,
+    }
+
+
+def starting_with(token: str, number: int) -> dict[str, Any]:
+    """The post-processor that puts a token before every text."""
+    start = {"SpecialToken": {"id": token, "type_id": 0}}
+    first = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 1}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, first],
+        "pair": [start, first, {"SpecialToken": {"id": token, "type_id": 1}}, second],
+        "special_tokens": {token: {"id": token, "ids": [number], "tokens": [token]}},
+    }
+
+
+def as_json(value: Mapping[str, object]) -> bytes:
+    """Encode a tokenizer file as compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 # Tokens that llama.cpp parses as special in any text, whatever type the file gives them.
@@ -56,9 +151,9 @@ def _metadata_of(
     tokens, types = tokens_of(model, parsed.get("added_tokens") or (), rows)
     notes: list[str] = []
     if model.get("byte_fallback"):
-        metadata = sentencepiece.metadata_of(parsed, model, tokens, types, notes)
+        metadata = _sentencepiece_metadata(parsed, model, tokens, types, notes)
     else:
-        metadata = byte_level.metadata_of(parsed, model, tokens, types, notes)
+        metadata = _byte_level_metadata(parsed, model, tokens, types, notes)
     ids = {token: number for number, token in enumerate(tokens)}
     special = _special_ids(settings, generation, ids)
     if parsed_tokens := _PARSED_IN_TEXT & ids.keys():
@@ -126,12 +221,12 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     }
     kind = metadata.get("tokenizer.ggml.model")
     if kind == "gpt2":
-        parts = byte_level.parts_of(metadata)
+        parts = _byte_level_parts(metadata)
     elif kind == "llama":
         unknown = tokens[special["unknown"]] if "unknown" in special else None
-        runs = sentencepiece.space_runs(tokens, types)
+        runs = _space_runs(tokens, types)
         tokens = [runs.get(number, token) for number, token in enumerate(tokens)]
-        parts = sentencepiece.parts_of(metadata, tokens, types, unknown)
+        parts = _sentencepiece_parts(metadata, tokens, types, unknown)
         types = [NORMAL if number in runs else kind for number, kind in enumerate(types)]
     else:
         raise ModelError(
@@ -198,3 +293,244 @@ def special_ids(metadata: Mapping[str, Value]) -> dict[str, object]:
     if "tokenizer.ggml.eot_token_id" in metadata and "eos_token_id" in ids:
         ids["eos_token_id"] = [ids["eos_token_id"], token_id(metadata, "eot", count)]
     return ids
+
+
+_ENGLISH = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_ENGLISH_FOLDED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN2_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST
+_LLAMA3_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST
+# SmolLM: every digit alone, then GPT-2's pattern, as two steps.
+_DIGITS_SPLIT = r"\p{N}, then " + _GPT2_SPLIT
+# The pre-tokenizers that llama.cpp computes as we do, by its names for them; the first pattern is
+# used when a GGUF tokenizer is read back. The case-folded variants differ only in that the long s
+# (U+017F) after an apostrophe counts as an s; llama.cpp's own converter ignores that, too.
+PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
+    "gpt-2": (_GPT2_SPLIT,),
+    "qwen2": (_ENGLISH_FOLDED + _QWEN2_SPLIT, _ENGLISH + _QWEN2_SPLIT),
+    "llama-bpe": (_ENGLISH + _LLAMA3_SPLIT, _ENGLISH_FOLDED + _LLAMA3_SPLIT),
+    "smollm": (_DIGITS_SPLIT,),
+}
+# Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
+# name; for a trained vocabulary it makes no difference.
+_IGNORE_MERGES = "ownwords.tokenizer.ignore_merges"
+# Other names for the same pre-tokenizers in GGUF files.
+_SYNONYMS = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "qwen3": "qwen2"}
+
+
+def _byte_level_metadata(
+    parsed: Mapping[str, Any],
+    model: Mapping[str, Any],
+    tokens: list[str],
+    types: list[int],
+    notes: list[str],
+) -> dict[str, Value]:
+    """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
+    normalizers = [each.get("type") for each in steps_of(parsed.get("normalizer"), "normalizers")]
+    if normalizers and set(normalizers) != {"NFC"}:
+        raise ModelError(f"llama.cpp has no normalizer {preview(list(map(str, normalizers)))}")
+    if normalizers:
+        notes.append(
+            "unlike the tokenizer, llama.cpp does not normalise text (NFC) before it splits it"
+        )
+    split = _split(steps_of(parsed.get("pre_tokenizer"), "pretokenizers"))
+    pre = next((name for name, known in PRE_TOKENIZERS.items() if split in known), None)
+    merges = [merge(each) for each in model.get("merges") or ()]
+    if pre is None and merges:
+        raise ModelError(
+            f"llama.cpp knows no pre-tokenizer that splits by {split!r:.200}",
+            hint="export it with --to hf",
+        )
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        # Without merges every byte is its own token, so the split does not matter.
+        "tokenizer.ggml.pre": pre or "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
+        "tokenizer.ggml.merges": [f"{left} {right}" for left, right in merges],
+        _IGNORE_MERGES: bool(model.get("ignore_merges")),
+    }
+
+
+def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
+    """The pre-tokenizer's split pattern, None if it does not split, "" if it is not supported."""
+    kinds = [step.get("type") for step in steps]
+    if (
+        not kinds
+        or kinds[-1] != "ByteLevel"
+        or kinds[:-1]
+        not in (
+            [],
+            ["Split"],
+            ["Digits"],
+        )
+    ):
+        raise ModelError(
+            f"llama.cpp knows no pre-tokenizer {preview(list(map(str, kinds)))}",
+            hint="export it with --to hf",
+        )
+    last = steps[-1]
+    if last.get("add_prefix_space"):
+        raise ModelError("this tokenizer puts a space before every text, and llama.cpp does not")
+    splits = [_GPT2_SPLIT] if last.get("use_regex", True) else []
+    if kinds[0] == "Digits":
+        return _DIGITS_SPLIT if splits and steps[0].get("individual_digits") else ""
+    if len(steps) > 1:
+        pattern = steps[0].get("pattern") or {}
+        plain = steps[0].get("behavior") == "Isolated" and not steps[0].get("invert")
+        splits.append(str(pattern.get("Regex")) if plain else "")
+    return splits[0] if len(splits) == 1 else None if not splits else ""
+
+
+def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
+    """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
+    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
+    pre = _SYNONYMS.get(pre, pre)
+    if pre not in PRE_TOKENIZERS:
+        raise ModelError(
+            f"the GGUF file names the unknown pre-tokenizer {pre[:60]!a}",
+            hint="supported: " + ", ".join(PRE_TOKENIZERS),
+        )
+    merges = metadata.get("tokenizer.ggml.merges", [])
+    if not isinstance(merges, list):
+        raise ModelError("the GGUF file's merges are no list of texts")
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    split: dict[str, Any] = {**byte_level, "use_regex": bool(merges)}
+    if pre == "smollm" and merges:
+        digits = {"type": "Digits", "individual_digits": True}
+        split = {"type": "Sequence", "pretokenizers": [digits, split]}
+    elif pre != "gpt-2" and merges:
+        pattern = {
+            "type": "Split",
+            "pattern": {"Regex": PRE_TOKENIZERS[pre][0]},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+        inner = [pattern, {**byte_level, "use_regex": False}]
+        split = {"type": "Sequence", "pretokenizers": inner}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": split,
+        "post_processor": None,
+        "decoder": {**byte_level, "use_regex": False},
+        "model": bpe(
+            [list(merge(each)) for each in merges],
+            ignore_merges=metadata.get(_IGNORE_MERGES, pre == "llama-bpe") is True,
+        ),
+    }
+
+
+_SPACE = "\u2581"
+_LONGEST_TOKEN = 128  # characters; `_merges_by_score` tries every split of a token
+
+
+def _sentencepiece_metadata(
+    parsed: Mapping[str, Any],
+    model: Mapping[str, Any],
+    tokens: list[str],
+    types: list[int],
+    notes: list[str],
+) -> dict[str, Value]:
+    """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
+    merges = [merge(each) for each in model.get("merges") or ()]
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(merges):
+        ranks.setdefault(left + right, rank)
+    scores = np.array([-float(ranks.get(token, len(merges))) for token in tokens], dtype="<f4")
+    if set(merges) != set(_merges_by_score(tokens, types, scores)):
+        notes.append(
+            "the tokenizer lacks some merges that sentencepiece would have: llama.cpp may split"
+            " some words differently"
+        )
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
+        "tokenizer.ggml.add_space_prefix": _adds_space(parsed),
+    }
+
+
+def _sentencepiece_parts(
+    metadata: Mapping[str, Value], tokens: list[str], types: list[int], unknown: str | None
+) -> dict[str, Any]:
+    """The parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
+    if max(map(len, tokens), default=0) > _LONGEST_TOKEN:
+        raise ModelError(f"the GGUF file has a token of over {_LONGEST_TOKEN:,} letters")
+    scores = numbers_of(metadata, "scores", len(tokens))
+    prefixed = metadata.get("tokenizer.ggml.add_space_prefix", True) is True
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    normalizer: dict[str, Any] = spaces
+    decoders: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if prefixed:
+        prepend = {"type": "Prepend", "prepend": _SPACE}
+        normalizer = {"type": "Sequence", "normalizers": [prepend, spaces]}
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    merges = [list(pair) for pair in _merges_by_score(tokens, types, scores)]
+    return {
+        "normalizer": normalizer,
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": bpe(merges, unknown=unknown, byte_fallback=True),
+    }
+
+
+def _space_runs(tokens: Sequence[str], types: Sequence[int]) -> dict[int, str]:
+    """The user-defined tokens that are runs of spaces, as Gemma has them, written in U+2581.
+
+    A tokenizer.json gets such runs by merging, since its texts have no other spaces.
+    """
+    runs = {
+        number: _SPACE * len(token)
+        for number, token in enumerate(tokens)
+        if types[number] == USER_DEFINED and token and not token.strip(" ")
+    }
+    others = set(tokens) if runs else set()
+    return {number: run for number, run in runs.items() if run not in others}
+
+
+def _adds_space(parsed: Mapping[str, Any]) -> bool:
+    normalizers = steps_of(parsed.get("normalizer"), "normalizers")
+    before = steps_of(parsed.get("pre_tokenizer"), "pretokenizers")
+    for step in normalizers:
+        if step.get("type") not in ("Prepend", "Replace"):
+            raise ModelError(f"llama.cpp has no normalizer {preview([str(step.get('type'))])}")
+    for step in before:
+        if step.get("type") not in ("Metaspace", "Split"):
+            raise ModelError(f"llama.cpp knows no pre-tokenizer {preview([str(step.get('type'))])}")
+    return any(step.get("type") == "Prepend" for step in normalizers) or any(
+        step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never"
+        for step in before
+    )
+
+
+def _merges_by_score(
+    tokens: Sequence[str], types: Sequence[int], scores: Numbers
+) -> list[tuple[str, str]]:
+    """Every pair of tokens that joins to a token, the one with the best score first.
+
+    User-defined tokens come before all others, whatever their score: sentencepiece looks for them
+    before it merges. Of the pairs of one token, the one with the longest left part comes first, as
+    in transformers.
+    """
+    ids = {
+        token: number
+        for number, token in enumerate(tokens)
+        if types[number] in (NORMAL, USER_DEFINED)
+    }
+    numbers = np.fromiter(ids.values(), np.int64, len(ids))
+    has_score = np.asarray(types)[numbers] == NORMAL
+    order = np.lexsort((numbers, np.where(has_score, -scores[numbers], 0), has_score))
+    merges = []
+    for number in numbers[order].tolist():
+        token = tokens[number]
+        pairs = ((token[:cut], token[cut:]) for cut in range(len(token) - 1, 0, -1))
+        merges += [(left, right) for left, right in pairs if left in ids and right in ids]
+    return merges

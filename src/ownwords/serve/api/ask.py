@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import endpoints
 from ownwords.ask.answer import Answer, answer
@@ -19,11 +19,10 @@ from ownwords.ask.endpoints import Endpoint
 from ownwords.ask.llm_backends import LEAST_PARAMETERS, EndpointBackend, LLMBackend, LocalBackend
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.core.validation import Meta
-from ownwords.serve.api_route import EVENT_STREAM, ApiRoute
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.json_body import read_body
-from ownwords.serve.loaded_model import LoadedModel
+from ownwords.serve.json_api import read_body
+from ownwords.serve.model_worker import LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
 
 NO_BACKEND = "none"  # no answer, passages only
@@ -78,8 +77,8 @@ def routes(state: AppState) -> list[BaseRoute]:
         return EventStreamResponse(partial(_send_answer, state, question, backend, asked.seed))
 
     return [
-        ApiRoute("GET", "/api/ask", backends, query={"refresh": "look for endpoints again"}),
-        ApiRoute("POST", "/api/ask", ask, body=AskRequest, media_type=EVENT_STREAM),
+        Route("/api/ask", backends, methods=["GET"]),
+        Route("/api/ask", ask, methods=["POST"]),
     ]
 
 

@@ -4,64 +4,34 @@ import asyncio
 import json
 import platform
 import socket
-from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.core import hardware
 from ownwords.core.version import __version__
 from ownwords.core.workspace import path_text
 from ownwords.native import bindings
-from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
+from ownwords.serve.json_api import ApiCall, NoBody, json_route
 
 _STOP_AFTER_S: Final = 0.1  # so that the answer is sent first
 _PROMPT, _MAX_TOKENS = "The trouble with backups", 100
-
-
-@dataclass(frozen=True)
-class MachineFacts:
-    """What the page shows of the machine; 0 and "" stand for what cannot be determined."""
-
-    processor: str
-    cores: int
-    memory_bytes: int
-    memory_free_bytes: int
-    disk_free_bytes: int
-    instruction_set: str
-    python: str
-    torch: str
-    version: str
-    workspace: str
-    workspace_bytes: int
-    can_stop: bool
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How another program uses the model: an address, a key, and lines to copy."""
-
-    address: str
-    key: str
-    model: str
-    curl: str
-    python: str
 
 
 def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes under /api/machine, and /api/connect."""
     api = _MachineApi(state)
     return [
-        json_route(state, "GET", "/api/machine", api.show, result=MachineFacts),
-        json_route(state, "GET", "/api/connect", api.connect, result=Connection),
-        ApiRoute("POST", "/api/machine/stop", api.stop),
+        json_route(state, "GET", "/api/machine", api.show),
+        json_route(state, "GET", "/api/connect", api.connect),
+        Route("/api/machine/stop", api.stop, methods=["POST"]),
     ]
 
 
@@ -69,27 +39,27 @@ class _MachineApi:
     def __init__(self, state: AppState) -> None:
         self._state = state
 
-    def show(self, _: ApiCall[NoBody]) -> MachineFacts:
-        """Show the machine, the free memory and disk, and the versions."""
+    def show(self, _: ApiCall[NoBody]) -> dict[str, Any]:
+        """Show the machine, the free memory and disk, and the versions; 0 and "" are unknown."""
         cpu, memory, root = hardware.read_cpu(), hardware.read_memory(), self._state.workspace.root
         library = bindings.load_library()
-        return MachineFacts(
-            processor=cpu.model or cpu.architecture,
-            cores=cpu.usable_cores,
-            memory_bytes=memory.total_bytes,
-            memory_free_bytes=memory.available_bytes,
-            disk_free_bytes=hardware.disk_capacity(root).available_bytes,
-            instruction_set=library.isa.label if library else "",
-            python=platform.python_version(),
-            torch=_version_of("torch"),
-            version=__version__,
-            workspace=path_text(root.resolve()),
-            workspace_bytes=_size(root),
-            can_stop=self._state.stop_server is not None,
-        )
+        return {
+            "processor": cpu.model or cpu.architecture,
+            "cores": cpu.usable_cores,
+            "memory_bytes": memory.total_bytes,
+            "memory_free_bytes": memory.available_bytes,
+            "disk_free_bytes": hardware.disk_capacity(root).available_bytes,
+            "instruction_set": library.isa.label if library else "",
+            "python": platform.python_version(),
+            "torch": _version_of("torch"),
+            "version": __version__,
+            "workspace": path_text(root.resolve()),
+            "workspace_bytes": _size(root),
+            "can_stop": self._state.stop_server is not None,
+        }
 
-    def connect(self, _: ApiCall[NoBody]) -> Connection:
-        """Show how another program uses the current model."""
+    def connect(self, _: ApiCall[NoBody]) -> dict[str, str]:
+        """Show how another program uses the model: an address, a key, and lines to copy."""
         settings, model = self._state.settings, next(iter(self._state.models()), "")
         host = settings.host
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared with, not bound to
@@ -107,7 +77,13 @@ class _MachineApi:
             f" max_tokens={_MAX_TOKENS})\n"
             "print(answer.choices[0].text)"
         )
-        return Connection(address, settings.key, model, curl, python)
+        return {
+            "address": address,
+            "key": settings.key,
+            "model": model,
+            "curl": curl,
+            "python": python,
+        }
 
     async def stop(self, _: Request) -> Response:
         """Stop the server; jobs go on without it."""

@@ -1,22 +1,25 @@
-"""The models of a workspace and the bases that they can start from."""
+"""The models of a workspace, their scorecards and exports, and the bases they can start from."""
 
 import importlib.util
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-from starlette.routing import BaseRoute
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
 
-from ownwords.base import catalogue, install, package_install
+from ownwords.base import catalogue, gguf_package, install
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
 from ownwords.base.known_bases import KNOWN_BASES, KnownBase
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
+from ownwords.core.workspace import path_text
 from ownwords.evaluation import scorecard_files as card_files
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.limits import Tone, limits, tone
@@ -28,14 +31,17 @@ from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.api.posts import word_counts
-from ownwords.serve.api_route import ApiCall, NoBody, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, as_conflict
+from ownwords.serve.job_requests import EXPORTS, ExportForm
+from ownwords.serve.json_api import ApiCall, NoBody, json_route
+from ownwords.view import html
 from ownwords.view.blocks import Figure
 
 _SAMPLES = 3
 _BYTES_PER_WORD = 6  # of English, spaces included
-_QUICK, _GOOD, _BEST = 2, 10, 30  # minutes
+_GOOD = 10  # minutes that suit most blogs
+_MINUTES = {"quick": 2, "good": _GOOD, "best": 30, "default": MINUTES}
 _TITLE_OF_SHIPPED = "Built-in English model"
 
 
@@ -92,27 +98,6 @@ class BaseRow:
 
 
 @dataclass(frozen=True)
-class MinuteChoices:
-    """The times that the page offers for a training."""
-
-    quick: float = _QUICK
-    good: float = _GOOD
-    best: float = _BEST
-    default: float = MINUTES
-
-
-@dataclass(frozen=True)
-class ModelOverview:
-    """All models and bases, and what a training can be asked."""
-
-    models: tuple[ModelRow, ...]
-    bases: tuple[BaseRow, ...]
-    can_train: bool
-    minutes: MinuteChoices
-    compared_from: float
-
-
-@dataclass(frozen=True)
 class RenameRequest:
     """A new name."""
 
@@ -120,15 +105,19 @@ class RenameRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """Create the routes under /api/models, and of deleting a base."""
-    api = ModelReader(state)
-    one = "/api/models/{name}"
+    """Create the routes of the models, their bases, the scorecard and the exports."""
+    api, exports = ModelReader(state), _Exports(state)
+    one, export = "/api/models/{name}", "/api/exports/{name}"
     return [
-        json_route(state, "GET", "/api/models", api.show, result=ModelOverview),
-        json_route(state, "POST", one + "/use", api.use, result=ModelOverview),
-        json_route(state, "PATCH", one, api.rename, body=RenameRequest, result=ModelOverview),
+        json_route(state, "GET", "/api/models", api.show),
+        json_route(state, "POST", one + "/use", api.use),
+        json_route(state, "PATCH", one, api.rename, body=RenameRequest),
         json_route(state, "DELETE", one, api.delete),
         json_route(state, "DELETE", "/api/bases/{name}", api.delete_base),
+        json_route(state, "GET", "/api/score", lambda _: _scorecard(state)),
+        json_route(state, "GET", "/api/exports", exports.show),
+        Route(export, exports.download, methods=["GET"]),
+        json_route(state, "DELETE", export, exports.delete),
     ]
 
 
@@ -138,17 +127,17 @@ class ModelReader:
     def __init__(self, state: AppState) -> None:
         self._state = state
 
-    def show(self, _: ApiCall[NoBody]) -> ModelOverview:
+    def show(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the models, the current one first, and the bases."""
-        return ModelOverview(
-            models=tuple(self.models()),
-            bases=tuple(_bases(self._task())),
-            can_train=importlib.util.find_spec("torch") is not None,
-            minutes=MinuteChoices(),
-            compared_from=COMPARED_FROM,
-        )
+        return {
+            "models": self.models(),
+            "bases": _bases(self._task()),
+            "can_train": importlib.util.find_spec("torch") is not None,
+            "minutes": _MINUTES,
+            "compared_from": COMPARED_FROM,
+        }
 
-    def use(self, call: ApiCall[NoBody]) -> ModelOverview:
+    def use(self, call: ApiCall[NoBody]) -> dict[str, Any]:
         """Make a model the current one; the one before it is kept."""
         self._refuse_while_busy()
         model = self._find(call.path["name"])
@@ -156,7 +145,7 @@ class ModelReader:
             self._state.library.use(model.name)
         return self.show(call)
 
-    def rename(self, call: ApiCall[RenameRequest]) -> ModelOverview:
+    def rename(self, call: ApiCall[RenameRequest]) -> dict[str, Any]:
         """Rename a model."""
         self._refuse_while_busy()
         model = self._find(call.path["name"])
@@ -185,18 +174,16 @@ class ModelReader:
         """All models with their figures."""
         state = self._state
         root = state.workspace.root
-        rows = [
-            _row(model.name, model.model, _beside(model), model.made_at, model.is_current)
-            for model in state.library.models()
-            if not model.is_current
-        ]
+        rows = [_kept_row(model) for model in state.library.models() if not model.is_current]
         current = next((model for model in state.library.models() if model.is_current), None)
         if current or state.own_model:
             # What is beside the current model may be newer than what was kept of it.
             folder = atomic_dir.readable_dir(root / "model")
             made_at = current.made_at if current else (folder / CONFIG).stat().st_mtime
             name = current.name if current else state.own_name
-            rows.insert(0, _row(name, folder, _BesideFiles(root, root / _FINISHED), made_at, True))
+            rows.insert(
+                0, _row(name, folder, root, StageCache(root / _FINISHED), made_at, current=True)
+            )
         return rows
 
     def _task(self) -> TuningTask | None:
@@ -230,24 +217,15 @@ class ModelReader:
 _FINISHED = Path("runs", "make", "finished.json")
 
 
-@dataclass(frozen=True)
-class _BesideFiles:
-    """Where the scorecard of a model is, and what `make` knows of it."""
-
-    scorecard: Path  # its folder
-    finished: Path
-
-
-def _beside(model: KeptModel) -> _BesideFiles:
-    return _BesideFiles(model.folder, model.beside(_FINISHED))
-
-
-def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current: bool) -> ModelRow:
+def _row(
+    name: str, folder: Path, scorecard: Path, finished: StageCache, made_at: float, *, current: bool
+) -> ModelRow:
+    """A model in a list; `scorecard` is the folder of its scorecard, `finished` what made it."""
     provenance = _provenance(folder)
-    trained = StageCache(beside.finished).latest("train", TrainingSummary)
-    minutes = StageCache(beside.finished).inputs("train").get("minutes", "")
+    trained = finished.latest("train", TrainingSummary)
+    minutes = finished.inputs("train").get("minutes", "")
     outcome: Mapping[str, Any] = provenance.get("outcome") or {}
-    card = card_files.read(beside.scorecard)
+    card = card_files.read(scorecard)
     bits = _number(outcome.get("validation_bits_per_byte"))
     before = _number(outcome.get("validation_bits_per_byte_before"))
     if card and card.ours:  # of unseen posts, as everywhere else
@@ -274,6 +252,11 @@ def _row(name: str, folder: Path, beside: _BesideFiles, made_at: float, current:
         ),
         limits=tuple(limits(card)) if card else (),
     )
+
+
+def _kept_row(model: KeptModel) -> ModelRow:
+    finished = StageCache(model.beside(_FINISHED))
+    return _row(model.name, model.model, model.folder, finished, model.made_at, current=False)
 
 
 def _provenance(folder: Path) -> dict[str, Any]:
@@ -323,7 +306,7 @@ def _bases(task: TuningTask | None) -> list[BaseRow]:
             bytes=base.download_bytes,
             family=base.family,
             gain=_gain(base.name, base.repository, task),
-            package=package_install.command_line(base.package) if base.package else "",
+            package=gguf_package.command_line(base.package) if base.package else "",
             problem="",
             **_licence(base, needs_consent=base.terms is not None, is_shipped=False),
         )
@@ -357,3 +340,141 @@ def _licence(base: KnownBase | None, *, needs_consent: bool, is_shipped: bool) -
         "terms_gist": terms.gist if terms else "",
         "needs_consent": needs_consent,
     }
+
+
+def _scorecard(state: AppState) -> dict[str, Any]:
+    """The scorecard of the current model, drawn."""
+    folder, has_model = state.workspace.root, bool(state.own_model)
+    card = card_files.read(folder)
+    if card is None:
+        # Written by another version of ownwords, or damaged: scoring again fixes both.
+        is_there = (folder / card_files.DATA).exists()
+        return {"html": "", "has_model": has_model, "unreadable": is_there}
+    # The card holds the path at which it was measured, which a copied workspace has not.
+    here = replace(card.about, model=path_text((folder / "model").absolute()))
+    drawn = str(html.fragment(card_view.scorecard_view(replace(card, about=here))))
+    return {"html": drawn, "has_model": has_model, "unreadable": False}
+
+
+# Bits of a weight in each type of GGUF: blocks of 32 share a scale of 16 bits.
+MODELFILE = "Modelfile"  # as in models.ollama, which imports torch
+_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
+_LABELS = {
+    "f32": "32 bits, as large as in training",
+    "f16": "16 bits, no loss that you can see",
+    "q8_0": "8 bits",
+    "q4_0": "4 bits, the smallest, writes a little worse",
+}
+
+
+@dataclass(frozen=True)
+class ExportOption:
+    """A form and type that a model can be exported in; `bytes` is about its size."""
+
+    to: ExportForm
+    type: str
+    label: str
+    bytes: int
+    is_default: bool
+
+
+@dataclass(frozen=True)
+class ExportRow:
+    """An exported model: where it lies, and the commands that use it."""
+
+    name: str
+    to: ExportForm
+    path: str
+    bytes: int
+    made_at: float
+    commands: tuple[str, ...]
+    can_download: bool
+
+
+class _Exports:
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+        self._folder = state.workspace.root / EXPORTS
+
+    def show(self, _: ApiCall[NoBody]) -> dict[str, Any]:
+        """List what can be exported, and what has been."""
+        rows = [_export_row(path) for path in self._paths()]
+        rows.sort(key=lambda row: -row.made_at)
+        return {"options": self._options(), "exports": rows}
+
+    async def download(self, request: Request) -> Response:
+        """Download an export that is one file."""
+        path = await self._state.run(lambda: self._find(request.path_params["name"]))
+        if not path.is_file():
+            raise ApiError(
+                HTTPStatus.CONFLICT,
+                f"{path.name} is a folder",
+                hint=f"it lies in {path_text(path)}; export a zip to download it",
+            )
+        return FileResponse(path, filename=path.name, media_type="application/octet-stream")
+
+    def delete(self, call: ApiCall[NoBody]) -> None:
+        """Delete an export."""
+        path = self._find(call.path["name"])
+        if path.is_dir():
+            atomic_dir.delete_dir(path)
+        else:
+            path.unlink()
+
+    def _paths(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if not path.name.startswith(".")]
+        except OSError:
+            return []
+
+    def _find(self, name: str) -> Path:
+        path = next((path for path in self._paths() if path.name == name), None)
+        if path is None:
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no export called {name[:80]!r}")
+        return path
+
+    def _options(self) -> list[ExportOption]:
+        if not self._state.own_model:
+            return []
+        _, folder = self._state.model_to_export()
+        folder = atomic_dir.readable_dir(folder)
+        whole = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        parameters = catalogue.entry(folder.name, folder, "added").parameters
+        options = [
+            ExportOption(
+                "gguf", type_, f"GGUF, {label}", round(parameters * bits / 8), type_ == "q8_0"
+            )
+            for type_, label in _LABELS.items()
+            if (bits := _BITS[type_])
+        ]
+        ollama = round(parameters * _BITS["q8_0"] / 8)
+        return [
+            *options,
+            ExportOption("ollama", "q8_0", "For Ollama", ollama, is_default=True),
+            ExportOption("zip", "", "The model's folder as a zip", whole, is_default=True),
+            ExportOption("hf", "", "The model's folder, for transformers", whole, is_default=False),
+        ]
+
+
+def _export_row(path: Path) -> ExportRow:
+    shown, name = path_text(path.absolute()), path.name
+    form: ExportForm = "hf"
+    commands: tuple[str, ...] = ()
+    if name.endswith(".gguf"):
+        form, commands = "gguf", (f'llama-cli -m "{shown}"',)
+    elif name.endswith(".zip"):
+        form = "zip"
+    elif (path / MODELFILE).exists():
+        model = name.removesuffix("-ollama").lower()
+        form = "ollama"
+        commands = (f'ollama create {model} -f "{shown}/{MODELFILE}"', f"ollama run {model}")
+    files = [path] if path.is_file() else [each for each in path.iterdir() if each.is_file()]
+    return ExportRow(
+        name=name,
+        to=form,
+        path=shown,
+        bytes=sum(each.stat().st_size for each in files),
+        made_at=path.stat().st_mtime,
+        commands=commands,
+        can_download=path.is_file(),
+    )

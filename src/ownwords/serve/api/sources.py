@@ -6,34 +6,25 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import sources
 from ownwords.core.errors import SourceError
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text, translate_os_errors
-from ownwords.serve.api_route import ApiCall, ApiRoute, NoBody, json_response, json_route
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.sources.inspect_source import inspect_upload
-from ownwords.serve.sources.publii_sites import FoundSite, find_publii_sites
-from ownwords.serve.sources.source_list import Source
+from ownwords.serve.inspect_source import inspect_upload
+from ownwords.serve.json_api import ApiCall, NoBody, json_response, json_route
+from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
 UPLOADS: Final = "/api/uploads"
 _BLOCK_BYTES = 4 << 20
 _SPARE_BYTES = 256 << 20  # of the disk, which an upload leaves free
-
-
-@dataclass(frozen=True)
-class SourceOverview:
-    """The sources of this workspace, and Publii sites of this user that are not among them."""
-
-    sources: tuple[Source, ...]
-    found: tuple[FoundSite, ...]
 
 
 @dataclass(frozen=True)
@@ -47,25 +38,12 @@ def routes(state: AppState) -> list[BaseRoute]:
     """Create the routes under /api/sources, and /api/uploads."""
     api = _Sources(state)
     return [
-        json_route(state, "GET", "/api/sources", api.list, result=SourceOverview),
+        json_route(state, "GET", "/api/sources", api.list),
         json_route(
-            state,
-            "POST",
-            "/api/sources",
-            api.add,
-            body=PathRequest,
-            result=Source,
-            status=HTTPStatus.CREATED,
+            state, "POST", "/api/sources", api.add, body=PathRequest, status=HTTPStatus.CREATED
         ),
         json_route(state, "DELETE", "/api/sources/{id}", api.remove),
-        ApiRoute(
-            "POST",
-            UPLOADS,
-            api.upload,
-            query={"name": "the file's name"},
-            result=Source,
-            accepts="application/octet-stream",
-        ),
+        Route(UPLOADS, api.upload, methods=["POST"]),
     ]
 
 
@@ -73,7 +51,7 @@ class _Sources:
     def __init__(self, state: AppState) -> None:
         self._state = state
 
-    def list(self, _: ApiCall[NoBody]) -> SourceOverview:
+    def list(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the sources, and Publii sites in the usual folders that are not among them."""
         known = tuple(self._state.sources.sources())
         paths = {Path(source.path) for source in known}
@@ -81,7 +59,7 @@ class _Sources:
         if self._state.settings.is_private:
             with contextlib.suppress(RuntimeError):  # a user without a home folder
                 found = tuple(site for site in find_publii_sites() if Path(site.path) not in paths)
-        return SourceOverview(known, found)
+        return {"sources": known, "found": found}
 
     def add(self, call: ApiCall[PathRequest]) -> Source:
         """Add a path that the user has typed; only where nobody else reaches the server."""

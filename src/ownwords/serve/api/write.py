@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
@@ -21,13 +21,10 @@ from ownwords.evaluation.verbatim import SharedPassage, shared_passages
 from ownwords.inference import generation
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.api_route import EVENT_STREAM, ApiRoute
 from ownwords.serve.app_state import FROM_NOTHING, AppState
-from ownwords.serve.json_body import read_body
-from ownwords.serve.loaded_model import LoadedModel
-from ownwords.serve.model_worker import GenerationStream
+from ownwords.serve.json_api import read_body
+from ownwords.serve.model_worker import DecodedStream, GenerationStream, LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
-from ownwords.serve.stream_decoder import DecodedStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 _MAX_PROMPT = 20_000  # characters; longer than the context of our models
@@ -107,9 +104,9 @@ def routes(state: AppState) -> list[BaseRoute]:
         return JSONResponse(await state.run_long(lambda: _origins(state, asked.text)))
 
     return [
-        ApiRoute("GET", "/api/write", models),
-        ApiRoute("POST", "/api/write", write, body=WriteRequest, media_type=EVENT_STREAM),
-        ApiRoute("POST", "/api/write/origins", origins, body=OriginsRequest),
+        Route("/api/write", models, methods=["GET"]),
+        Route("/api/write", write, methods=["POST"]),
+        Route("/api/write/origins", origins, methods=["POST"]),
     ]
 
 

@@ -1,10 +1,12 @@
-"""The endpoints POST /v1/completions and POST /v1/chat/completions."""
+"""POST /v1/completions and POST /v1/chat/completions: from the prompt to OpenAI's JSON."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import anyio
 from starlette.requests import Request
@@ -15,35 +17,272 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.inference import generation
-from ownwords.inference.generation import FinishReason
+from ownwords.inference.generation import FinishReason, GenerationRequest
+from ownwords.inference.model import Model
+from ownwords.inference.text_generation import encode_prompt
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, error_response, invalid, no_such_model
-from ownwords.serve.json_body import read_body
-from ownwords.serve.loaded_model import LoadedModel
-from ownwords.serve.openai import prompts
-from ownwords.serve.openai.formatters import (
-    ChatFormatter,
-    CompletionFormatter,
-    CompletionUsage,
-    JsonObject,
+from ownwords.serve.json_api import read_body
+from ownwords.serve.model_worker import (
+    DecodedStream,
+    LoadedModel,
+    SampledToken,
+    TextChunk,
+    TokenLogprob,
+    join_chunks,
 )
-from ownwords.serve.openai.prompts import TokenizedPrompt
 from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest, GenerationParams
 from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect, to_json
-from ownwords.serve.stream_decoder import DecodedStream, TextChunk, join_chunks
+from ownwords.tokenizers import chat
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+JsonObject = dict[str, object]
 
 
-class Formatter(Protocol):
+# --- prompts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """A prompt as token ids and as text."""
+
+    ids: Sequence[int]
+    text: str
+
+
+def tokenize_prompt(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> TokenizedPrompt:
+    """Tokenize a prompt given as text or as token ids, which must be in the vocabulary."""
+    if isinstance(prompt, str):
+        return TokenizedPrompt(encode_prompt(tokenizer, prompt), prompt)
+    return TokenizedPrompt(prompt, tokenizer.decode(prompt))
+
+
+def tokenize_conversation(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
+) -> TokenizedPrompt:
+    """Tokenize a conversation with the model's chat template, or as plain text without one.
+
+    As plain text, the messages follow each other, with a blank line before each except the
+    assistant's, which continue the message before.
+    """
+    if tokenizer.template is not None:
+        return TokenizedPrompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
+    text = ""
+    for message in messages:
+        if text and message["role"] != "assistant":
+            text += "\n\n"
+        text += message["content"]
+    return tokenize_prompt(tokenizer, text)
+
+
+def engine_requests(
+    model: Model, prompt: TokenizedPrompt, params: GenerationParams
+) -> list[GenerationRequest]:
+    """Create the engine's requests for one prompt, one per text."""
+    bias = params.sampling.bias
+    if bias and max(bias) >= model.tokenizer.vocabulary_size:
+        raise invalid(
+            f"logit_bias names the token {max(bias)}, but the model has only"
+            f" {model.tokenizer.vocabulary_size:,}",
+            hint="use the token ids of this model's tokenizer",
+            param="logit_bias",
+            code="invalid_value",
+        )
+    top = params.logprob_count
+    return [
+        model.request(
+            prompt.ids,
+            max_tokens=params.max_new_tokens,
+            seed=seed,
+            sampling=params.sampling,
+            quote=not params.guard,
+            # At least 1: with 0, the engine does not return the sampled token's logprob.
+            logprobs=0 if top is None else max(1, top),
+        )
+        for seed in params.seeds
+    ]
+
+
+def check_length(prompt: TokenizedPrompt, context: int, name: str) -> None:
+    """Raise ApiError if the prompt is longer than the context."""
+    if len(prompt.ids) > context:
+        raise invalid(
+            f"{name} has {len(prompt.ids):,} tokens, but the model's context is {context:,}",
+            hint="shorten it; its end matters most",
+            param=name,
+            code="context_length_exceeded",
+        )
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CompletionUsage:
+    """Token counts of a request; a prompt counts once for all of its texts."""
+
+    prompt: int
+    completion: int
+
+    def to_dict(self) -> JsonObject:
+        """Convert to OpenAI's `usage` object."""
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formatter:
     """Formats responses as the JSON of one of the two APIs."""
+
+    model: str
+    fingerprint: str
+    has_logprobs: bool
+    id: str
+    created: int = field(default_factory=lambda: int(time.time()))
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
 
     def response(
         self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: CompletionUsage
-    ) -> JsonObject: ...
-    def first_chunk(self, index: int) -> JsonObject | None: ...
-    def chunk(
-        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None
-    ) -> JsonObject: ...
-    def usage_chunk(self, usage: CompletionUsage) -> JsonObject: ...
+    ) -> JsonObject:
+        """The whole response."""
+        choices = [self.choice(i, chunk, reason) for i, (chunk, reason) in enumerate(texts)]
+        return self._object(self.kind, choices) | {"usage": usage.to_dict()}
+
+    def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
+        """A whole text within the response."""
+        raise NotImplementedError
+
+    def first_chunk(self, index: int) -> JsonObject | None:
+        """The chunk that is streamed before a text, if any."""
+        raise NotImplementedError
+
+    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
+        """A streamed chunk of one text."""
+        raise NotImplementedError
+
+    def usage_chunk(self, usage: CompletionUsage) -> JsonObject:
+        """The last chunk of a stream with usage."""
+        return self._object(self.chunk_kind, []) | {"usage": usage.to_dict()}
+
+    def _object(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionFormatter(Formatter):
+    """Formats the responses of /v1/completions; `prefixes` are put before each text."""
+
+    prefixes: Sequence[str]
+    id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    kind = chunk_kind = "text_completion"
+
+    def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
+        return self._choice(index, self.prefixes[index], chunk, finish_reason)
+
+    def first_chunk(self, index: int) -> JsonObject | None:
+        if not self.prefixes[index]:
+            return None
+        choice = self._choice(index, self.prefixes[index], TextChunk(""), None)
+        return self._object(self.chunk_kind, [choice])
+
+    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
+        return self._object(self.chunk_kind, [self._choice(index, "", chunk, finish_reason)])
+
+    def _choice(
+        self, index: int, prefix: str, chunk: TextChunk, finish_reason: FinishReason | None
+    ) -> JsonObject:
+        logprobs = None
+        if self.has_logprobs:
+            logprobs = _logprob_lists(chunk.tokens, len(self.prefixes[index]))
+        return {
+            "index": index,
+            "text": prefix + chunk.text,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatFormatter(Formatter):
+    """Formats the responses of /v1/chat/completions."""
+
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+
+    def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
+        message: JsonObject = {"role": "assistant", "content": chunk.text, "refusal": None}
+        return self._choice(index, "message", message, self._logprobs(chunk), finish_reason)
+
+    def first_chunk(self, index: int) -> JsonObject | None:
+        """The chunk with the role."""
+        delta: JsonObject = {"role": "assistant", "content": "", "refusal": None}
+        return self._object(self.chunk_kind, [self._choice(index, "delta", delta, None, None)])
+
+    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
+        delta: JsonObject = {"content": chunk.text} if chunk.text else {}
+        logprobs = self._logprobs(chunk) if chunk.tokens else None
+        choice = self._choice(index, "delta", delta, logprobs, finish_reason)
+        return self._object(self.chunk_kind, [choice])
+
+    def _choice(
+        self,
+        index: int,
+        field_name: str,
+        message: JsonObject,
+        logprobs: JsonObject | None,
+        finish_reason: FinishReason | None,
+    ) -> JsonObject:
+        text = {"index": index, field_name: message, "logprobs": logprobs}
+        return {**text, "finish_reason": finish_reason}
+
+    def _logprobs(self, chunk: TextChunk) -> JsonObject | None:
+        if not self.has_logprobs:
+            return None
+        content = [
+            _logprob_object(token.sampled)
+            | {"top_logprobs": [_logprob_object(x) for x in token.top]}
+            for token in chunk.tokens
+        ]
+        return {"content": content, "refusal": None}
+
+
+def _logprob_object(token: TokenLogprob) -> JsonObject:
+    # An incomplete character has no text; OpenAI escapes its bytes.
+    text = token.data.decode("utf-8", "backslashreplace")
+    return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
+
+
+def _logprob_lists(tokens: Sequence[SampledToken], start: int) -> JsonObject:
+    """Logprobs in the older API's format; offsets count characters of the response's text."""
+    return {
+        "tokens": [_token_text(token.sampled) for token in tokens],
+        "token_logprobs": [token.sampled.logprob for token in tokens],
+        "top_logprobs": [
+            {_token_text(x): x.logprob for x in (*token.top, token.sampled)} for token in tokens
+        ],
+        "text_offset": [start + token.offset for token in tokens],
+    }
+
+
+def _token_text(token: TokenLogprob) -> str:
+    try:
+        return token.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.data)
+
+
+# --- generation ----------------------------------------------------------------------------------
 
 
 class ChunkHandler(Protocol):
@@ -103,12 +342,12 @@ async def create_completion(state: AppState, request: Request) -> Response:
 
     def prepare() -> GenerationTask:
         tokenizer = loaded.model.tokenizer
-        tokenized = [prompts.tokenize_prompt(tokenizer, prompt) for prompt in params.prompts]
+        tokenized = [tokenize_prompt(tokenizer, prompt) for prompt in params.prompts]
         echoes = [prompt.text if params.echo else "" for prompt in tokenized]
         formatter = CompletionFormatter(
-            loaded.name,
-            _fingerprint(loaded),
-            params.logprobs is not None,
+            model=loaded.name,
+            fingerprint=_fingerprint(loaded),
+            has_logprobs=params.logprobs is not None,
             prefixes=[echo for echo in echoes for _ in range(params.n)],
         )
         return _task(state, loaded, params, tokenized, formatter, name="prompt")
@@ -122,8 +361,10 @@ async def create_chat_completion(state: AppState, request: Request) -> Response:
     loaded = await _get_model(state, params.model)
 
     def prepare() -> GenerationTask:
-        prompt = prompts.tokenize_conversation(loaded.model.tokenizer, params.conversation)
-        formatter = ChatFormatter(loaded.name, _fingerprint(loaded), params.logprobs)
+        prompt = tokenize_conversation(loaded.model.tokenizer, params.conversation)
+        formatter = ChatFormatter(
+            model=loaded.name, fingerprint=_fingerprint(loaded), has_logprobs=params.logprobs
+        )
         return _task(state, loaded, params, [prompt], formatter, name="messages")
 
     return _respond(await state.run(prepare))
@@ -156,11 +397,11 @@ def _task(
             code="integer_above_max_value",
         )
     for prompt in tokenized:
-        prompts.check_length(prompt, loaded.worker.length, name)
+        check_length(prompt, loaded.worker.length, name)
     return GenerationTask(
         loaded,
         params,
-        [x for prompt in tokenized for x in prompts.engine_requests(loaded.model, prompt, params)],
+        [x for prompt in tokenized for x in engine_requests(loaded.model, prompt, params)],
         prompt_tokens=sum(len(prompt.ids) for prompt in tokenized),
         formatter=formatter,
     )

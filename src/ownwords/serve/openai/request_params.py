@@ -12,7 +12,7 @@ from ownwords.core.validation import Meta
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import invalid, unsupported
-from ownwords.serve.json_body import decode_fields, wrong_type
+from ownwords.serve.json_api import wrong_type
 
 # As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
 DEFAULT_TOKENS: Final = 400
@@ -228,16 +228,6 @@ class ChatRequest(GenerationParams):
     def conversation(self) -> tuple[Mapping[str, str], ...]:
         """The messages, each with its role and text."""
         return tuple(_message(x, f"messages[{i}]") for i, x in enumerate(self.messages))
-
-
-def completion(fields: Mapping[str, object]) -> CompletionRequest:
-    """Decode a request for completions."""
-    return decode_fields(CompletionRequest, fields)
-
-
-def chat(fields: Mapping[str, object]) -> ChatRequest:
-    """Decode a request for the next message of a chat."""
-    return decode_fields(ChatRequest, fields)
 
 
 def text_or_ids(given: object, name: str) -> tuple[str | Sequence[int], ...]:

@@ -5,8 +5,8 @@ import { add, bullets, choice, clock, count, duration, el, figures as plain, fil
 import { trainingChart } from "/curve.js";
 import { listen } from "/server.js";
 
-/** Fill `element` with the newest training, or with `run`, and keep it up to date. Returns a function that ends it. */
-export function details(element, run = "") {
+/** Fill `element` with the newest training, and keep it up to date. Returns a function that ends it. */
+export function details(element) {
   const numbers = el("div"), course = el("div"), samples = el("div"), plan = el("div"), log = el("div"), lost = el("div");
   const chart = trainingChart();
   const small = (label, sayY) => lineChart(label, [], { height: 130, sayX: count, sayY, from: 0 });
@@ -69,7 +69,7 @@ export function details(element, run = "") {
     if (focused) list.focus({ preventScroll: true });
   }
 
-  return listen(`/api/train/events${run ? `?run=${encodeURIComponent(run)}` : ""}`, ({ event, data }) => {
+  return listen("/api/train/events", ({ event, data }) => {
     fill(lost);
     if (event === "log") return void logged(data);
     now[event] = data;

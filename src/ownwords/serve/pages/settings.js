@@ -13,8 +13,7 @@ export async function show(element) {
       checkbox("Single-key shortcuts", keysOn(), setKeys, "Switch them off if you dictate, or press keys by accident."), row(button("Show all shortcuts", showKeys, { kind: "small" }))),
     section("This machine", answers([["Processor", `${now.processor}, ${count(now.cores, "core")}`], ["Memory", `${size(now.memory_bytes)}, ${size(now.memory_free_bytes)} free`],
       ["Disk", `${size(now.disk_free_bytes)} free`], ["Instruction set", now.instruction_set || "portable"]])),
-    section("Versions", answers([["ownwords", now.version], ["Python", now.python], ["PyTorch", now.torch || "not installed: models can be used, but not made"]]),
-      quiet("The API is described at ", el("a", { href: "/api/schema", target: "_blank", rel: "noopener" }, "/api/schema"), ".")),
+    section("Versions", answers([["ownwords", now.version], ["Python", now.python], ["PyTorch", now.torch || "not installed: models can be used, but not made"]])),
     section("Your files", p(`Everything made here takes ${disk} and stays on this machine.`), quiet(el("code", {}, now.workspace)), row(el("a", { class: "button small", href: ofBlog("/api/texts/markdown"), download: "texts.md" }, "Download all saved texts"))),
     now.can_stop ? section("Stop", p("A training that is running goes on without the server."), row(button("Stop the server", () => stop(element), { kind: "danger", icon: "stop" }))) : null);
 }

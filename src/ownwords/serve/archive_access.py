@@ -1,0 +1,205 @@
+"""Access to the archive from many threads: its posts, its search, and its last report."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from ownwords.archive import store
+from ownwords.archive.report import Report
+from ownwords.archive.store import Archive
+from ownwords.ask import embedders
+from ownwords.ask.embedders import Embedder
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.search import ArchiveSearcher
+from ownwords.core.errors import OwnwordsError
+from ownwords.serve.errors import ApiError
+
+_log = logging.getLogger("ownwords.serve")
+
+_HEADER, _USER_VERSION = 64, slice(60, 64)  # offsets in SQLite's file header
+
+_FileId = tuple[int, int]  # device and inode
+
+
+class ArchivePool:
+    """Opens the archive, its index and its search. Raises ApiError while there is no archive.
+
+    Thread-safe. Do not call it on the event loop: every call may wait for the disk.
+    """
+
+    def __init__(self, path: Path, embed: str = "") -> None:
+        self.path = path
+        self._embed = embed or (embedders.MINILM if embedders.is_installed() else embedders.NONE)
+        self._local = threading.local()
+        self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
+        self._index: SearchIndex | None = None
+        self._index_file: _FileId | None = None
+        self._searcher: ArchiveSearcher | None = None
+        self._indexed_state: tuple[int, ...] = ()
+        self._stale: list[SearchIndex] = []
+        self.has_embedder = self._embed != embedders.NONE
+        self._embedder: Embedder | None = None
+        self._has_embedder = False
+        self._vector_thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def archive(self) -> Archive:
+        """The archive on the calling thread's connection, which stays open."""
+        file = self._check_file()
+        cached: tuple[_FileId, Archive] | None = getattr(self._local, "archive", None)
+        if cached is None or cached[0] != file:
+            if cached is not None:
+                cached[1].close()
+            cached = self._local.archive = (file, Archive(self.path))
+        return cached[1]
+
+    def index(self) -> SearchIndex:
+        """The search index of passages, as of the last indexing."""
+        file = self._check_file()
+        with self._opening:
+            if self._index is None or self._index_file != file:
+                if self._index is not None:
+                    self._stale.append(self._index)  # a search may still be using it
+                self._index, self._index_file = SearchIndex(self.path), file
+            return self._index
+
+    def searcher(self) -> ArchiveSearcher:
+        """The search, after updating the index to the archive's current state."""
+        index = self.index()
+        with self._refreshing:
+            if self._searcher is None or self._searcher.index is not index:
+                self._searcher, self._indexed_state = ArchiveSearcher(index, self.embedder()), ()
+            if self._indexed_state != self._file_state():
+                index.refresh()
+                self._indexed_state = self._file_state()
+                self._start_vectors(index)
+            return self._searcher
+
+    def embedder(self) -> Embedder | None:
+        """The embedder; None without the setting. Raises OwnwordsError if it cannot be opened."""
+        with self._embedding:
+            if not self._has_embedder:
+                self._embedder = embedders.open_embedder(self._embed)
+                self._has_embedder = True
+            return self._embedder
+
+    def vector_counts(self) -> tuple[int, int] | None:
+        """The numbers of passages with a vector and of all; None before the first search."""
+        searcher = self._searcher
+        if searcher is None or searcher.embedder is None:
+            return None
+        index, embedder = searcher.index, searcher.embedder
+        passages = index.size()
+        return passages - len(index.without_vectors(embedder.name, embedder.dimensions)), passages
+
+    def close(self) -> None:
+        """Close the index; each thread's connection is closed when the thread ends."""
+        with self._opening:
+            self._is_closed = True
+            for index in [*self._stale, *([self._index] if self._index else [])]:
+                index.close()
+            self._stale.clear()
+            self._index = None
+
+    def _check_file(self) -> _FileId:
+        try:
+            stat = self.path.stat()
+            with self.path.open("rb") as file:
+                version = int.from_bytes(file.read(_HEADER)[_USER_VERSION])
+        except FileNotFoundError:
+            version = 0
+        if not version:  # also 0 while the first `look` is writing the file
+            raise ApiError(
+                HTTPStatus.NOT_FOUND,
+                "no posts have been read yet",
+                hint="read them with `ownwords look PATH`, or make a model: ownwords make PATH",
+            )
+        if version != store.VERSION:
+            # Opening it would rebuild it; only `look` should do that.
+            raise ApiError(
+                HTTPStatus.CONFLICT,
+                f"{self.path.name} was made by another version of ownwords",
+                hint="read your posts again: ownwords look PATH",
+            )
+        return stat.st_dev, stat.st_ino
+
+    def _start_vectors(self, index: SearchIndex) -> None:
+        """Compute missing vectors in the background; until then, searches work without them."""
+        embedder = self.embedder()
+        if embedder is None or (self._vector_thread is not None and self._vector_thread.is_alive()):
+            return
+
+        def compute() -> None:
+            try:
+                embedders.embed_missing(index, embedder)
+            except OwnwordsError as error:
+                _log.warning("the search goes on without some vectors: %s", error)
+            except Exception:
+                if not self._is_closed:
+                    _log.exception("computing vectors failed")
+
+        self._vector_thread = threading.Thread(target=compute, name="vectors", daemon=True)
+        self._vector_thread.start()
+
+    def _file_state(self) -> tuple[int, ...]:
+        stat = self.path.stat()
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+@dataclass(frozen=True)
+class CachedReport:
+    """The report of one `look`, with the tags of every post."""
+
+    state: str  # the archive's state: changes with every look that finds changes
+    report: Report
+    tags: dict[str, tuple[str, ...]]
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Each post's position in `report.posts`, by id."""
+        return {post.id: i for i, post in enumerate(self.report.posts)}
+
+
+class ReportCache:
+    """The server's one `CachedReport`, rebuilt when the archive changes; thread-safe."""
+
+    def __init__(self, archive: Callable[[], Archive]) -> None:
+        self._archive = archive
+        self._lock = threading.Lock()
+        self._cached: CachedReport | None = None
+        self._derived: dict[str, tuple[str, Any]] = {}
+
+    def __call__(self) -> CachedReport:
+        """Return the archive's current report; must be called inside `state.run`."""
+        archive = self._archive()
+        with self._lock:
+            state = archive.get_meta("state")
+            if self._cached is None or self._cached.state != state:
+                self._cached = _read(archive, state)
+            return self._cached
+
+    def derived(self, name: str, derive: Callable[[CachedReport], Any]) -> Any:  # noqa: ANN401 - JSON
+        """Return `derive(report)`, computed once per look."""
+        cached = self()
+        state, value = self._derived.get(name, ("", None))
+        if not state or state != cached.state:
+            value = derive(cached)
+            self._derived[name] = (cached.state, value)
+        return value
+
+
+def _read(archive: Archive, state: str) -> CachedReport:
+    try:
+        report = Report.from_json(archive.get_meta("report"))
+    except (ValueError, TypeError, KeyError):  # missing, or written by another version of ownwords
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            "the archive has no report that this version of ownwords can read",
+            hint="read your blog again: ownwords look PATH",
+        ) from None
+    return CachedReport(state, report, archive.tags())

@@ -1,0 +1,195 @@
+"""Fetches a feed, or the feed of a site, in a process of its own, from one host only.
+
+    python -m ownwords.serve.fetch_feed URL --host HOST --out FOLDER
+
+saves its pages as FOLDER/feed-001.xml and so on, and prints what they hold as one JSON object. The
+host is the one that the user has named: nothing is fetched from another, also not if it redirects
+there.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+from selectolax.lexbor import LexborHTMLParser
+
+from ownwords.archive.sources import feed
+from ownwords.core.errors import OwnwordsError, SourceError
+from ownwords.core.progress import Progress, Stage, logged_job
+from ownwords.core.version import __version__
+from ownwords.core.workspace import path_text
+from ownwords.models import atomic_dir
+from ownwords.serve.inspect_source import inspect_path
+
+_MAX_PAGES = 200
+_MAX_PAGE_BYTES = 32 << 20
+_MAX_REDIRECTS = 5
+_PAUSE_S = 0.25  # between two pages, so as not to burden the host
+_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+_HEADERS = {"User-Agent": f"ownwords/{__version__}"}
+_FEEDS = ("application/rss+xml", "application/atom+xml")
+_LINK = re.compile(rb"<(?:atom:|a10:)?link\b[^<>]*>", re.IGNORECASE)
+_NEXT = re.compile(rb"\brel=[\"']next[\"']", re.IGNORECASE)
+_HREF = re.compile(rb"\bhref=[\"']([^\"']+)[\"']", re.IGNORECASE)
+_HEAD_BYTES = 64 << 10
+
+
+def fetch_feed(
+    url: str,
+    host: str,
+    folder: Path,
+    progress: Progress,
+    transport: httpx.BaseTransport | None = None,
+) -> dict[str, Any]:
+    """Fetch all pages of the feed at an address into `folder`; it is replaced whole at the end.
+
+    Raises SourceError if the address is of another host, or leads to no feed.
+    """
+    progress.expect("fetch")
+    progress.begin("fetch")
+    with (
+        httpx.Client(timeout=_TIMEOUT, headers=_HEADERS, transport=transport) as client,
+        atomic_dir.replace_dir(folder) as pages,
+        progress.stage(f"Fetching from {host}", unit="pages") as stage,
+    ):
+        _fetch_pages(client, url, host.casefold(), pages, stage)
+    found = inspect_path(folder)
+    if found["posts"] == 0:
+        shutil.rmtree(folder)
+        raise SourceError(f"the feed of {host} holds no posts", hint="give an export of the blog")
+    return {**found, "path": path_text(folder), "name": host}
+
+
+def _fetch_pages(client: httpx.Client, url: str, host: str, folder: Path, stage: Stage) -> None:
+    address, data = _get(client, url, host)
+    path = _save(folder, 1, data)
+    if not feed.detect(path):
+        address, data = _get(client, _feed_of_page(address, data), host)
+        path = _save(folder, 1, data)
+        if not feed.detect(path):
+            raise SourceError(f"{address} is not a feed", hint="give the address of the feed")
+    is_wordpress = b"wordpress.org" in data[:_HEAD_BYTES]
+    before = data
+    for number in range(2, _MAX_PAGES + 1):
+        stage.advance()
+        following = _next_page(address, data, number, is_wordpress=is_wordpress)
+        if not following:
+            return
+        time.sleep(_PAUSE_S)
+        try:
+            following, data = _get(client, following, host)
+        except SourceError:  # the last page was the one before
+            return
+        if data == before:
+            return
+        path = _save(folder, number, data)
+        if not feed.detect(path):
+            path.unlink()
+            return
+        address, before = address if is_wordpress else following, data
+
+
+def _get(client: httpx.Client, url: str, host: str) -> tuple[str, bytes]:
+    """The address after redirects, and its content."""
+    for _ in range(_MAX_REDIRECTS):
+        _check_host(url, host)
+        try:
+            with client.stream("GET", url) as response:
+                if response.is_redirect:
+                    url = urljoin(url, response.headers.get("location", ""))
+                    continue
+                if response.status_code != httpx.codes.OK:
+                    raise SourceError(
+                        f"{url} answers with status {response.status_code}",
+                        hint="look at the address in a browser",
+                    )
+                data = bytearray()
+                for block in response.iter_bytes():
+                    data += block
+                    if len(data) > _MAX_PAGE_BYTES:
+                        raise SourceError(f"{url} is over {_MAX_PAGE_BYTES >> 20} MiB")
+                return url, bytes(data)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SourceError(
+                f"{host} cannot be reached: {str(error) or type(error).__name__}",
+                hint="check the address and the connection, then try again",
+            ) from error
+    raise SourceError(f"{url} redirects without end")
+
+
+def _check_host(url: str, host: str) -> None:
+    """Refuse an address that is not of the host that the user has named."""
+    try:
+        parts = urlsplit(url)
+        is_web, name = parts.scheme in ("http", "https"), (parts.hostname or "").casefold()
+    except ValueError:
+        raise SourceError(f"{url!r:.200} is not an address") from None
+    if not is_web or not name:
+        raise SourceError(
+            f"{url!r:.200} is not the address of a page", hint="it begins with https://"
+        )
+    if name.removeprefix("www.") != host.removeprefix("www."):
+        raise SourceError(
+            f"{host} leads to another host, {name}, and nothing was fetched from there",
+            hint=f"to fetch from it, give its own address: {url:.200}",
+        )
+
+
+def _feed_of_page(address: str, data: bytes) -> str:
+    """The feed that a web page names."""
+    for link in LexborHTMLParser(data).css("link[rel~=alternate]"):
+        media_type = (link.attributes.get("type") or "").strip().lower()
+        href = link.attributes.get("href") or ""
+        if media_type in _FEEDS and href and "comments" not in href:
+            return urljoin(address, href)
+    raise SourceError(
+        f"{address} is not a feed, and the page names none",
+        hint="give the address of the feed, or an export of the blog",
+    )
+
+
+def _next_page(address: str, data: bytes, number: int, *, is_wordpress: bool) -> str:
+    """The address of a feed's next page; "" if it has none."""
+    if is_wordpress:
+        return str(httpx.URL(address).copy_merge_params({"paged": str(number)}))
+    link = next(filter(_NEXT.search, _LINK.findall(data[:_HEAD_BYTES])), b"")
+    href = _HREF.search(link)
+    text = href[1].decode("utf-8", "replace").replace("&amp;", "&") if href else ""
+    return urljoin(address, text) if text else ""
+
+
+def _save(folder: Path, number: int, data: bytes) -> Path:
+    path = folder / f"feed-{number:03}.xml"
+    path.unlink(missing_ok=True)
+    atomic_dir.write_file(path, data)
+    return path
+
+
+def _main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="fetch_feed")
+    parser.add_argument("url")
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--out", required=True, type=Path)
+    asked = parser.parse_args(arguments)
+    progress, status = Progress(), 0
+    try:
+        with logged_job(progress, os.environ):
+            answer = fetch_feed(asked.url, asked.host, asked.out, progress)
+    except KeyboardInterrupt:
+        answer, status = {"error": {"message": "interrupted: nothing was added", "hint": ""}}, 130
+    except OwnwordsError as error:
+        answer, status = {"error": {"message": error.message, "hint": error.hint}}, 2
+    sys.stdout.write(json.dumps(answer))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

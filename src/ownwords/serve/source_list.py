@@ -1,0 +1,340 @@
+"""The sources of a workspace: the paths that it is made from, and which posts are taken in.
+
+They are kept in `sources.json`. Publii sites in the usual folders are found and offered.
+"""
+
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Literal
+
+from ownwords.archive.settings import ArchiveConfig
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import decode, encode
+from ownwords.core.workspace import Workspace, path_text, source_name, write_atomically
+from ownwords.serve.errors import ApiError
+
+UPLOADS = "uploads"
+_FILE = "sources.json"
+_MAX_SOURCES = 100
+_MAX_NAME = 100
+_ABANDONED_S = 24 * 3600
+_MAX_SITES = 50
+_DATABASE = Path("input", "db.sqlite")
+_UNSAFE = re.compile(r"[^\w. -]+")
+_FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
+How = Literal["path", "upload", "feed"]
+
+
+@dataclass(frozen=True)
+class PostFilter:
+    """Which posts are taken in besides the published ones."""
+
+    drafts: bool = ArchiveConfig.drafts
+    hidden: bool = ArchiveConfig.hidden
+    private: bool = ArchiveConfig.private
+    pages: bool = ArchiveConfig.pages
+
+    def flags(self) -> list[str]:
+        """What differs from the default, as options of a command."""
+        changed = [(name, value) for name, value in encode(self).items() if value != _USUAL[name]]
+        settings = [f"archive.{name}={str(value).lower()}" for name, value in changed]
+        return [word for setting in settings for word in ("--set", setting)]
+
+
+_USUAL = encode(PostFilter())
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """A source; a path below the workspace is stored relative to it, so that it can move."""
+
+    id: str
+    how: How
+    name: str
+    path: str
+    label: str = ""
+    added: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Contents:
+    sources: tuple[SourceRecord, ...] = ()
+    filter: PostFilter = field(default_factory=PostFilter)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source as the page sees it; `problem` says why it cannot be read."""
+
+    id: str
+    how: How
+    name: str
+    path: str
+    label: str
+    bytes: int | None
+    added: float
+    problem: str
+
+
+class SourceList:
+    """The sources of one workspace. Thread-safe; every change is written at once.
+
+    Until the page has changed them, they are the paths that the server was started with, or else
+    those of `look_command`, the last look's.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        given: Sequence[Path] = (),
+        *,
+        look_command: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._workspace = workspace
+        self._given, self._look_command = tuple(given), look_command
+        self._file = workspace.root / _FILE
+        self._mutex = threading.RLock()
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of uploaded and fetched files."""
+        return self._workspace.root / UPLOADS
+
+    def sources(self) -> list[Source]:
+        """All sources."""
+        return [self._shown(record) for record in self._read().sources]
+
+    def paths(self) -> list[Path]:
+        """The paths of all sources. Raises ApiError if there is none, or one does not exist."""
+        records = self._read().sources
+        if not records:
+            raise ApiError(
+                HTTPStatus.CONFLICT, "no blog chosen yet", hint="choose one under Your blog"
+            )
+        paths = [self._path(record) for record in records]
+        for path in paths:
+            if not path.exists():
+                raise ApiError(
+                    HTTPStatus.CONFLICT,
+                    f"{path} does not exist",
+                    hint="remove it under Your blog, or choose where it is now",
+                )
+        return paths
+
+    @property
+    def filter(self) -> PostFilter:
+        """Which posts are taken in."""
+        return self._read().filter
+
+    def set_filter(self, changes: Mapping[str, bool]) -> None:
+        """Change which posts the next look takes in."""
+        with self._mutex:
+            contents = self._read()
+            self._write(replace(contents, filter=replace(contents.filter, **changes)))
+
+    def add(self, path: Path, how: How, label: str, name: str = "") -> Source:
+        """Add a path; one that is already a source stays the same."""
+        with self._mutex:
+            contents = self._read()
+            for record in contents.sources:
+                if self._path(record) == path:
+                    return self._shown(record)
+            if len(contents.sources) >= _MAX_SOURCES:
+                raise ApiError(
+                    HTTPStatus.CONFLICT, f"a workspace has at most {_MAX_SOURCES} sources"
+                )
+            record = SourceRecord(
+                id=secrets.token_hex(4),
+                how=how,
+                name=name or source_name(path),
+                path=self._stored(path),
+                label=label,
+                added=round(time.time(), 3),
+            )
+            self._write(replace(contents, sources=(*contents.sources, record)))
+            return self._shown(record)
+
+    def new_folder(self, name: str) -> Path:
+        """The path for an uploaded or fetched source, in a folder of its own; not made yet.
+
+        The last part names the source, as a site's folder does.
+        """
+        self._forget_abandoned()
+        safe = _UNSAFE.sub("-", name).strip("-.")[:_MAX_NAME] or "posts"
+        return self.uploads.absolute() / secrets.token_hex(4) / safe
+
+    def _forget_abandoned(self) -> None:
+        """Delete what an upload left that was killed long ago."""
+        with self._mutex:
+            paths = [self._path(record) for record in self._read().sources]
+            try:
+                folders = list(self.uploads.iterdir())
+            except OSError:
+                return
+            for folder in folders:
+                is_used = any(path.is_relative_to(folder.absolute()) for path in paths)
+                with suppress(OSError):
+                    if not is_used and time.time() - folder.stat().st_mtime > _ABANDONED_S:
+                        shutil.rmtree(folder, ignore_errors=True)
+
+    def remove(self, id_: str) -> None:
+        """Remove a source; an uploaded or fetched file is deleted, the user's own never is."""
+        with self._mutex:
+            contents = self._read()
+            record = next((each for each in contents.sources if each.id == id_), None)
+            if record is None:
+                raise ApiError(HTTPStatus.NOT_FOUND, "this source is no longer in the list")
+            rest = tuple(each for each in contents.sources if each.id != id_)
+            self._write(replace(contents, sources=rest))
+            path = self._path(record)
+            if record.how != "path" and path.is_relative_to(self.uploads):
+                shutil.rmtree(self.uploads / path.relative_to(self.uploads).parts[0], True)
+
+    # --- the file --------------------------------------------------------------------------------
+
+    def _read(self) -> _Contents:
+        try:
+            return decode(_Contents, json.loads(self._file.read_bytes()), unknown="ignore")
+        except FileNotFoundError:
+            return self._contents_before()
+        except (OSError, ValueError, OwnwordsError):  # damaged: the archive knows them, too
+            return self._contents_before()
+
+    def _contents_before(self) -> _Contents:
+        """The sources before the page has changed any."""
+        command = ""
+        with suppress(OwnwordsError):  # no archive yet, or a damaged one
+            command = self._look_command()
+        paths, post_filter = parse_look_command(command)
+        absolute = self._given or tuple(self._found(Path(path)) for path in paths)
+        records = tuple(
+            SourceRecord(f"given-{i}", "path", source_name(path), self._stored(path))
+            for i, path in enumerate(absolute)
+        )
+        return _Contents(records, post_filter)
+
+    def _found(self, path: Path) -> Path:
+        """A path of a command: seen from here, or else from where the workspace lies."""
+        beside = self._workspace.root.absolute().parent / path
+        return beside if not path.exists() and beside.exists() else path.absolute()
+
+    def _write(self, contents: _Contents) -> None:
+        if not self._workspace.root.is_dir():
+            with self._workspace.opened():  # makes the folder a workspace
+                pass
+        write_atomically(self._file, json.dumps(encode(contents), ensure_ascii=False) + "\n")
+
+    def _stored(self, path: Path) -> str:
+        path, root = path.absolute(), self._workspace.root.absolute()
+        return path_text(path.relative_to(root) if path.is_relative_to(root) else path)
+
+    def _path(self, record: SourceRecord) -> Path:
+        return self._workspace.root.absolute() / record.path
+
+    def _shown(self, record: SourceRecord) -> Source:
+        path, size, problem = self._path(record), None, ""
+        try:
+            stat = path.stat()
+            size = stat.st_size if path.is_file() else None
+        except OSError as error:
+            problem = f"{path_text(path)} cannot be read: {error.strerror or error}"
+        return Source(
+            *(record.id, record.how, record.name, path_text(path), record.label),
+            *(size, record.added, problem),
+        )
+
+
+def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:
+    """Parse an `ownwords look` command: its paths, and which posts it takes in."""
+    try:
+        words = shlex.split(command)[2:]
+    except ValueError:
+        return (), PostFilter()
+    first_flag = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    flags = words[first_flag:]
+    chosen = {name: True for flag, name in _FLAGS.items() if flag in flags}
+    if "--no-pages" in flags:
+        chosen["pages"] = False
+    return tuple(words[:first_flag]), replace(PostFilter(), **chosen)
+
+
+def command_here(command: str, root: Path, here: Path | None = None) -> str:
+    """The command of a report for the workspace as it lies now, which may have been moved."""
+    paths, _ = parse_look_command(command)
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    if "--workspace" in words:
+        at = words.index("--workspace")
+        del words[at : at + 2]
+    folder = here or Path.cwd()
+    default = Workspace.default_for(Path(paths[0]), folder).root if paths else None
+    if default != root.absolute():
+        words += ["--workspace", path_text(root.absolute())]
+    return shlex.join(words)
+
+
+# --- Publii sites ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoundSite:
+    """A Publii site that was found; `changed` is when its posts were last saved."""
+
+    path: str
+    name: str
+    label: str
+    changed: float
+
+
+def find_publii_sites(home: Path | None = None) -> list[FoundSite]:
+    """The Publii sites of this user, the last saved first. Nothing in them is read."""
+    found: dict[Path, FoundSite] = {}
+    for folder in _usual_folders(home or Path.home()):
+        try:
+            sites = sorted(folder.iterdir())[:_MAX_SITES]
+        except OSError:
+            continue
+        for site in sites:
+            try:
+                changed = (site / _DATABASE).stat().st_mtime
+            except OSError:
+                continue
+            found[site] = FoundSite(path_text(site), site.name, "a Publii site", changed)
+    return sorted(found.values(), key=lambda site: -site.changed)[:_MAX_SITES]
+
+
+def _usual_folders(home: Path) -> list[Path]:
+    """Where Publii keeps its sites unless its user has moved them."""
+    documents: list[Path | None] = [home / "Documents", home / "OneDrive" / "Documents"]
+    if sys.platform not in ("win32", "darwin"):
+        documents = [_xdg_documents(home), home / "Documents", home]
+    unique = dict.fromkeys(path for path in documents if path is not None)
+    return [path / "Publii" / "sites" for path in unique]
+
+
+def _xdg_documents(home: Path) -> Path | None:
+    """The documents folder of a Linux desktop, which is named in the user's language."""
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    try:
+        lines = (config / "user-dirs.dirs").read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    for line in lines:
+        name, _, value = line.strip().partition("=")
+        if name == "XDG_DOCUMENTS_DIR":
+            return Path(value.strip('"').replace("$HOME", str(home)))
+    return None

@@ -1,1 +1,0 @@
-"""The sources that a workspace is made from: typed, dropped or fetched."""

@@ -1,0 +1,462 @@
+"""Questions of when, how often and how many: over 200 phrasings, each with its answer."""
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from growth import is_far_from_quadratic
+from ownwords.ask.dates import Period, _marks, answer_from_dates, find_period
+from ownwords.ask.index import SearchIndex
+from small_archives import DATED_POSTS, TODAY, Entry, put
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
+    path = tmp_path_factory.mktemp("posts") / "archive.sqlite"
+    put(path, DATED_POSTS)
+    with SearchIndex(path) as opened:
+        opened.refresh()
+        yield opened
+
+
+def _phrasings() -> Iterator[tuple[str, str]]:
+    sentence = ""
+    path = Path(__file__).parents[1] / "date_phrasings.txt"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("= "):
+            sentence = line.removeprefix("= ")
+        elif line and not line.startswith("#"):
+            yield line, sentence
+
+
+PHRASINGS = list(_phrasings())
+
+
+def test_there_are_many_phrasings() -> None:
+    assert len(PHRASINGS) == len({question.casefold() for question, _ in PHRASINGS}) > 200
+
+
+@pytest.mark.parametrize(("question", "sentence"), PHRASINGS, ids=[text for text, _ in PHRASINGS])
+def test_every_phrasing_is_answered_correctly(
+    index: SearchIndex, question: str, sentence: str
+) -> None:
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None
+    assert result.sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence", "documents"),
+    [
+        (
+            "What was the first post?",
+            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
+            ["first"],
+        ),
+        (
+            "my latest article",
+            "Your last post is “The clip” of 10 November 2020, not counting 1 without a date.",
+            ["last"],
+        ),
+        (
+            "Which are the last two posts?",
+            "Your last 2 posts are “The clip” of 10 November 2020 and “What came down” of"
+            " 31 December 2019, not counting 1 without a date.",
+            ["last", "snow"],
+        ),
+        (
+            "When did I first write about the kettle?",
+            "Your first post that mentions “kettle” is “The kettle” of 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "When was the last time I mentioned the kettle in 2018?",
+            "Your last post in 2018 that mentions “kettle” is “The kettle” of 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "When did I start blogging?",
+            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
+            ["first"],
+        ),
+        ("What did I write in 2018?", "You wrote 2 posts in 2018.", ["kettle", "backups"]),
+        ("posts from March 2018", "You wrote 2 posts in March 2018.", ["kettle", "backups"]),
+        ("What did I write last year?", "You wrote 1 post in 2020.", ["last"]),
+        (
+            "List my posts between 2018 and 2019",
+            "You wrote 4 posts from 2018 to 2019.",
+            ["kettle", "backups", "log", "snow"],
+        ),
+        ("What did I publish before 2018?", "You wrote 1 post before 2018.", ["first"]),
+        ("what have I written since December 2019", "You wrote 2 posts since December 2019.", None),
+        (
+            "How many posts did I write in 1999?",
+            "You wrote no post in 1999: yours are from 12 February 2017 to 10 November 2020, 1"
+            " without a date.",
+            [],
+        ),
+        (
+            "How many posts are there?",
+            "You wrote 7 posts, from 12 February 2017 to 10 November 2020, 1 without a date.",
+            None,
+        ),
+        (
+            "How many posts mention the rain gauge?",
+            "You wrote 1 post that mentions “rain gauge”, of 12 February 2017.",
+            ["first"],
+        ),
+        (
+            "How often did I mention backups?",
+            "“backups” appears twice in 1 post, of 20 March 2018.",
+            ["backups"],
+        ),
+        (
+            "How many times have I written about the Kettle?",
+            # Twice in the text and once in the title of one, once in another; a log is no mention.
+            "“Kettle” appears 4 times in 2 posts, from 5 March 2018 to 10 November 2020.",
+            ["kettle", "last"],
+        ),
+        ("How often is a zebra mentioned?", "No post mentions “zebra”.", []),
+        (
+            "How often did I write about the kettle's rain?",
+            "You wrote 1 post that mentions “kettle” and “rain”, of 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "What is my longest post?",
+            "Your longest post is “Three copies” of 20 March 2018, with 95 words.",
+            ["backups"],
+        ),
+        (
+            "shortest post in 2019",
+            "Your shortest post in 2019 is “At night” of 1 June 2019, with 2 words.",
+            ["log"],
+        ),
+        ("Which year did I write the most?", "You wrote most in 2018 and 2019: 2 posts each.", []),
+        ("In which month did I post most?", "You wrote most in March 2018: 2 posts.", []),
+        ("How many words did I write in 2018?", "You wrote 104 words in 2018, in 2 posts.", []),
+        (
+            "What did I write first?",
+            "Your first post is “A drain” of 12 February 2017, not counting 1 without a date.",
+            ["first"],
+        ),
+        (
+            "what have I written about last about rain",
+            "Your last post that mentions “rain” is “What came down” of 31 December 2019, not"
+            " counting 1 without a date.",
+            ["snow"],
+        ),
+        (
+            "What have I written recently?",
+            "Your last 3 posts are “The clip” of 10 November 2020, “What came down” of 31 December"
+            " 2019 and “At night” of 1 June 2019, not counting 1 without a date.",
+            ["last", "snow", "log"],
+        ),
+        (
+            "What is my third post?",
+            "Your third post is “Three copies” of 20 March 2018, not counting 1 without a date.",
+            ["backups"],
+        ),
+        (
+            "my 2nd post about the kettle",
+            "Your 2nd post that mentions “kettle” is “The clip” of 10 November 2020.",
+            ["last"],
+        ),
+        ("the 9th post", "You wrote 6 posts, not counting 1 without a date, but no 9th one.", []),
+        (
+            "When did I write about the kettle?",
+            "You wrote 2 posts that mention “kettle”, from 5 March 2018 to 10 November 2020.",
+            ["kettle", "last"],
+        ),
+        (
+            "How many posts did I write each year?",
+            "You wrote 7 posts: 1 in 2017, 2 in 2018, 2 in 2019 and 1 in 2020, and 1 without a"
+            " date.",
+            None,
+        ),
+        (
+            "How often did I mention the kettle per month?",
+            "You wrote 2 posts that mention “kettle”: 1 in March 2018 and 1 in November 2020.",
+            ["kettle", "last"],
+        ),
+        (
+            "which years did I write about snow",
+            "You wrote 1 post that mentions “snow”: 1 in 2019.",
+            ["snow"],
+        ),
+        (
+            "posts between March 2018 and December 2019",
+            "You wrote 4 posts from March 2018 to December 2019.",
+            ["kettle", "backups", "log", "snow"],
+        ),
+        ("since 2020?", "You wrote 1 post since 2020.", ["last"]),
+        (
+            "What did I write in the last 2 years?",
+            "You wrote 3 posts in the last 2 years.",
+            ["log", "snow", "last"],
+        ),
+        (
+            "What did I write in the winter of 2019?",
+            "You wrote 1 post in the winter of 2019 (December to February).",
+            ["snow"],
+        ),
+        (
+            "What did I write on 5 March 2018?",
+            "You wrote 1 post on 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "What did I write yesterday?",
+            "You wrote no post yesterday: yours are from 12 February 2017 to 10 November 2020, 1"
+            " without a date.",
+            [],
+        ),
+        ("When did I write “The Kettle”?", "You wrote “The kettle” on 5 March 2018.", ["kettle"]),
+        (
+            "When was three copies published",
+            "You wrote “Three copies” on 20 March 2018.",
+            ["backups"],
+        ),
+    ],
+)
+def test_questions_of_when_and_how_often_are_counted(
+    index: SearchIndex, question: str, sentence: str, documents: list[str] | None
+) -> None:
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None
+    assert result.sentence == sentence
+    assert result.is_complete
+    if documents is not None:
+        assert [item.document for item in result.passages] == documents
+    assert all(item.found_by == ("date",) for item in result.passages)
+
+
+def test_a_topic_in_a_year_is_left_to_the_model(index: SearchIndex) -> None:
+    result = answer_from_dates(index, "What did I say about the kettle in 2018?")
+    assert result is not None
+    assert result.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
+    assert not result.is_complete
+
+
+def test_a_period_without_the_topic_is_reported(index: SearchIndex) -> None:
+    result = answer_from_dates(index, "What did I write last month about the kettle?", today=TODAY)
+    assert result is not None and not result.is_complete
+    assert result.sentence == (
+        "No post in December 2020 mentions “kettle”; 2 posts of other times do."
+    )
+    assert [passage.document for passage in result.passages] == ["kettle", "last"]
+    result = answer_from_dates(index, "What did I say about a zebra in 2018?")
+    assert result is not None and not result.is_complete and not result.passages
+    assert result.sentence == "No post in 2018 mentions “zebra”."
+
+
+@pytest.mark.parametrize(
+    ("question", "unread"),
+    [
+        ("What did I write in the last fortnight?", "in the last fortnight"),
+        ("What did I write about the kettle two summers ago?", "two summers ago"),
+        ("How many posts did I write in March?", "in March"),
+    ],
+)
+def test_an_unknown_time_expression_is_reported(
+    index: SearchIndex, question: str, unread: str
+) -> None:
+    result = answer_from_dates(index, question, today=TODAY)
+    assert result is not None and not result.is_complete and not result.passages
+    assert result.sentence.startswith(f"“{unread}” was not understood as a time")
+
+
+def test_undated_posts_are_never_denied(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    put(path, {f"p{n}": Entry(f"Note {n}", ("On tea.",)) for n in range(3)})
+    with SearchIndex(path) as index:
+        index.refresh()
+        for question, sentence in (
+            (
+                "When did I first write about tea?",
+                "You wrote 3 posts that mention “tea”, none of which has a date.",
+            ),
+            ("What is my oldest post?", "You wrote 3 posts, none of which has a date."),
+            ("How many posts are there?", "You wrote 3 posts, none of which has a date."),
+            (
+                "How many posts did I write in 2020?",
+                "It is not known what you wrote in 2020: none of your 3 posts has a date.",
+            ),
+            (
+                "What did I write last month about tea?",
+                "No post in December 2020 mentions “tea”; 3 posts without a date do.",
+            ),
+            (
+                "How many posts mention tea in 2020?",
+                "No post in 2020 mentions “tea”; 3 posts without a date do.",
+            ),
+        ):
+            result = answer_from_dates(index, question, today=TODAY)
+            assert result is not None
+            assert result.sentence == sentence
+
+
+def test_file_names_and_addresses_are_not_mentions(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    texts = {
+        "a": "See docker-compose.yml and https://docker.example/start for it.",
+        "b": "I like Docker. It starts.",
+        "c": "In `docker.` and elsewhere, e.g. Docker.",
+    }
+    put(path, {name: Entry(name, (text,), "2020-01-01") for name, text in texts.items()})
+    with SearchIndex(path) as index:
+        index.refresh()
+        result = answer_from_dates(index, "How many posts mention Docker?")
+    assert result is not None
+    assert {passage.document for passage in result.passages} == {"b", "c"}
+
+
+def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    parts = tuple(f"Part {n} of it. " + "word " * 240 for n in range(5))
+    put(path, {"a": Entry("Long", (*parts, "The zebra came. " + "end " * 200), "2020-01-01")})
+    with SearchIndex(path) as index:
+        index.refresh()
+        result = answer_from_dates(index, "When did I first mention a zebra?")
+    assert result is not None
+    assert "zebra" in result.passages[0].text
+
+
+def test_passages_are_limited_and_the_sentence_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
+    with SearchIndex(path) as index:
+        index.refresh()
+        result = answer_from_dates(index, "What did I write in 2020?", limit=3)
+    assert result is not None
+    assert result.sentence == "You wrote 20 posts in 2020; these are the first 3."
+    assert len(result.passages) == 3
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "",
+        "What did I say about backups?",
+        "When did I buy the kettle?",
+        "How often does it rain?",
+        "How often did I boil the kettle?",
+        "What was the first car I drove?",
+        "When was the first post office opened?",
+        "Which posts are about the kettle?",
+        "When did I write to my sister?",
+        "Wann habe ich zuerst über Regen geschrieben?",
+        "What happened in 2018?",
+        "When did I first meet her?",
+        "When did I write about a zebra?",
+        "Which posts have a picture?",
+        "How many posts does a fence need?",
+        "What was the second post office like?",
+        "What did I write on 31 February 2018?",
+        "In what year did I buy the kettle?",
+        "When did I write " + "x " * 400,
+    ],
+)
+def test_other_questions_are_left_to_the_search(index: SearchIndex, question: str) -> None:
+    assert answer_from_dates(index, question) is None
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(["How often did I mention {}?", "When did I first write about {} in 2018?"]),
+    st.text(max_size=60),
+)
+def test_questions_about_any_topic_are_answered(
+    index: SearchIndex, question: str, topic: str
+) -> None:
+    answer_from_dates(index, question.format(topic))
+
+
+@pytest.mark.parametrize(
+    ("question", "start", "end", "phrase"),
+    [
+        ("posts in 2014", "2014-01-01", "2015-01-01", "in 2014"),
+        ("of December 2014", "2014-12-01", "2015-01-01", "in December 2014"),
+        ("in Sept. 2014", "2014-09-01", "2014-10-01", "in September 2014"),
+        ("during 2014-02", "2014-02-01", "2014-03-01", "in February 2014"),
+        ("in the 1990s", "1990-01-01", "2000-01-01", "in the 1990s"),
+        ("from 2012 to 2010", "2010-01-01", "2013-01-01", "from 2010 to 2012"),
+        ("before March 2010", "0000-01-01", "2010-03-01", "before March 2010"),
+        ("until 2010", "0000-01-01", "2011-01-01", "until 2010"),
+        ("after 2010", "2011-01-01", "9999-12-31", "after 2010"),
+        ("since May 2010", "2010-05-01", "9999-12-31", "since May 2010"),
+        ("this year", "2021-01-01", "2022-01-01", "in 2021"),
+        ("last month", "2020-12-01", "2021-01-01", "in December 2020"),
+        ("this month", "2021-01-01", "2021-02-01", "in January 2021"),
+        ("this week", "2021-01-11", "2021-01-18", "this week"),
+        ("last week", "2021-01-04", "2021-01-11", "last week"),
+        ("today", "2021-01-15", "2021-01-16", "today"),
+        ("in the past month", "2020-12-15", "2021-01-16", "in the past month"),
+        ("in the last ten days", "2021-01-05", "2021-01-16", "in the last ten days"),
+        ("on March 3rd, 2019", "2019-03-03", "2019-03-04", "on 3 March 2019"),
+        ("on 2020-02-29", "2020-02-29", "2020-03-01", "on 29 February 2020"),
+        (
+            "from May 2019 to June 2018",
+            "2018-06-01",
+            "2019-06-01",
+            "from June 2018 to May 2019",
+        ),
+        (
+            "last summer",
+            "2020-06-01",
+            "2020-09-01",
+            "in the summer of 2020 (June to August)",
+        ),
+        # The one of 2020 is not over yet.
+        (
+            "last winter",
+            "2019-12-01",
+            "2020-03-01",
+            "in the winter of 2019 (December to February)",
+        ),
+    ],
+)
+def test_periods(question: str, start: str, end: str, phrase: str) -> None:
+    assert find_period(question, TODAY)[0] == Period(start, end, phrase)
+
+
+@pytest.mark.parametrize(
+    ("today", "phrase", "start"),
+    [
+        (date(2021, 3, 31), "the past month", "2021-02-28"),
+        (date(2024, 3, 31), "the past month", "2024-02-29"),
+        (date(2024, 2, 29), "the past year", "2023-02-28"),
+        (date(2021, 1, 15), "the last 13 months", "2019-12-15"),
+        (date(2021, 1, 15), "the last couple of weeks", "2021-01-01"),
+    ],
+)
+def test_a_relative_date_is_a_valid_day(today: date, phrase: str, start: str) -> None:
+    period, _ = find_period(f"posts from {phrase}", today)
+    assert period is not None
+    assert period.start == start
+    assert period.holds(today.isoformat())
+
+
+@given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), st.dates())
+def test_any_relative_date_can_be_asked_about(count: int, unit: str, today: date) -> None:
+    if today.year > 1020 and today < date.max:
+        period, _ = find_period(f"in the last {count} {unit}s", today)
+        assert period is not None
+        assert period.start <= today.isoformat()
+
+
+def test_questions_without_a_time_are_unchanged() -> None:
+    for question in ("hats in March", "page 2014", "the 94", "in 20141", "mayor of 3000"):
+        assert find_period(question, TODAY) == (None, question)
+    assert (
+        find_period("What did I write in 2014 about hats?", TODAY)[1]
+        == "What did I write about hats?"
+    )
+
+
+def test_mentions_in_a_script_without_spaces_are_counted_in_proportion() -> None:
+    assert is_far_from_quadratic(_marks, "語" * 40_000 + "\x01")

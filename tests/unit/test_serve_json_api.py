@@ -1,0 +1,153 @@
+"""Request bodies: JSON within limits, fields of their types, or one sentence."""
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.core.validation import Meta
+from ownwords.serve.errors import ApiError, error_body
+from ownwords.serve.json_api import decode_fields, parse_json
+from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**25), 10**25)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "type", "text", "1", "include_usage"]), inner
+        )
+    ),
+    max_leaves=6,
+)
+NAMES = [
+    *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature"),
+    *("top_p", "top_k", "min_p", "n", "best_of", "echo", "suffix", "logprobs", "top_logprobs"),
+    *("logit_bias", "stop", "seed", "stream", "stream_options", "presence_penalty", "guard"),
+    *("frequency_penalty", "repetition_penalty", "tools", "tool_choice", "response_format"),
+    *("modalities", "audio", "user", "metadata", "something_new"),
+]
+
+
+def refused(data: bytes) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse_json(data)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"temperature": NaN}', "NaN is not allowed"),
+        (b'{"temperature": -Infinity}', "-Infinity is not allowed"),
+        (b'{"model": "a", "model": "b"}', "'model' is given twice"),
+        (b'{"messages": [{"role": "user", "role": "system"}]}', "'role' is given twice"),
+        (b'{"seed": ' + b"7" * 5000 + b"}", "thousands of digits"),
+        (b'{"prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"prompt": "\xff"}', "not UTF-8"),
+        (b'{"prompt": "\\ud800"}', "half a surrogate"),
+        (b'{"\\udc00": 1}', "half a surrogate"),
+        (b'{"prompt": "cut of', "Unterminated string"),
+        (b"", "Expecting value"),
+        (b"[1, 2]", "not [1, 2]"),
+        (b"null", "not null"),
+        (b'"text"', 'not "text"'),
+    ],
+)
+def test_an_invalid_request_is_refused_with_a_sentence(data: bytes, message: str) -> None:
+    error = refused(data)
+    assert message in str(error)
+    assert error.status == HTTPStatus.BAD_REQUEST
+
+
+@pytest.mark.parametrize("data", [b'{"a":[' + b"1," * 2_000_001 + b"1]}", b"[" * 200_001])
+def test_too_many_values_are_refused_before_they_are_read(data: bytes) -> None:
+    assert refused(data).status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+def test_a_pair_of_surrogates_is_a_character() -> None:
+    assert parse_json(b'{"prompt": "\\ud83e\\udd8a"}') == {"prompt": "🦊"}
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES))
+def test_any_other_object_is_parsed_unchanged(fields: dict[str, Any]) -> None:
+    assert parse_json(json.dumps(fields).encode()) == fields
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_an_object_or_refused(data: bytes) -> None:
+    try:
+        assert isinstance(parse_json(data), dict)
+    except ApiError as error:
+        assert error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+@dataclass(frozen=True)
+class Sample:
+    n: Annotated[int, Meta(ge=0, le=10)] = 1
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
+    text: Annotated[str, Meta(max_length=3)] = ""
+    echo: bool = False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("n", "7", "invalid_type"),
+        ("n", True, "invalid_type"),
+        ("n", 1.5, "invalid_type"),
+        ("n", [1], "invalid_type"),
+        ("n", float("inf"), "invalid_type"),  # as 1e999 is read
+        ("n", -1, "integer_below_min_value"),
+        ("n", 11, "integer_above_max_value"),
+        ("n", 10**400, "integer_above_max_value"),
+        ("temperature", 2.1, "decimal_above_max_value"),
+        ("temperature", -0.1, "decimal_below_min_value"),
+        ("temperature", float("inf"), "decimal_above_max_value"),
+        ("temperature", "1", "invalid_type"),
+        ("temperature", False, "invalid_type"),
+        ("text", "four", "string_above_max_length"),
+        ("text", 4, "invalid_type"),
+        ("echo", 1, "invalid_type"),
+    ],
+)
+def test_an_invalid_field_is_named(name: str, value: object, code: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        decode_fields(Sample, {name: value})
+    error = error_body("/v1/completions", caught.value)["error"]
+    assert (error["code"], error["param"], error["type"]) == (code, name, "invalid_request_error")
+
+
+def test_null_means_absent_and_unknown_fields_are_ignored() -> None:
+    fields = parse_json(b'{"n": 3.0, "temperature": 1, "text": null, "more": [1]}')
+    assert decode_fields(Sample, fields) == Sample(3, 1.0, "", False)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.booleans())
+def test_any_fields_are_a_valid_request_or_one_sentence(
+    fields: dict[str, Any], is_chat: bool
+) -> None:
+    valid = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
+    for request in (fields, valid | fields):
+        try:
+            parsed = decode_fields(ChatRequest if is_chat else CompletionRequest, request)
+        except ApiError as error:
+            refusal = error_body("/v1/completions", error)["error"]
+            assert refusal["type"] == "invalid_request_error"
+            assert 10 < len(refusal["message"]) < 400
+            assert "\n" not in refusal["message"]
+            # What is wrong is named, unless it is a whole that has no name.
+            assert refusal["param"]
+        else:
+            assert parsed.n >= 1
+            assert 0 <= parsed.sampling.temperature <= 2

@@ -1,0 +1,68 @@
+"""The score API says what the scorecard's own page says."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from selectolax.lexbor import LexborHTMLParser as HTMLParser
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from ownwords.core.workspace import Workspace
+from ownwords.evaluation import scorecard_files as files
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scorecard_view import scorecard_view
+from ownwords.serve.api import models
+from ownwords.serve.app_state import AppState
+from ownwords.view import html
+from unit import sample_card
+
+CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made_workspace = Workspace(tmp_path / "w.ownwords")
+    made_workspace.root.mkdir()
+    return made_workspace
+
+
+@pytest.fixture
+def client(workspace: Workspace) -> Iterator[TestClient]:
+    state = AppState(workspace)
+    with TestClient(Starlette(routes=models.routes(state))) as test_client:
+        yield test_client
+        test_client.portal.call(state.close)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_the_page_shows_the_scorecard_with_the_place_of_its_model(
+    client: TestClient, workspace: Workspace, card: Scorecard
+) -> None:
+    files.write(card, workspace.root)
+    drawn = HTMLParser(client.get("/api/score").json()["html"])
+    # The path at which it was measured may be of another machine: shown is where the model lies.
+    here = replace(card, about=replace(card.about, model=str(workspace.root / "model")))
+    page = HTMLParser(html.document(scorecard_view(here)))
+    for part in ("header", "section", "footer"):
+        assert [node.text() for node in drawn.css(part)] == [node.text() for node in page.css(part)]
+
+
+def test_model_output_stays_text(client: TestClient, workspace: Workspace) -> None:
+    scorecard = sample_card.good()
+    samples = (replace(scorecard.samples[0], tuned=sample_card.EVIL), *scorecard.samples[1:])
+    files.write(replace(scorecard, samples=samples), workspace.root)
+    drawn = client.get("/api/score").json()["html"]
+    assert "&lt;script&gt;" in drawn
+    assert not re.search("<script|<img|\x1b|\u202e", drawn)
+    # The page's policy forbids styles and scripts in elements.
+    assert not re.search(r"<[^>]+ (style|on\w+)=", drawn)
+
+
+def test_without_a_card_the_answer_says_why(client: TestClient, workspace: Workspace) -> None:
+    nothing = client.get("/api/score").json()
+    assert nothing == {"html": "", "has_model": False, "unreadable": False}
+    (workspace.root / files.DATA).write_text("{}")
+    assert client.get("/api/score").json()["unreadable"] is True
