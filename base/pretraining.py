@@ -19,14 +19,13 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import LoadedCheckpoint
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, TrainJob, identity, next_token
 from ownwords.training.loop import train
-from ownwords.training.metrics import SampleWriter
+from ownwords.training.metrics import SampleWriter, bits_per_byte
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
@@ -370,7 +369,7 @@ class HeldOutReport:
 
     def books(self, model: CausalLM) -> float:
         """Bits per byte of the held-out books."""
-        return metrics.bits_per_byte(
+        return bits_per_byte(
             LossModule(model, self._owner._objective),
             self._books,
             rows=_ROWS_AT_ONCE,

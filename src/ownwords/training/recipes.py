@@ -279,6 +279,7 @@ class TrainingSession:
         # Read before anything is loaded, so that each plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
+        self.spent_s = 0.0  # up to the plan; the user may then think about it
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Encode the texts on the disk."""
