@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask.answer_builder import AnswerBuilder
 from ownwords.ask.citations import (
+    AnswerBuilder,
     Excerpt,
     ParsedAnswer,
     find_quote,
@@ -196,7 +196,10 @@ def test_malformed_citations_cause_no_error(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("head", "unit"),
     [
-        *(("", unit) for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")),
+        *(
+            ("", unit)
+            for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")
+        ),
         *(("", unit) for unit in ("[1:", '[1: "', '[1] "ab" ', "“", "]\n", f'[1: "{COPIES}"]. ')),
         *((head, " ") for head in ("[", "[1", "[1:", "(passage ", "passage 1", "<think>")),
     ],

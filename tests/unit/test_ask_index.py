@@ -231,7 +231,11 @@ def test_the_vectors_of_the_last_two_embedders_are_kept(path: Path, index: Searc
 
 def test_damaged_vectors_are_made_anew(path: Path, index: SearchIndex) -> None:
     ids = index.ids()
-    for damage in ("codes = substr(codes, 2)", "scales = substr(scales, 2)", "codes = x'', scales = x''"):
+    for damage in (
+        "codes = substr(codes, 2)",
+        "scales = substr(scales, 2)",
+        "codes = x'', scales = x''",
+    ):
         index.put_vectors("a", entries(ids, np.ones((len(ids), 4), np.float32)))
         assert index.without_vectors("a", 4) == []
         with closing(sqlite3.connect(path)) as db, db:

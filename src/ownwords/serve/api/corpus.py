@@ -13,9 +13,7 @@ from ownwords.archive import report_view as summary
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.report_view import report_view
 from ownwords.archive.store import Archive
-from ownwords.ask.excerpts import excerpt_of
-from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.sentence_matching import content_stems, stems
+from ownwords.ask.passages import RetrievedPassage, content_stems, excerpt_of, stems
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, path_text

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ownwords.ask.embedders import Embedder
+from ownwords.ask.encoder import Embedder
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import invalid, no_such_model, unsupported
