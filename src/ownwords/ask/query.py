@@ -8,7 +8,8 @@ from typing import Final
 
 from ownwords.archive.text_repair import repair_text
 
-# Stop words of other languages than English. They include words about posts in general: "geschrieben", "artykuł".
+# Stop words of languages other than English. They include words about posts in general:
+# "geschrieben", "artykuł".
 _LISTS: Final[dict[str, str]] = {
     "de": """
         aber alle als also am an ans auch auf aus bei beim bin bis bist da damals damit dann das
