@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ownwords.archive.document import Document, ParsedBody, Segment
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.query_terms import is_content_word
+from ownwords.ask.query import is_content_word
 from ownwords.ask.search import ArchiveSearcher, SearchMode
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ import numpy as np
 
 from ownwords.archive.store import Archive
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.embedders import Embedder, embed_missing, open_embedder
+from ownwords.ask.encoder import Embedder, embed_missing, open_embedder
 from ownwords.ask.index import MONTHS, SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 

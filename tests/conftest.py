@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from ownwords.archive.files import untrusted_files
-from ownwords.ask import embedders
+from ownwords.ask import encoder
 from ownwords.native import bindings
 
 # Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
@@ -39,7 +39,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_installed_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search by words, whatever is installed, unless a test names an embedder."""
-    monkeypatch.setattr(embedders, "is_installed", lambda: False)
+    monkeypatch.setattr(encoder, "is_installed", lambda: False)
 
 
 @pytest.fixture

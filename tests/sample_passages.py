@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from ownwords.ask.citations import Excerpt
-from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.retrieval_result import RetrievalResult
+from ownwords.ask.passages import RetrievedPassage, Whose
+from ownwords.ask.prompt import Excerpt
+from ownwords.ask.search import RetrievalResult
 
 BACKUPS = (
     "I keep three copies of everything that I would miss, on two kinds of disk, and one of them"

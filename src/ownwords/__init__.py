@@ -10,7 +10,7 @@ from ownwords.core.version import __version__
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.ask.answer import Answer
-    from ownwords.ask.llm_backends import LLMBackend
+    from ownwords.ask.servers import LLMBackend
     from ownwords.inference.engine import WeightFormat
     from ownwords.inference.model import Model
     from ownwords.make.result import MakeResult
@@ -84,20 +84,20 @@ def ask_archive(
     `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `ask`: importing the package of that name would put it in the function's place.
-    from ownwords.ask import answer, llm_backends  # noqa: PLC0415 - NumPy takes a moment
-    from ownwords.ask.consent import EndpointConsent  # noqa: PLC0415
-    from ownwords.ask.embedders import embed_missing, open_embedder  # noqa: PLC0415
+    from ownwords.ask import answer, servers  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.ask.encoder import embed_missing, open_embedder  # noqa: PLC0415
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
+    from ownwords.ask.servers import EndpointConsent  # noqa: PLC0415
     from ownwords.core.workspace import resolve_workspace  # noqa: PLC0415
 
     place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
     embedder = open_embedder(embed)
     backend: LLMBackend | None = None
     if model:
-        backend = llm_backends.open_backend(str(model))
+        backend = servers.open_backend(str(model))
     elif model is not None:
-        running = llm_backends.default_backend()
+        running = servers.default_backend()
         if running and running.url in EndpointConsent.read().allowed:
             backend = running
     with SearchIndex(place.archive) as index:

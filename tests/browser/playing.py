@@ -39,13 +39,13 @@ def served(workspace_served: Workspace, port: int = 0) -> Iterator[str]:
 
 
 def _main(port: int, arguments: list[str]) -> int:
-    from ownwords.ask import endpoints
+    from ownwords.ask import servers
     from ownwords.cli.main import main
     from ownwords.serve import jobs
 
     jobs.PROGRAM = (sys.executable, str(MAKE), "as told")
     ports = {port: "llama.cpp"} if port else {}
-    endpoints.discover = partial(endpoints.discover, ports)
+    servers.discover = partial(servers.discover, ports)
     return main(arguments)
 
 

@@ -22,11 +22,9 @@ from fake_endpoint import (
 )
 from ownwords.ask import dates
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.endpoints import Endpoint, ServedModel
-from ownwords.ask.http_client import RequestLimits
-from ownwords.ask.llm_backends import EndpointBackend
 from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
-from ownwords.ask.retrieval_result import RetrievalResult
+from ownwords.ask.search import RetrievalResult
+from ownwords.ask.servers import Endpoint, EndpointBackend, RequestLimits, ServedModel
 from sample_passages import BACKUPS, PASSAGES, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from ownwords.ask import embedders
-from ownwords.ask.sentence_model import SentenceModel
+from ownwords.ask import encoder
+from ownwords.ask.encoder import SentenceModel
 from ownwords.models.bert import Bert, load_weights
 from sentence_folders import CONFIG, LONGEST, TOKENS, folder_in, put
 
@@ -60,7 +60,7 @@ def by_transformers(folder: Path, texts: Sequence[str], longest: int) -> npt.NDA
 
 
 def test_minilm_is_transformers(packaged: Path) -> None:
-    model = embedders.open_embedder("minilm")
+    model = encoder.open_embedder("minilm")
     assert model is not None and model.dimensions == 384
     ours = model.embed(TEXTS)
     theirs = by_transformers(packaged, TEXTS, 256)

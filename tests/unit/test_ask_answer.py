@@ -11,13 +11,11 @@ import pytest
 
 from ownwords.ask import dates
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
-from ownwords.ask.answer_builder import CHECKED
+from ownwords.ask.citations import CHECKED
 from ownwords.ask.dates import DateAnswer
-from ownwords.ask.endpoints import FinishReason, Message, TokenUsage
-from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.llm_backends import LLMBackend
-from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.retrieval_result import RetrievalResult
+from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.search import RetrievalResult
+from ownwords.ask.servers import ContextLengthError, FinishReason, LLMBackend, Message, TokenUsage
 from ownwords.core.errors import ConfigError
 from sample_passages import PASSAGES, FakeSearcher, passage
 
@@ -265,7 +263,7 @@ def test_an_empty_question_is_refused(question: str, message: str) -> None:
 
 def test_answering_imports_no_torch() -> None:
     code = (
-        "import sys; import ownwords.ask.answer, ownwords.ask.llm_backends, ownwords.cli.ask,"
+        "import sys; import ownwords.ask.answer, ownwords.ask.servers, ownwords.cli.ask,"
         " ownwords.cli.ask_view; print('torch' in sys.modules)"
     )
     process = subprocess.run(

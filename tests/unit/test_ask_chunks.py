@@ -4,8 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.ask.chunks import LEAST, MOST, Chunk, chunks_of, count_words, visible
-from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.passages import (
+    LEAST,
+    MOST,
+    Chunk,
+    RetrievedPassage,
+    chunks_of,
+    count_words,
+)
+from ownwords.ask.query import visible
 
 SENTENCE = "The kettle was put on the stove and nobody thought of it again that day. "  # 15 words
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask.answer_builder import AnswerBuilder
 from ownwords.ask.citations import (
+    AnswerBuilder,
     Excerpt,
     ParsedAnswer,
     find_quote,

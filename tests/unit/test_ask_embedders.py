@@ -12,14 +12,12 @@ import numpy.typing as npt
 import pytest
 
 from ownwords.archive.look import look
-from ownwords.ask import embedders, endpoints, sentence_model
-from ownwords.ask.embedders import EndpointEmbedder, embed_missing, open_embedder
-from ownwords.ask.endpoints import Endpoint, ServedModel
-from ownwords.ask.errors import EndpointError
+from ownwords.ask import encoder, servers
+from ownwords.ask.encoder import EndpointEmbedder, SentenceModel, embed_missing, open_embedder
 from ownwords.ask.index import SearchIndex
+from ownwords.ask.passages import windows
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.ask.sentence_model import SentenceModel
-from ownwords.ask.windows import windows
+from ownwords.ask.servers import Endpoint, EndpointError, ServedModel
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from sentence_folders import LONGEST, TOKENS, folder_in, put, weights_of
@@ -49,7 +47,7 @@ def test_batching_many_texts_does_not_change_the_vectors(
     model = SentenceModel(folder_in(tmp_path))
     texts = [" ".join(["rain", "kettle", "bus"] * n) for n in (1, 5, 2, 0, 3, 4, 1)]
     single_pass = model.embed(texts)
-    monkeypatch.setattr(sentence_model, "_TOKENS_AT_ONCE", 20)
+    monkeypatch.setattr(encoder, "_TOKENS_AT_ONCE", 20)
     assert np.allclose(model.embed(texts), single_pass, atol=1e-6)
 
 
@@ -145,8 +143,8 @@ def test_its_name_identifies_the_model_and_not_the_folder(tmp_path: Path) -> Non
 def test_embedding_imports_no_torch(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     code = (
-        "import sys; from ownwords.ask import embedders, search;"
-        f"assert embedders.open_embedder({str(folder)!r}).embed(['rain']).shape == (1, 12);"
+        "import sys; from ownwords.ask import encoder, search;"
+        f"assert encoder.open_embedder({str(folder)!r}).embed(['rain']).shape == (1, 12);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -233,8 +231,8 @@ def test_newer_files_define_pooling_and_length_in_other_files(tmp_path: Path) ->
 
 def test_the_default_is_the_installed_model_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_embedder("") is open_embedder("  ") is open_embedder("none") is None
-    monkeypatch.setattr(embedders, "is_installed", lambda: True)
-    monkeypatch.setattr(embedders, "_package_folder", lambda: pytest.fail("opened"))
+    monkeypatch.setattr(encoder, "is_installed", lambda: True)
+    monkeypatch.setattr(encoder, "_package_folder", lambda: pytest.fail("opened"))
     assert open_embedder("none") is None
     with pytest.raises(pytest.fail.Exception, match="opened"):
         open_embedder("")
@@ -248,7 +246,7 @@ def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["minilm", "no/such/folder"])
 def test_a_missing_model_is_never_downloaded(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "find_spec", lambda _: None)
+    monkeypatch.setattr(encoder, "find_spec", lambda _: None)
     with pytest.raises(OwnwordsError) as caught:
         open_embedder(setting)
     assert setting in caught.value.message
@@ -275,8 +273,8 @@ class Server:
         def with_models(endpoint: Endpoint) -> Endpoint:
             return Endpoint(endpoint.url, "Ollama", tuple(ServedModel(name) for name in models))
 
-        monkeypatch.setattr(endpoints, "embeddings", embeddings)
-        monkeypatch.setattr(endpoints, "with_models", with_models)
+        monkeypatch.setattr(servers, "embeddings", embeddings)
+        monkeypatch.setattr(servers, "with_models", with_models)
 
 
 def test_an_endpoint_returns_unit_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +423,7 @@ def test_vectors_of_another_dimension_are_made_anew(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "_BATCH", 1)
+    monkeypatch.setattr(encoder, "_BATCH", 1)
     with SearchIndex(blog(tmp_path, POSTS)) as index:
         index.refresh()
         with pytest.raises(KeyboardInterrupt):

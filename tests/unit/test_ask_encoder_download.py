@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from fake_hub import NAME, FakeServer, serving
-from ownwords.ask.embedders import open_embedder
-from ownwords.ask.encoder_download import encoder_folder
-from ownwords.ask.sentence_model import SentenceModel
+from ownwords.ask.encoder import SentenceModel, encoder_folder, open_embedder
 from ownwords.core.errors import ConfigError, OwnwordsError
 from sentence_folders import folder_in
 

@@ -7,18 +7,26 @@ import numpy as np
 import pytest
 
 from fake_endpoint import HERE, allowed, chunk, event, fake_endpoint, sends
-from ownwords.ask import endpoints
-from ownwords.ask.endpoints import Endpoint, ServedModel, TokenUsage, discover, endpoint_at
-from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
+from ownwords.ask import servers
+from ownwords.ask.servers import (
+    ContextLengthError,
+    Endpoint,
+    EndpointError,
+    EndpointRefusedError,
+    ServedModel,
+    TokenUsage,
+    discover,
+    endpoint_at,
+)
 from ownwords.core.errors import ConfigError
 
 LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
 
 
-def ask(endpoint: Endpoint, **options: object) -> endpoints.ChatStream:
+def ask(endpoint: Endpoint, **options: object) -> servers.ChatStream:
     settings = {"max_tokens": 50, "seed": 3, "temperature": 0.2, **options}
-    return endpoints.chat(endpoint, "writer", MESSAGES, **settings)  # type: ignore[arg-type]
+    return servers.chat(endpoint, "writer", MESSAGES, **settings)  # type: ignore[arg-type]
 
 
 def test_local_servers_are_found_without_sending_them_anything(
@@ -61,7 +69,7 @@ def test_an_invalid_model_list_is_not_an_endpoint(
         endpoint.paths["/models"] = data
         bare = Endpoint(f"http://{HERE}:{endpoint.port}", "x")
         with pytest.raises(EndpointError):
-            endpoints.with_models(bare)
+            servers.with_models(bare)
 
 
 def test_a_port_that_never_answers_is_not_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +79,7 @@ def test_a_port_that_never_answers_is_not_a_server(monkeypatch: pytest.MonkeyPat
         mute.listen()
         assert discover({mute.getsockname()[1]: "Mute"}, 0.1) == []
         for thread in threading.enumerate():
-            if thread.name == endpoints._PROBE_THREAD:
+            if thread.name == servers._PROBE_THREAD:
                 thread.join()  # what it does next must not happen in another test
 
 
@@ -207,7 +215,7 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
 
     texts = ["x" * length for length in range(1, 131)]  # more than one request takes
     with fake_endpoint(monkeypatch, paths={"/v1/embeddings": vectors}) as endpoint:
-        rows = endpoints.embeddings(endpoint_at(endpoint.url), "e", texts)
+        rows = servers.embeddings(endpoint_at(endpoint.url), "e", texts)
         assert len(endpoint.bodies("/v1/embeddings")) > 1
     assert rows.dtype == np.float32
     assert rows.tolist() == [[float(len(text)), 1.0] for text in texts]
@@ -230,7 +238,7 @@ def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPa
         fake_endpoint(monkeypatch, paths={"/v1/embeddings": data}) as endpoint,
         pytest.raises(EndpointError),
     ):
-        endpoints.embeddings(endpoint_at(endpoint.url), "e", ["a", "b"])
+        servers.embeddings(endpoint_at(endpoint.url), "e", ["a", "b"])
 
 
 def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask.excerpts import SHOWN, excerpt_of
-from ownwords.ask.windows import WINDOW_BYTES, blocks, units, window_spans, windows
+from ownwords.ask.passages import (
+    SHOWN,
+    WINDOW_BYTES,
+    blocks,
+    excerpt_of,
+    units,
+    window_spans,
+    windows,
+)
 
 CODE = "```bash\nbrew developer off\n\nbrew update\n```"
 NOTE = (

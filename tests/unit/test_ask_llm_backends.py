@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_endpoint import HERE, fake_endpoint
-from ownwords.ask import llm_backends
-from ownwords.ask.endpoints import Endpoint, ServedModel
-from ownwords.ask.errors import EndpointError, EndpointRefusedError
-from ownwords.ask.llm_backends import EndpointBackend, LLMBackend, LocalBackend, open_backend
+from ownwords.ask import servers
+from ownwords.ask.servers import (
+    Endpoint,
+    EndpointBackend,
+    EndpointError,
+    EndpointRefusedError,
+    LLMBackend,
+    LocalBackend,
+    ServedModel,
+    open_backend,
+)
 from ownwords.core.errors import OwnwordsError
 
 if TYPE_CHECKING:
@@ -36,14 +43,14 @@ def test_the_default_is_a_running_server_and_never_a_small_model() -> None:
         ServedModel("small", parameters=268_000_000),
         ServedModel("big", parameters=3_000_000_000),
     )
-    assert llm_backends.default_backend(lambda: []) is None
-    assert llm_backends.default_backend(lambda: [here("llama.cpp", small)]) is None
-    backend = llm_backends.default_backend(
+    assert servers.default_backend(lambda: []) is None
+    assert servers.default_backend(lambda: [here("llama.cpp", small)]) is None
+    backend = servers.default_backend(
         lambda: [here("llama.cpp", small), here("Ollama", small, big)]
     )
     assert backend is not None
     assert (backend.name, backend.is_local) == ("big at Ollama", True)
-    unknown = llm_backends.default_backend(
+    unknown = servers.default_backend(
         lambda: [here("LM Studio", ServedModel("some", context=8192))]
     )
     assert unknown is not None

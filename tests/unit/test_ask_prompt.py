@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask import prompt, prompt_injection
+from ownwords.ask import prompt
 from ownwords.ask.citations import find_quote
-from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.llm_backends import estimate_tokens, minimum_tokens
+from ownwords.ask.passages import best_sentences, content_stems, sentences, stems
 from ownwords.ask.prompt import build_prompt
-from ownwords.ask.sentence_matching import best_sentences, content_stems, sentences, stems
+from ownwords.ask.servers import ContextLengthError, estimate_tokens, minimum_tokens
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, passage
 
 QUESTION = "How many copies do I keep?"
@@ -137,11 +136,8 @@ def test_the_estimated_token_count_errs_on_the_high_side() -> None:
     ],
 )
 def test_injected_instructions_are_recognised(text: str) -> None:
-    assert prompt_injection.looks_like_injection(text)
-    assert (
-        prompt_injection.without_injections(f"I like rain.\n{text}\nAnd sun.")
-        == "I like rain.\nAnd sun."
-    )
+    assert prompt.looks_like_injection(text)
+    assert prompt.without_injections(f"I like rain.\n{text}\nAnd sun.") == "I like rain.\nAnd sun."
 
 
 @pytest.mark.parametrize(
@@ -158,7 +154,7 @@ def test_injected_instructions_are_recognised(text: str) -> None:
     ],
 )
 def test_ordinary_sentences_are_not_instructions(text: str) -> None:
-    assert not prompt_injection.looks_like_injection(text)
+    assert not prompt.looks_like_injection(text)
 
 
 def test_the_best_matching_sentences_are_selected() -> None:

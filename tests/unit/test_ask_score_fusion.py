@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask.score_fusion import fuse, nearest
-from ownwords.ask.vector_store import Floats, Ids
+from ownwords.ask.index import Floats, Ids
+from ownwords.ask.search import fuse, nearest
 
 
 def vectors(cosines: dict[int, float]) -> tuple[Ids, Floats]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import Segment
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.query_terms import QueryTerms
+from ownwords.ask.query import QueryTerms
 from ownwords.ask.search import MOST_OF_A_POST, ArchiveSearcher
 from ownwords.core.errors import ConfigError
 from small_archives import Entry, put

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ownwords.ask.vector_store import StoredVectors, quantized
+from ownwords.ask.index import StoredVectors, quantized
 
 
 @pytest.mark.parametrize("width", [1, 10, 64, 100, 384])

@@ -8,11 +8,8 @@ import pytest
 from ownwords.archive.document import Segment
 from ownwords.ask.answer import answer
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.query_terms import QueryTerms
-from ownwords.ask.retrieval_result import WordSubstitution
-from ownwords.ask.search import ArchiveSearcher
-from ownwords.ask.synonyms import synonyms_of
-from ownwords.ask.vocabulary import IndexVocabulary
+from ownwords.ask.query import QueryTerms, synonyms_of
+from ownwords.ask.search import ArchiveSearcher, IndexVocabulary, WordSubstitution
 from small_archives import Entry, put
 
 ENGLISH = {

@@ -46,8 +46,8 @@ content.report_view = lambda report: report
 sys.modules["ownwords.archive.report_view"] = content
 from ownwords.view import terminal
 terminal.print_view = print_view
-from ownwords.ask import embedders
-embedders.open_embedder = lambda name: None  # an encoder may be installed
+from ownwords.ask import encoder
+encoder.open_embedder = lambda name: None  # an encoder may be installed
 from ownwords.cli.main import run
 run()
 """

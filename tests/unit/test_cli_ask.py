@@ -18,12 +18,10 @@ import model_directories
 import ownwords
 from fake_endpoint import FakeEndpoint, allowed, drips, fake_endpoint
 from ownwords.archive.look import look
-from ownwords.ask import endpoints, llm_backends
+from ownwords.ask import servers
 from ownwords.ask.answer import Answer
-from ownwords.ask.answer_builder import citation
-from ownwords.ask.citations import VerifiedQuote
-from ownwords.ask.consent import EndpointConsent
-from ownwords.ask.llm_backends import EndpointBackend
+from ownwords.ask.citations import VerifiedQuote, citation
+from ownwords.ask.servers import EndpointBackend, EndpointConsent
 from ownwords.cli.ask_view import AskView
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
@@ -90,7 +88,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the workspace, on a machine without a running model."""
     monkeypatch.chdir(workspace.parent)
-    monkeypatch.setattr(llm_backends, "default_backend", lambda: None)
+    monkeypatch.setattr(servers, "default_backend", lambda: None)
     monkeypatch.setenv("COLUMNS", "80")
     yield workspace.parent
 
@@ -123,9 +121,9 @@ def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A model server on this machine that was not named."""
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
     with fake_endpoint(monkeypatch, replies=[GOOD]) as fake:
-        endpoint = endpoints.with_models(endpoints.endpoint_at(fake.url))
+        endpoint = servers.with_models(servers.endpoint_at(fake.url))
         monkeypatch.setattr(
-            llm_backends, "default_backend", lambda: EndpointBackend(endpoint, named=True)
+            servers, "default_backend", lambda: EndpointBackend(endpoint, named=True)
         )
         yield fake
 
@@ -292,7 +290,7 @@ def test_errors_are_reported(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(llm_backends.open_backend, "__kwdefaults__", NOBODY_HERE)
+    monkeypatch.setattr(servers.open_backend, "__kwdefaults__", NOBODY_HERE)
     (here / "notes.txt").write_text("x", encoding="utf-8")
     assert main(["ask", *arguments]) == 2
     output = capsys.readouterr()

@@ -362,7 +362,7 @@ def test_long_answers_do_not_delay_the_embedder(
         opened.append(setting)
         return True
 
-    monkeypatch.setattr("ownwords.ask.embedders.open_embedder", embedder)
+    monkeypatch.setattr("ownwords.ask.encoder.open_embedder", embedder)
     without, with_one = AppState(workspace), AppState(workspace, ServeSettings(embed="minilm"))
     go_on = threading.Event()
 

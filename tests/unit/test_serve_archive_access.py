@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.ask.embedders import embed_missing
+from ownwords.ask.encoder import embed_missing
 from ownwords.ask.index import SearchIndex
 from ownwords.serve.archive_access import ArchivePool
 from sentence_folders import folder_in

@@ -16,7 +16,7 @@ from starlette.responses import Response
 import openai_server
 from fake_endpoint import FakeEndpoint, drips, fake_endpoint, is_silent
 from ownwords.archive.look import look
-from ownwords.ask import endpoints
+from ownwords.ask import servers
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import ask
@@ -107,15 +107,15 @@ def running(
 ) -> Iterator[FakeEndpoint]:
     """An endpoint on this machine that gives these replies, and is discovered."""
     with fake_endpoint(monkeypatch, replies=list(replies), **behaviour) as endpoint:
-        there = endpoints.with_models(endpoints.endpoint_at(endpoint.url))
+        there = servers.with_models(servers.endpoint_at(endpoint.url))
         with monkeypatch.context() as patch:
-            patch.setattr(endpoints, "discover", lambda: [there])
+            patch.setattr(servers, "discover", lambda: [there])
             yield endpoint
 
 
 @pytest.fixture(autouse=True)
 def _nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "discover", list)
+    monkeypatch.setattr(servers, "discover", list)
 
 
 def test_without_a_model_the_passages_are_shown(workspace: Workspace) -> None:

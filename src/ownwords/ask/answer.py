@@ -10,16 +10,26 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.ask import dates
-from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citation, with_marks
-from ownwords.ask.citation_marks import LEAST_QUOTE
-from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
-from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.excerpts import PassageExcerpt, excerpt_of
-from ownwords.ask.llm_backends import LLMBackend, minimum_tokens
-from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.citations import (
+    CHECKED,
+    LEAST_QUOTE,
+    LONGEST_QUOTE,
+    AnswerBuilder,
+    Citation,
+    VerifiedQuote,
+    citation,
+    with_marks,
+)
+from ownwords.ask.passages import (
+    PassageExcerpt,
+    RetrievedPassage,
+    best_sentences,
+    excerpt_of,
+    sentences,
+)
 from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_prompt
-from ownwords.ask.query_terms import OVERVIEW
-from ownwords.ask.sentence_matching import best_sentences, sentences
+from ownwords.ask.query import OVERVIEW
+from ownwords.ask.servers import ContextLengthError, LLMBackend, minimum_tokens
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.view.format import count
 

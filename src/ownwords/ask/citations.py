@@ -1,25 +1,21 @@
 """Verifies the citations of an answer: each quote is looked up in the passage it names.
 
-A citation is the number of a passage and words from it. The number alone is enough if a sentence of
-the passage says nearly the same. The quote shown is the passage's text, never the model's copy.
+The prompt asks for `[2: "words of passage 2"]`. Other forms that models use are parsed as well: the
+quote after the number, the quote before it, a list of sources below the answer. The number alone is
+enough if a sentence of the passage says nearly the same. The quote shown is the passage's text,
+never the model's copy. Only supported sentences become part of the answer.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ownwords.ask.citation_marks import (
-    LEAST_QUOTE,
-    AnswerSentence,
-    parse_sentences,
-    strip_reasoning,
-)
-from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.prompt_injection import looks_like_injection, without_injections
-from ownwords.ask.query_terms import forms_of
-from ownwords.ask.sentence_matching import (
+from ownwords.ask.passages import (
+    RetrievedPassage,
     Span,
+    Whose,
     best_sentences,
     content_stems,
     content_words,
@@ -27,6 +23,225 @@ from ownwords.ask.sentence_matching import (
     sentences,
     stems,
 )
+from ownwords.ask.prompt import Excerpt, looks_like_injection, without_injections
+from ownwords.ask.query import forms_of
+from ownwords.view.format import count, plain
+
+# Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.
+LEAST_QUOTE = 12  # bytes
+
+_DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
+_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
+
+_BRACKETS = str.maketrans("【】［］", "[][]")
+_NUMBERS = r"\d{1,3}(?:\s*(?:,|;|&|and)\s*\d{1,3})*"
+_QUOTED = r"""(?:"[^"\n]{2,900}"|“[^”\n]{2,900}”|„[^“”\n]{2,900}[“”]|«[^»\n]{2,900}»)"""
+# [2: "a"; 3: "b"] is [2: "a"] [3: "b"].
+_SEVERAL = re.compile(r"""(["”“»])\s*[;,]\s*(?=(?:passage\s*)?\d{1,3}\s*:)""", re.IGNORECASE)
+_MARK = re.compile(
+    rf"""
+    \[\s*(?:(?:passages?|sources?|posts?|quotes?|no\.?|\#)\s*)?(?P<numbers>{_NUMBERS})\s*
+    (?:[:,–—-](?P<inside>\s*["“„«'‘].{{0,900}}?["”“»'’]\s*(?=\])|[^\]\n]{{0,900}}))?
+    \]
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_LONE_QUOTE = re.compile(_QUOTED)
+_UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d{1,3}\s*(?::[^\]]*)?\Z", re.IGNORECASE)
+_LONGEST = 20_000  # characters
+_MOST_QUOTES = 20  # of one passage in a list of sources
+# Placeholders for marks and quotes while a text is split into sentences.
+_MARK_AT, _QUOTE_AT = 0xE000, 0xE800
+_MOST_PLACES = 0x800
+_SOURCES = re.compile(r"\W*(?:sources?|citations?|references?|quotes?|answer)\W*\Z", re.IGNORECASE)
+_PLACES = re.compile("[\ue000-\uefff]")
+_CUT, _FOREIGN = "\uf000", re.compile("[\ue000-\uf8ff]")
+_TRAILING = re.compile("(?:\\s*\\(?[\ue000-\ue7ff]\\)?)+\\.?")
+_LIST_MARK = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
+# [2](address) is a mark, [words](address) are words; links are removed.
+_LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
+# (passage 2) is a mark, too, and so is the beginning of a line in a list of sources.
+_NAMED = re.compile(
+    r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^[^\w\n]*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BEGINNING = re.compile(r"\A\s*answer\s*:\s*", re.IGNORECASE)
+_EMPHASIS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CitationMark:
+    """Numbers of passages, and the words quoted from them, if any."""
+
+    numbers: tuple[int, ...]
+    quotes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class AnswerSentence:
+    """A sentence of an answer without its marks; `disagrees` if it names a contradiction."""
+
+    text: str
+    marks: list[CitationMark]
+    begins_paragraph: bool
+    disagrees: bool = False
+    quotes: list[str] = field(default_factory=list)  # words in quotation marks
+    begins_with_mark: bool = False
+
+
+def strip_reasoning(text: str) -> str:
+    """The answer without <think> blocks."""
+    return _THINKING.sub("", text)
+
+
+def parse_sentences(text: str) -> list[AnswerSentence]:
+    """The sentences of an answer with their marks, completed from its list of sources."""
+    parsed: list[AnswerSentence] = []
+    sources: dict[int, list[str]] = {}
+    begins = True
+    text_to_parse = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
+    text_to_parse = _LINK.sub(
+        lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], text_to_parse
+    )
+    text_to_parse = _NAMED.sub(
+        lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", text_to_parse)
+    )
+    closed, bracket, rest = _FOREIGN.sub("", text_to_parse[:_LONGEST]).rpartition("]")
+    text_to_parse = closed + bracket + _UNFINISHED.sub(_CUT, rest)
+    for line in _SEVERAL.sub(r"\1] [", text_to_parse).split("\n"):
+        if not line.strip() or _SOURCES.match(line):
+            begins = True
+            continue
+        disagrees = _DISAGREES.match(line)
+        for sentence in _sentences_of_line(_DISAGREES.sub("", line) if disagrees else line):
+            sentence.disagrees = disagrees is not None
+            sentence.begins_paragraph = begins and bool(parsed)
+            if _is_source_line(sentence):
+                for mark in dict.fromkeys(sentence.marks):
+                    for number in mark.numbers:
+                        sources.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
+                if parsed and not parsed[-1].marks and not parsed[-1].disagrees:
+                    parsed[-1].marks += sentence.marks
+            elif _CUT in sentence.text:
+                continue  # the answer was cut within this citation
+            elif sentence.text or sentence.marks:
+                parsed.append(sentence)
+                begins = False
+    for sentence in parsed:
+        sentence.marks = [_with_source_quotes(mark, sources) for mark in sentence.marks]
+    return parsed
+
+
+def _is_source_line(sentence: AnswerSentence) -> bool:
+    """Whether it is a line of a list of sources: a number and a quote, nothing else."""
+    if sentence.disagrees or not sentence.begins_with_mark:
+        return False
+    rest = sentence.text
+    for quote in sentence.quotes:
+        rest = rest.replace(quote, "")
+    return not content_stems(rest)
+
+
+def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> CitationMark:
+    if mark.quotes:
+        return mark
+    quotes = (quote for number in mark.numbers for quote in sources.get(number, ())[:_MOST_QUOTES])
+    return CitationMark(mark.numbers, tuple(quotes))
+
+
+def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
+    """The sentences of a line; marks and quotes are never split."""
+    marks: list[CitationMark] = []
+    quotes: list[str] = []
+
+    def replace_mark(match: re.Match[str]) -> str:
+        if len(marks) == _MOST_PLACES:
+            return ""
+        numbers = tuple(int(number) for number in re.findall(r"\d+", match["numbers"]))
+        inside = (match["inside"] or "").strip()
+        quotes_inside = [match[0][1:-1] for match in _LONE_QUOTE.finditer(inside)] or [
+            inside.strip("'‘’\"“”")
+        ]
+        marks.append(CitationMark(numbers, tuple(filter(None, quotes_inside))))
+        return chr(_MARK_AT + len(marks) - 1)
+
+    def replace_quote(match: re.Match[str]) -> str:
+        if len(quotes) == _MOST_PLACES:
+            return match[0]
+        quotes.append(match[0])
+        return chr(_QUOTE_AT + len(quotes) - 1)
+
+    masked = _LONE_QUOTE.sub(replace_quote, _MARK.sub(replace_mark, _LIST_MARK.sub("", line)))
+    for part in _split_sentences(masked):
+        sentence_marks = [marks[ord(c) - _MARK_AT] for c in part if _MARK_AT <= ord(c) < _QUOTE_AT]
+        text = "".join(
+            "" if _MARK_AT <= ord(c) < _QUOTE_AT
+            else quotes[ord(c) - _QUOTE_AT] if _PLACES.match(c)
+            else c
+            for c in part
+        )  # fmt: skip
+        quoted = [
+            quotes[ord(c) - _QUOTE_AT][1:-1]
+            for c in part
+            if ord(c) - _QUOTE_AT in range(_MOST_PLACES)
+        ]
+        if sentence_marks and quoted and not any(mark.quotes for mark in sentence_marks):
+            # A quote in the sentence belongs to the mark next to it.
+            sentence_marks = _marks_with_adjacent_quotes(part, marks, quotes)
+        first = part.lstrip("([ ")[:1]
+        yield AnswerSentence(
+            _tidy(text),
+            sentence_marks,
+            begins_paragraph=False,
+            quotes=quoted,
+            begins_with_mark=bool(first) and _MARK_AT <= ord(first) < _QUOTE_AT,
+        )
+
+
+def _marks_with_adjacent_quotes(
+    part: str, marks: list[CitationMark], quotes: list[str]
+) -> list[CitationMark]:
+    """Each mark with the quotes before it, or else the quote after it."""
+    result: list[CitationMark] = []
+    pending: list[str] = []
+    for letter in part:
+        code = ord(letter)
+        if _QUOTE_AT <= code < _QUOTE_AT + _MOST_PLACES:
+            quote = quotes[code - _QUOTE_AT][1:-1]
+            if len(quote.encode()) < LEAST_QUOTE:
+                continue
+            if result and not result[-1].quotes and not pending:
+                result[-1] = CitationMark(result[-1].numbers, (quote,))
+            else:
+                pending.append(quote)
+        elif _MARK_AT <= code < _QUOTE_AT:
+            result.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(pending)))
+            pending = []
+    return result
+
+
+def _split_sentences(line: str) -> Iterator[str]:
+    """Split a line into sentences; marks after a full stop belong to the sentence before."""
+    begin = 0
+    for _, end in sentences(line):
+        if end <= begin:
+            continue
+        stop = end
+        if trailing := _TRAILING.match(line, end):
+            stop = trailing.end()
+        if line[begin:stop].strip():
+            yield line[begin:stop].strip()
+        begin = stop
+    if line[begin:].strip():
+        yield line[begin:].strip()
+
+
+def _tidy(text: str) -> str:
+    """Remove the spaces and brackets that removed marks leave."""
+    text = re.sub(r"\(\s*\)", "", text)
+    text = re.sub(r"\s([.,;:!?])", r"\1", re.sub(r"\s+", " ", text))
+    return re.sub(r"([.!?])\.$", r"\1", text).strip(" -–—:")
+
 
 LONGEST_QUOTE = 600  # characters
 # The share of a sentence's content words that must occur in the passages it cites, in their titles
@@ -38,15 +253,6 @@ _YEAR = re.compile(r"\b\d{3,}\b")
 _THOUSANDS = re.compile(r"(?<=\d)[,.\u2009\u202f ](?=\d{3}\b)")
 _PARTED = re.compile(r"\[\s*(?:…|\.\.\.)\s*\]|…|\.\.\.")
 NOT_THERE = re.compile(r"\bnot in the passages\b", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Excerpt:
-    """The part of a passage in the prompt, and its number there."""
-
-    number: int
-    passage: RetrievedPassage
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +513,227 @@ def _normalized(text: str) -> tuple[str, list[int]]:
 def _shortened(quote: str) -> str:
     line = " ".join(quote.split())
     return line if len(line) <= 60 else line[:59] + "…"
+
+
+# Quotes from posts this many years apart get a note about their ages.
+YEARS_TO_MENTION = 5
+_MOST_UNCHECKED = 6  # words named in a note
+CHECKED = (
+    "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
+    " around the quotes say what the post means."
+)
+_GROWTH = 1.05  # of the text from one reading to the next
+_MOST_REASONS = 2  # reasons named for sentences left out
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A quote from a post and where to find it.
+
+    `number` is its number in the answer, `passage` the id of the passage.
+    """
+
+    number: int
+    title: str
+    date: str | None
+    url: str
+    quote: str
+    passage: int
+    document: str
+    heading: str
+    whose: Whose
+
+
+class AnswerBuilder:
+    """Reads an answer while it is written and passes on each supported sentence once.
+
+    A sentence is supported if one of its citations is verified and contains its words. A sentence
+    without citations is passed on only next to such a sentence, and if it adds nothing.
+    """
+
+    def __init__(
+        self,
+        excerpts: Sequence[Excerpt],
+        question: str,
+        on_text: Callable[[str], None] | None = None,
+    ) -> None:
+        self._excerpts, self._question, self._on_text = excerpts, question, on_text
+        self._pieces: list[str] = []
+        self._length = self._length_read = 0  # characters
+        self._judged = 0  # number of statements judged
+        self._pending: list[Statement] = []  # without citations, until one with citations follows
+        self._cited: list[VerifiedQuote] = []
+        self._parts: list[str] = []
+        self._reasons: Counter[str] = Counter()
+        self._left_out = self._moved = 0
+        self._contradictions: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
+        self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
+        self.has_no_answer = False
+
+    def add(self, piece: str) -> None:
+        """Add a piece of the model's text."""
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if not self._on_text or not ("]" in piece or "\n" in piece):
+            return
+        # Each reading begins anew: if it waits for new text in proportion, all of them together
+        # take no longer than a few dozen of the whole text.
+        if self._length >= _GROWTH * self._length_read:
+            self._length_read = self._length
+            # The last sentence may be unfinished; a list of sources may still complete citations.
+            for statement in self._read().statements[self._judged : -1]:
+                if statement.failed:
+                    return
+                self._judge(statement)
+
+    def end(self, *, is_cut: bool = False) -> None:
+        """End the text; `is_cut` if the model was stopped in the middle."""
+        reading = self._read()
+        statements = reading.statements[self._judged :]
+        if is_cut and statements and not statements[-1].cited:
+            statements = statements[:-1]
+        for statement in statements:
+            self._judge(statement)
+        self.has_no_answer = reading.has_no_answer
+        self._contradictions = reading.disagreements
+        for why in reading.failed:
+            self._reasons[why] += 1
+        if not self._cited:
+            self._left_out += len(self._pending)
+            return
+        self._flush()
+        for first, second in self._contradictions:
+            self._append(
+                f"You said “{plain(first.quote)}” in {year_of(first)}{self._marks([first])}, and"
+                f" “{plain(second.quote)}” in {year_of(second)}{self._marks([second])}.",
+                begins_paragraph=True,
+            )
+
+    @property
+    def text(self) -> str:
+        """The supported sentences with the numbers of their citations."""
+        return "".join(self._parts)
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """The citations in the order of their numbers."""
+        return tuple(citation(number, quote) for number, quote in enumerate(self._cited, 1))
+
+    def notes(self) -> list[str]:
+        """Notes on sentences left out, with the reasons, and on the citations."""
+        notes = []
+        if self._unchecked:
+            words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MOST_UNCHECKED])
+            notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
+        if self._left_out:
+            what = count(self._left_out, "sentence")
+            were = "was" if self._left_out == 1 else "were"
+            notes.append(f"{what} {were} left out: {self.reasons()}.")
+        elif self._reasons:
+            notes.append(f"Some citations could not be verified: {self.reasons()}.")
+        if self._moved:
+            notes.append(
+                f"{count(self._moved, 'citation')} named the wrong passage and"
+                f" {'was' if self._moved == 1 else 'were'} corrected."
+            )
+        numbers = [cited.number for cited in self.citations if cited.whose != "own"]
+        if numbers:
+            listed = " ".join(f"[{number}]" for number in numbers)
+            notes.append(f"Not your own words: {listed}.")
+        if not self._contradictions and (years := self._year_range()):
+            notes.append(
+                f"The citations are from {years[0]} to {years[1]}: you may have changed your mind"
+                " in between."
+            )
+        return notes
+
+    def reasons(self) -> str:
+        """The reasons for left-out sentences and failed citations, most frequent first."""
+        common = [why for why, _ in self._reasons.most_common(_MOST_REASONS)]
+        more = len(self._reasons) - len(common)
+        return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
+
+    def _read(self) -> ParsedAnswer:
+        return parse_answer("".join(self._pieces), self._excerpts, self._question)
+
+    def _judge(self, statement: Statement) -> None:
+        self._judged += 1
+        for why in statement.failed:
+            self._reasons[why] += 1
+        if not statement.cited:
+            if statement.failed:
+                self._left_out += 1
+            elif repeats_known(statement.text, self._cited, self._question):
+                self._pending.append(statement)
+            else:
+                self._left_out += 1
+                self._reasons["it has no citation"] += 1
+            return
+        if why := unsupported_reason(statement.text, statement.cited, self._question):
+            self._left_out += 1
+            self._reasons[why] += 1
+            return
+        self._moved += statement.moved
+        self._flush()
+        marks = self._marks(statement.cited)
+        if unchecked := unchecked_words(statement.text, statement.cited, self._question):
+            self._unchecked.update(dict.fromkeys(unchecked))
+            marks += " (unchecked)"
+        self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
+
+    def _flush(self) -> None:
+        for statement in self._pending:
+            self._append(_sentence(statement.text), statement.begins_paragraph)
+        self._pending = []
+
+    def _append(self, text: str, begins_paragraph: bool) -> None:
+        separator = "" if not self._parts else "\n\n" if begins_paragraph else " "
+        self._parts.append(separator + text)
+        if self._on_text:
+            self._on_text(separator + text)
+
+    def _marks(self, cited: Sequence[VerifiedQuote]) -> str:
+        numbers = sorted({self._number(quote) for quote in cited})
+        return " " + "".join(f"[{number}]" for number in numbers)
+
+    def _number(self, checked: VerifiedQuote) -> int:
+        """The number of a citation, a new one unless the quote is part of an earlier quote."""
+        for number, quote in enumerate(self._cited, 1):
+            if quote.passage.id == checked.passage.id and checked.quote in quote.quote:
+                return number
+        self._cited.append(checked)
+        return len(self._cited)
+
+    def _year_range(self) -> tuple[int, int] | None:
+        years = [year for quote in self._cited if quote.whose == "own" and (year := year_of(quote))]
+        if not years or max(years) - min(years) < YEARS_TO_MENTION:
+            return None
+        return min(years), max(years)
+
+
+def citation(number: int, checked: VerifiedQuote) -> Citation:
+    """The numbered citation for a verified quote."""
+    passage = checked.passage
+    return Citation(
+        number=number,
+        title=passage.title,
+        date=passage.date,
+        url=passage.url,
+        quote=checked.quote,
+        passage=passage.id,
+        document=passage.document,
+        heading=passage.heading,
+        whose=checked.whose,
+    )
+
+
+def _sentence(text: str) -> str:
+    line = plain(text)
+    return line[:1].upper() + line[1:] + ("" if not line or line[-1] in '.!?…:”"’)' else ".")
+
+
+def with_marks(text: str, marks: str) -> str:
+    """The text with the marks before its final full stop."""
+    if text[-1:] in ".!?":
+        return text[:-1] + marks + text[-1]
+    return text + marks

@@ -13,15 +13,15 @@ from datetime import date, timedelta
 from functools import cached_property
 
 from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
-from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.query_terms import (
+from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.query import (
     QueryTerm,
     QueryTerms,
     normalized_question,
     quotations,
     words_of,
 )
-from ownwords.ask.term_statistics import TermStatistics
+from ownwords.ask.search import TermStatistics
 from ownwords.view.format import count, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
@@ -239,8 +239,8 @@ _OTHER_WORDS = frozenset(
     could do does did discussed everything ever exist find for from give has have how-many how-often
     i i've in is it list me mentioned mine month most my named occur of on one out overall per-month
     per-year please productive regarding show so far something tell that the there thing this time
-    times to total turn up used very was were what when which who whole with word words year you
-    your
+    times to total turn up used very was were what when which who whole with word words year
+    you your
     """.split()  # noqa: SIM905
 )
 
@@ -585,7 +585,7 @@ class _Question:
 
 
 # What is in an address, a path or a file name is no mention.
-_FILE_NAME = re.compile(r"(?<!\S)(?:\S*/|\S*\.[a-z][a-z0-9]{1,4}(?![\w.]))\S*", re.IGNORECASE)
+_FILE_NAME = re.compile(r"(?:\S*/)\S*|\S*\.[a-z][a-z0-9]{1,4}(?![\w.])\S*", re.IGNORECASE)
 
 
 def _marks(text: str) -> int:

@@ -1,4 +1,8 @@
-"""The search index of an archive: its chunks, their words and vectors, in the archive's file."""
+"""The search index of an archive: its chunks, their words and vectors, in the archive's file.
+
+A chunk has a vector for each window of it (`passages.windows`). They are stored as bytes with one
+scale each: a fourth of the space, and cosines that differ by less than 0.005.
+"""
 
 import json
 import re
@@ -9,8 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.store import (
@@ -20,21 +28,233 @@ from ownwords.archive.store import (
     is_current,
     translate_sqlite_errors,
 )
-from ownwords.ask import vector_store
-from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
-from ownwords.ask.index_schema import (
-    are_current,
-    generation,
-    is_up_to_date,
-    mark_up_to_date,
-    new_generation,
-    recreate_tables,
-    state_of,
+from ownwords.ask.passages import (
+    CHUNKS_VERSION,
+    Chunk,
+    RetrievedPassage,
+    Whose,
+    apart,
+    chunks_of,
+    count_words,
 )
-from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.vector_store import Floats, StoredVectors
+from ownwords.ask.query import visible
 from ownwords.core.errors import CorpusError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import Progress
+from ownwords.native.bindings import load_library
+
+TOKENIZER = "porter unicode61 remove_diacritics 2"
+
+# Increased whenever the tables below change; they are then rebuilt.
+_VERSION = f"3.{CHUNKS_VERSION}"
+
+# Random, because a counter would restart in a rebuilt archive and repeat old values.
+_ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
+
+_TRIGGERS = ("chunk_added", "chunk_removed", "document_removed")
+_OURS = ("vectors", "chunk_search", "chunk_texts", "chunks", "indexed")
+
+# The `sought_` columns hold the searchable form where it differs from the text shown. Triggers keep
+# the index consistent when `look` deletes a document and, by cascade, its chunks.
+_SCHEMA = (
+    """CREATE TABLE indexed (
+        document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
+        key TEXT NOT NULL, whose TEXT NOT NULL, folded_title TEXT NOT NULL, words INTEGER NOT NULL
+    )""",
+    "CREATE INDEX indexed_by_title ON indexed(folded_title)",
+    """CREATE TABLE chunks (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
+        number INTEGER NOT NULL, heading TEXT NOT NULL, text TEXT NOT NULL, words INTEGER NOT NULL,
+        whose TEXT NOT NULL, segments TEXT NOT NULL, sought_title TEXT NOT NULL,
+        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT, checksum BLOB NOT NULL
+    )""",
+    "CREATE INDEX chunks_of ON chunks(document, number)",
+    """CREATE VIEW chunk_texts AS
+        SELECT id, sought_title AS title, coalesce(sought_heading, heading) AS heading,
+        sought_date AS date, coalesce(sought_text, text) AS text FROM chunks""",
+    f"""CREATE VIRTUAL TABLE chunk_search USING fts5(
+        title, heading, date, text, content='chunk_texts', content_rowid='id',
+        tokenize='{TOKENIZER}'
+    )""",
+    """CREATE TRIGGER chunk_added AFTER INSERT ON chunks BEGIN
+        INSERT INTO chunk_search(rowid, title, heading, date, text) VALUES (new.id,
+        new.sought_title, coalesce(new.sought_heading, new.heading), new.sought_date,
+        coalesce(new.sought_text, new.text)); END""",
+    """CREATE TRIGGER chunk_removed AFTER DELETE ON chunks BEGIN
+        INSERT INTO chunk_search(chunk_search, rowid, title, heading, date, text) VALUES ('delete',
+        old.id, old.sought_title, coalesce(old.sought_heading, old.heading), old.sought_date,
+        coalesce(old.sought_text, old.text)); END""",
+    f"""CREATE TRIGGER document_removed AFTER DELETE ON indexed BEGIN {_ANOTHER_GENERATION}; END""",
+    """CREATE TABLE vectors (
+        chunk INTEGER NOT NULL REFERENCES chunks(id) ON DELETE CASCADE, name TEXT NOT NULL,
+        codes BLOB NOT NULL, scales BLOB NOT NULL, PRIMARY KEY (chunk, name)
+    ) WITHOUT ROWID""",
+)
+
+
+def are_current(db: sqlite3.Connection) -> bool:
+    """Whether the tables exist in this version."""
+    return meta(db, "ask_version") == _VERSION
+
+
+def state_of(db: sqlite3.Connection) -> str:
+    """The key of the archive's content, written by `look`; empty if `look` did not write it."""
+    return meta(db, "state")
+
+
+def is_up_to_date(db: sqlite3.Connection) -> bool:
+    """Whether the tables match the archive's content."""
+    state = state_of(db)
+    return bool(state) and state == meta(db, "ask_state") and are_current(db)
+
+
+def mark_up_to_date(db: sqlite3.Connection) -> None:
+    """Note that the tables match the archive's content."""
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_state', ?)", (state_of(db),))
+
+
+def recreate_tables(db: sqlite3.Connection) -> None:
+    """Replace the tables by empty ones."""
+    kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
+    for trigger in _TRIGGERS:
+        db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+    for name in _OURS:
+        if name in kinds:
+            db.execute(f"DROP {kinds[name]} {name}")
+    for statement in _SCHEMA:
+        db.execute(statement)
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_version', ?)", (_VERSION,))
+
+
+def generation(db: sqlite3.Connection) -> str:
+    """A string that changes whenever the tables change."""
+    return meta(db, "ask_generation")
+
+
+def new_generation(db: sqlite3.Connection) -> None:
+    """Change `generation`."""
+    db.execute(_ANOTHER_GENERATION)
+
+
+def meta(db: sqlite3.Connection, key: str) -> str:
+    """The value of a key in the archive's meta table; empty if there is none."""
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return row[0] if row else ""
+
+
+Floats = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.int8]
+Ids = npt.NDArray[np.int64]
+
+# The current embedder and the one before, so that switching back costs nothing.
+NAMES_KEPT: Final = 2
+_NAMES = "ask_embedders"  # key of the names in `meta`, most recent first
+_LARGEST = 127
+# Of this name and dimension, and whole.
+IS_VECTOR: Final = (
+    "name = ? AND length(codes) > 0 AND length(scales) % 4 = 0"
+    " AND length(codes) * 4 = length(scales) * ?"
+)
+_ROWS_AT_ONCE = 2048  # converted to floats while they are in the cache
+
+
+@dataclass(frozen=True)
+class StoredVectors:
+    """The vectors of one embedder: a row of codes with its scale for each window of a passage."""
+
+    passages: Ids
+    codes: Codes
+    scales: Floats
+
+    @cached_property
+    def firsts(self) -> Ids:
+        """The first row of each passage; its rows are adjacent."""
+        return np.flatnonzero(np.diff(self.passages, prepend=self.passages[0] - 1))
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def of_windows(self, query: Floats, passage: int) -> list[float]:
+        """The cosines of the windows of one passage, in order; none if it has no vector."""
+        rows = slice(*np.searchsorted(self.passages, [passage, passage + 1]).tolist())
+        cosines: list[float] = (self.codes[rows] @ query * self.scales[rows]).tolist()
+        return cosines
+
+    def cosines(self, query: Floats) -> tuple[Ids, Floats]:
+        """The passages with a vector, in order, and the best cosine of their windows."""
+        if not len(self):
+            return self.passages, self.scales
+        scores = _dot_codes(self.codes, self.scales, np.ascontiguousarray(query, np.float32))
+        return self.passages[self.firsts], np.maximum.reduceat(scores, self.firsts)
+
+
+def _dot_codes(codes: Codes, scales: Floats, query: Floats) -> Floats:
+    if query.shape != codes.shape[1:]:  # the library would read past the end of one of them
+        raise ValueError(f"a query of shape {query.shape} for vectors of {codes.shape[1]}")
+    scores = np.empty(len(codes), np.float32)
+    if (library := load_library()) is not None:
+        library.dot_codes(
+            *(array.ctypes.data for array in (codes, scales, query)),
+            *codes.shape,
+            scores.ctypes.data,
+        )
+        return scores
+    for start in range(0, len(codes), _ROWS_AT_ONCE):
+        end = start + _ROWS_AT_ONCE
+        np.matmul(codes[start:end].astype(np.float32), query, out=scores[start:end])
+    return scores * scales
+
+
+def _put_vectors(db: sqlite3.Connection, name: str, entries: Iterable[tuple[int, Floats]]) -> None:
+    """Store the vectors of each passage, one a row, if it still exists."""
+    for id_, rows in entries:
+        codes, scales = quantized(rows)
+        db.execute(
+            "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ? FROM chunks WHERE id = ?",
+            (name, codes.tobytes(), scales.astype("<f4").tobytes(), int(id_)),
+        )
+
+
+def _load_vectors(db: sqlite3.Connection, name: str, dimensions: int) -> StoredVectors:
+    """The vectors of this name and dimension."""
+    ids: list[int] = []
+    codes, scales = bytearray(), bytearray()
+    cursor = db.execute(
+        f"SELECT chunk, codes, scales FROM vectors WHERE {IS_VECTOR} ORDER BY chunk",  # noqa: S608
+        (name, dimensions),
+    )
+    for id_, some_codes, some_scales in cursor:
+        ids += [id_] * (len(some_scales) // 4)
+        codes += some_codes
+        scales += some_scales
+    return StoredVectors(
+        np.array(ids, np.int64),
+        np.frombuffer(codes, np.int8).reshape(len(ids), dimensions),
+        np.frombuffer(scales, "<f4"),
+    )
+
+
+def quantized(rows: Floats) -> tuple[Codes, Floats]:
+    """Rows as codes from -127 to 127, and the scale of each."""
+    scales = np.abs(rows).max(axis=1, initial=0) / _LARGEST
+    codes = np.rint(rows / np.maximum(scales, np.finfo(np.float32).tiny)[:, None])
+    return codes.astype(np.int8), scales.astype(np.float32)
+
+
+def _keep_vectors(db: sqlite3.Connection, name: str) -> int:
+    """Delete all vectors but those of this name and the one used before; returns how many."""
+    before = json.loads(meta(db, _NAMES) or "[]")
+    names = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
+    by_age = dict.fromkeys([name, *before, *sorted(names)])
+    names_kept = json.dumps(
+        [vector_name for vector_name in by_age if vector_name in names][:NAMES_KEPT]
+    )
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_NAMES, names_kept))
+    gone = db.execute(
+        "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))", (names_kept,)
+    )
+    return gone.rowcount
+
 
 # fmt: off
 MONTHS = (
@@ -292,12 +512,12 @@ class SearchIndex:
             if rows.ndim != 2 or not len(rows):
                 raise ValueError(f"vectors of shape {rows.shape} for chunk {id_}")
         with self._writing() as db:
-            vector_store.put(db, name, entries)
+            _put_vectors(db, name, entries)
 
     def keep_vectors(self, name: str) -> int:
         """Delete the vectors of all but this name and the one used before; returns how many."""
         with self._writing() as db:
-            return vector_store.keep(db, name)
+            return _keep_vectors(db, name)
 
     def vectors(self, name: str, dimensions: int) -> StoredVectors:
         """The vectors of this embedder, cached in memory until the index changes."""
@@ -306,7 +526,7 @@ class SearchIndex:
             now = generation(db)
             cached = self._vectors.get(key)
             if cached is None or cached[0] != now:
-                self._vectors[key] = cached = (now, vector_store.load(db, *key))
+                self._vectors[key] = cached = (now, _load_vectors(db, *key))
         return cached[1]
 
     def without_vectors(self, name: str, dimensions: int) -> list[int]:
@@ -314,7 +534,7 @@ class SearchIndex:
         with self.reading() as db:
             rows = db.execute(
                 "SELECT id FROM chunks WHERE id NOT IN"  # noqa: S608
-                f" (SELECT chunk FROM vectors WHERE {vector_store.IS_VECTOR}) ORDER BY id",
+                f" (SELECT chunk FROM vectors WHERE {IS_VECTOR}) ORDER BY id",
                 (name, dimensions),
             )
             return [row[0] for row in rows]

@@ -1,20 +1,64 @@
 """Builds the prompt: the question, as many passages as fit, the question again.
 
 The passages are numbered, dated and labelled with their author. A fence that occurs in none of them
-surrounds each, so that no passage can end its own.
+surrounds each, so that no passage can end its own. Sentences that look like prompt injections are a
+second line of defence. The first: an answer must be supported by quotes from the passages, and the
+model has no tools.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ownwords.ask.citations import Excerpt
-from ownwords.ask.endpoints import Message
-from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.prompt_injection import neutralized
-from ownwords.ask.sentence_matching import best_sentences, sentences
+from ownwords.ask.passages import RetrievedPassage, Whose, best_sentences, sentences
+from ownwords.ask.servers import ContextLengthError, Message
 from ownwords.core.fingerprint import digest
+
+# Narrow on purpose: "ignore the previous owner" is harmless.
+_INJECTION = re.compile(
+    r"""
+    \b(?:ignore|disregard|forget|override|overrule|bypass)\b(?:
+        [^.!?\n]{0,40}\b(?:instructions?|prompts?|guidelines)\b
+        | [^.!?\n]{0,20}\babove\b
+        | [^.!?\n]{0,20}\b(?:previous|prior|preceding|earlier)\s
+            (?:texts?|messages?|context|passages?|rules?|commands?|directions?|words|lines?)\b)
+    | \bnew\ instructions?\s*:
+    | \b(?:system\ prompt|developer\ (?:prompt|message))\b
+    | \byou\ are\ now\b[^.!?\n]{0,30}\b(?:assistant|mode|ai|chatbot|bot|model|jailbroken)\b
+    | (?:^|[.!?:;,]\s*|\b(?:and|then|please|now|instead)\s)
+        (?:print|output|reply|respond|answer|say|write|repeat|return)\b
+        (?:\s+back)?\s+(?:(?:with|only|exactly)\s+)*
+        (?:only|exactly|verbatim|nothing\ but|the\ following|with\ the\ words?
+            |(?-i:["“'‘`]|[A-Z]{4,}\b))
+    | \b(?:dear|attention|hey|to\ (?:the|any|all))\ (?:ai|llm|chatbot|assistant|language\ model)s?\b
+    | \bdo\ not\ (?:tell|inform|reveal|cite)\b[^.!?\n]{0,20}\bthe\ (?:user|reader)\b
+    | <\|[a-z_]+\|> | \[/?INST\] | <</?SYS>> | <(?:start|end)_of_turn>
+    """,
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
+)
+# Tokens that end a turn for some models; a space after the first character disarms them.
+_TURNS = re.compile(
+    r"(<)(?=\||/?s>|/?bos>|/?eos>|start_of_turn>|end_of_turn>|</?SYS>>)|(\[)(?=/?INST\])|(\|)(?=>)",
+    re.IGNORECASE,
+)
+
+
+def looks_like_injection(text: str) -> bool:
+    """Whether a text looks like an instruction to a program."""
+    return _INJECTION.search(text) is not None
+
+
+def without_injections(text: str) -> str:
+    """The text without the sentences that look like prompt injections."""
+    parts = (text[begin:end] for begin, end in sentences(text))
+    return "\n".join(part for part in parts if not looks_like_injection(part))
+
+
+def neutralized(text: str) -> str:
+    """The text with a space in everything that could end a turn; comparisons ignore spaces."""
+    return _TURNS.sub(lambda match: match[0] + " ", text)
+
 
 # By default Ollama silently cuts prompts at 4,096 tokens: this leaves 1,000 for the answer.
 DEFAULT_PROMPT_TOKENS: Final = 3000
@@ -51,6 +95,15 @@ _WHOSE: Final[dict[Whose, str]] = {
     "quoted": "somebody else's or a machine's, quoted by the author",
     "other": "somebody else's",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The part of a passage in the prompt, and its number there."""
+
+    number: int
+    passage: RetrievedPassage
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,454 @@
-"""Searches the archive by words (BM25) and by vectors, and judges the relevance of the result."""
+"""Searches the archive by words (BM25) and by vectors, and judges the relevance of the result.
 
+The two are fused by score. Fusion by rank (reciprocal rank fusion) gives the first hit of either
+search the same weight, even if only a stray word of the question matched. Here the words count for
+as much as they tell: a convex combination of scores (Bruch et al. 2023, "An analysis of fusion
+functions for hybrid retrieval") whose weight depends on how rare the words of the question are.
+"""
+
+import json
+import math
+import re
+import sqlite3
+import threading
+import unicodedata
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ownwords.ask.index import SearchIndex, folded
-from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.query_terms import (
+from ownwords.ask.index import TOKENIZER, Floats, Ids, SearchIndex, StoredVectors, folded
+from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.query import (
+    OTHERS,
     OVERVIEW,
     QueryTerm,
     QueryTerms,
     asks_for_overview,
+    detect_stop_words,
     is_content_word,
     normalized_question,
     quotations,
+    synonyms_of,
 )
-from ownwords.ask.retrieval_result import RetrievalResult, WordSubstitution, quoted_list
-from ownwords.ask.score_fusion import RANKED, Ranking, fuse, nearest
-from ownwords.ask.synonyms import synonyms_of
-from ownwords.ask.term_statistics import TermStatistics
-from ownwords.ask.vector_store import Floats, StoredVectors
-from ownwords.ask.vocabulary import IndexVocabulary
 from ownwords.core.errors import ConfigError
+from ownwords.evaluation.lexicon import Lexicon
+from ownwords.view import format as say
 
 if TYPE_CHECKING:
-    from ownwords.ask.embedders import Embedder
+    from ownwords.ask.encoder import Embedder
+
+
+Ranking = list[tuple[int, float]]  # ids of chunks and their scores, best first
+
+RANKED = 60  # chunks of a ranking
+# What the best match of words adds to a cosine if each stands in one passage only: of 0.2 to 0.8,
+# on 44 questions in other words about five archives, 0.2 to 0.4 found the most (docs/log.md).
+_WORDS_WEIGHT = 0.3
+
+
+def fuse(by_text: Ranking, passages: Ids, cosines: Floats, rarity: float) -> Ranking:
+    """Rank the best of both: cosine + 0.3 * rarity² * text score / best text score.
+
+    `passages` are the ids with a vector, in order; a passage without one counts as the last of the
+    best by cosine. `rarity`, from 0 to 1, is that of the question's words: words that many passages
+    have rank little, since questions in other words than the post's consist of them.
+    """
+    if not len(passages):
+        return by_text
+    best = nearest(passages, cosines, RANKED)
+    least = best[-1][1]
+    known = dict(best)
+    ids = [id_ for id_, _ in by_text]
+    places = np.minimum(np.searchsorted(passages, ids), len(passages) - 1)
+    for id_, place in zip(ids, places.tolist(), strict=True):
+        known[id_] = float(cosines[place]) if passages[place] == id_ else least
+    weight = _WORDS_WEIGHT * rarity**2
+    top = by_text[0][1] if by_text else 1.0
+    text = {id_: score / top for id_, score in by_text}
+    fused = [(id_, cosine + weight * text.get(id_, 0.0)) for id_, cosine in known.items()]
+    return sorted(fused, key=lambda entry: (-entry[1], entry[0]))
+
+
+def nearest(passages: Ids, cosines: Floats, limit: int) -> Ranking:
+    """The passages with the highest cosines, best first, equal ones by id."""
+    if not len(passages) or limit < 1:
+        return []
+    if limit < len(passages):
+        places = np.argpartition(-cosines, limit - 1)[:limit]
+    else:
+        places = np.arange(len(passages))
+    places = places[np.lexsort((passages[places], -cosines[places]))]
+    return list(zip(passages[places].tolist(), cosines[places].tolist(), strict=True))
+
+
+_MOST_NAMED = 4  # terms named in a sentence
+_LONGEST_NAMED = 40  # characters of each
+
+
+@dataclass(frozen=True, slots=True)
+class WordSubstitution:
+    """A word that no post contains, and the words used instead."""
+
+    original: str
+    replacements: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """The substitution as a sentence."""
+        *others, last = (f"“{word}”" for word in self.replacements)
+        words = f"{', '.join(others)} and {last}" if others else last
+        return f"No post contains “{self.original}”. The search used {words} instead."
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalResult:
+    """The passages of a search, best first; even a weak result may have some.
+
+    If `is_weak`, nothing relevant was found: `why` gives the reason, and `nearest` has a passage of
+    each of the closest posts. `absent` are the question's words that none of the passages contains.
+    `window_cosines` are those of each passage's windows by its id, where vectors were searched.
+    `without_vector` passages have no vector yet, though vectors were searched.
+    """
+
+    passages: tuple[RetrievedPassage, ...]
+    is_weak: bool = False
+    why: str = ""
+    nearest: tuple[RetrievedPassage, ...] = ()
+    substitutions: tuple[WordSubstitution, ...] = ()
+    absent: tuple[QueryTerm, ...] = ()
+    window_cosines: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    without_vector: int = 0
+
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know: words that were substituted, and words that are absent."""
+        notes = [substitution.note for substitution in self.substitutions]
+        if self.absent:
+            notes.append(f"None of these passages contains {quoted_list(self.absent, 'or')}.")
+        if self.without_vector:
+            missing = say.count(self.without_vector, "passage")
+            notes.append(
+                f"The search by meaning has yet to read {missing}; it compared words there."
+            )
+        return tuple(notes)
+
+    def searched_question(self, question: str) -> str:
+        """The question with the words that replaced those no post contains."""
+        return " ".join([question, *(w for each in self.substitutions for w in each.replacements)])
+
+
+def quoted_list(terms: Sequence[QueryTerm], joined: str) -> str:
+    """The terms in quotation marks, the last one joined by "or" or "and"."""
+    words = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms[:_MOST_NAMED]]
+    return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+_LEAST = 1e-6  # minimum IDF, for terms in half of the chunks or more
+_MOST_FOUND = 1000  # chunks returned by `chunks_with_all`
+_MARKED = re.compile("\x01([^\x02]+)\x02")
+_MOST_KEPT = 50_000  # counts cached in memory
+
+
+class TermStatistics:
+    """The number of chunks with each term, cached."""
+
+    def __init__(self, index: SearchIndex) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._generation = ""
+        self._chunks = 0
+        self._counts: dict[str, int] = {}
+
+    def counts(self, terms: Iterable[QueryTerm]) -> dict[QueryTerm, int]:
+        """The number of chunks with each term."""
+        self._refresh()
+        counted: dict[QueryTerm, int] = {}
+        for term in terms:
+            number = self._counts.get(term.match)
+            if number is None:
+                with self._index.reading() as db:
+                    (number,) = db.execute(
+                        "SELECT count(*) FROM chunk_search WHERE chunk_search MATCH ?",
+                        (term.match,),
+                    ).fetchone()
+                with self._lock:
+                    if len(self._counts) >= _MOST_KEPT:
+                        self._counts.clear()
+                    self._counts[term.match] = number
+            counted[term] = number
+        return counted
+
+    def rarity(self, count: int) -> float:
+        """The inverse document frequency (IDF) of a term, as in SQLite's bm25."""
+        self._refresh()
+        return max(_LEAST, math.log((self._chunks - count + 0.5) / (count + 0.5)))
+
+    def chunks(self) -> int:
+        """The number of chunks in the index."""
+        self._refresh()
+        return self._chunks
+
+    def chunks_with(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
+        """The subset of these chunks that contain a term."""
+        with self._index.reading() as db:
+            rows = db.execute(
+                "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?"
+                " AND rowid IN (SELECT value FROM json_each(?))",
+                (term.match, json.dumps(list(ids))),
+            )
+            return {row[0] for row in rows}
+
+    def chunks_with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
+        """The chunks that contain all of the terms, at most `_MOST_FOUND`."""
+        with self._index.reading() as db:
+            rows = db.execute(
+                "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ? LIMIT ?",
+                (_all(terms), _MOST_FOUND),
+            )
+            return [row[0] for row in rows]
+
+    def documents_titled_with(self, terms: Iterable[QueryTerm], most: int) -> list[str]:
+        """The documents whose title contains all of the terms, at most so many."""
+        with self._index.reading() as db:
+            rows = db.execute(
+                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+                " WHERE chunk_search MATCH ? LIMIT ?",
+                (f"title : ({_all(terms)})", most),
+            )
+            return [row[0] for row in rows]
+
+    def spellings_of(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
+        """The spelling of each term that occurs, in lower case, as found in a post."""
+        spellings: dict[str, None] = {}
+        with self._index.reading() as db:
+            for term in terms:
+                row = db.execute(
+                    "SELECT highlight(chunk_search, 0, char(1), char(2)) || char(10) ||"
+                    " highlight(chunk_search, 3, char(1), char(2)) FROM chunk_search"
+                    " WHERE chunk_search MATCH ? LIMIT 1",
+                    (term.match,),
+                ).fetchone()
+                if row and (marked := _MARKED.search(row[0])):
+                    spellings[marked[1].lower()] = None
+        return tuple(spellings)
+
+    def _refresh(self) -> None:
+        now = self._index.generation()
+        with self._lock:
+            if now != self._generation:
+                self._generation, self._chunks = now, self._index.size()
+                self._counts = {}
+
+
+def _all(terms: Iterable[QueryTerm]) -> str:
+    return " AND ".join(term.match for term in terms)
+
+
+_MOST = 6  # maximum number of substitutes for a word
+# Letters that many keyboards lack, and that Unicode does not decompose.
+_TYPED = str.maketrans(
+    {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
+)
+_UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
+# Forms of a word share at least 4 letters and differ in at most 3 at the end.
+_BEGINNING, _ENDING = 4, 3
+_COMPOUND = 5  # minimum letters of a word to look for in compounds
+# Shorter words are too often one letter away from another word.
+_MISTYPED = 7
+# An archive is taken to be in another language, too, if words that only that language has are at
+# least this frequent, relative to English stop words: a German post among eight English ones.
+_OTHER_LANGUAGE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _VocabularySnapshot:
+    """The stems in an index, sorted, without accents."""
+
+    generation: str
+    ordered: list[str]
+    by_spelling: dict[str, list[str]]
+    is_english: bool
+
+
+class IndexVocabulary:
+    """The words of an index, read when first needed."""
+
+    def __init__(self, index: SearchIndex) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._snapshot: _VocabularySnapshot | None = None
+
+    def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
+        """The words of the archive to search for in place of a word that it lacks.
+
+        Other spellings first ("strasse", "email"); in languages other than English, other forms and
+        compounds; last, words at one typo's distance.
+        """
+        snapshot = self._current()
+        (stem,) = _stems([word])
+        is_english = snapshot.is_english and language == "en"
+        words_found = (
+            snapshot.by_spelling.get(_plain_spelling(stem, is_english), [])
+            or self._split_word(word, snapshot.ordered)
+            or ([] if is_english else _forms(stem, snapshot.ordered))
+            or ([] if is_english else _compounds(stem, snapshot.ordered))
+            or ([] if _is_english_word(word) else _misspellings(stem, snapshot.ordered))
+        )
+        return tuple(words_found[:_MOST])
+
+    def _split_word(self, word: str, ordered: Sequence[str]) -> list[str]:
+        """The word as two adjacent words of the archive: "e mail"."""
+        pairs = [(word[:at], word[at:]) for at in range(1, len(word))]
+        stems = dict(zip(words := sum(pairs, ()), _stems(words), strict=True))
+        pairs_present = [
+            f"{a} {b}"
+            for a, b in pairs
+            if _contains(ordered, stems[a]) and _contains(ordered, stems[b])
+        ]
+        with self._index.reading() as db:
+            query = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
+            return [two for two in pairs_present if db.execute(query, (f'"{two}"',)).fetchone()]
+
+    def _current(self) -> _VocabularySnapshot:
+        generation = self._index.generation()
+        with self._lock:
+            if self._snapshot is None or self._snapshot.generation != generation:
+                self._snapshot = _read(self._index, generation)
+            return self._snapshot
+
+
+def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
+    with index.reading() as db:
+        db.execute(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, chunk_search, row)"
+        )
+        frequencies: dict[str, int] = dict(db.execute("SELECT term, cnt FROM temp.words"))
+    ordered = sorted(frequencies)
+    is_english = _is_english(frequencies)
+    by_spelling: dict[str, list[str]] = {}
+    for term in ordered:
+        if not is_english or not term.isascii():
+            by_spelling.setdefault(_plain_spelling(term, is_english), []).append(term)
+    return _VocabularySnapshot(generation, ordered, by_spelling, is_english)
+
+
+def _is_english(frequencies: Mapping[str, int]) -> bool:
+    """Whether the words are English, judged by how often stop words occur.
+
+    Not by whether they occur: notes with code contain most of the short words of any language.
+    """
+
+    def frequency(words: Iterable[str]) -> int:
+        return sum(frequencies.get(stem, 0) for stem in set(_stems(sorted(words))))
+
+    _, english = detect_stop_words(())
+    others = (
+        frequency(word for word in words if word not in english and not _lexicon().knows(word))
+        for words in OTHERS
+    )
+    return max(others) <= _OTHER_LANGUAGE_SHARE * frequency(english)
+
+
+@cache
+def _lexicon() -> Lexicon:
+    return Lexicon.load(Path(str(files("ownwords") / "base" / "reference")))
+
+
+def _is_english_word(word: str) -> bool:
+    """Whether a word is English ("drought" is no typo of "draught") or too short to be a typo."""
+    return len(word) < _MISTYPED or _lexicon().knows(word)
+
+
+def _stems(words: Iterable[str]) -> list[str]:
+    """The stems of words, made by the tokenizer of the index."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute(f"CREATE VIRTUAL TABLE said USING fts5(word, tokenize='{TOKENIZER}')")
+        db.execute("CREATE VIRTUAL TABLE kept USING fts5vocab(said, instance)")
+        db.executemany("INSERT INTO said VALUES (?)", ((word,) for word in words))
+        words_found = dict(db.execute("SELECT doc, group_concat(term, ' ') FROM kept GROUP BY doc"))
+        (many,) = db.execute("SELECT count(*) FROM said").fetchone()
+    return [words_found.get(number, "") for number in range(1, many + 1)]
+
+
+def _plain_spelling(stem: str, is_english: bool) -> str:
+    """A word as typed on a keyboard without accents."""
+    parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
+    plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    if not is_english:
+        for two, one in _UMLAUTS:
+            plain = plain.replace(two, one)
+    return plain
+
+
+def _contains(ordered: Sequence[str], stem: str) -> bool:
+    at = bisect_left(ordered, stem)
+    return bool(stem) and at < len(ordered) and ordered[at] == stem
+
+
+def _with_prefix(ordered: Sequence[str], start: str) -> Iterator[str]:
+    for at in range(bisect_left(ordered, start), len(ordered)):
+        if not ordered[at].startswith(start):
+            return
+        yield ordered[at]
+
+
+def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
+    """The words with the longest common prefix that differ only in a few last letters."""
+    start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
+    if len(start) < _BEGINNING:
+        return []
+    words_found = []
+    for term in _with_prefix(ordered, start):
+        prefix = _common_prefix(stem, term)
+        if len(term) - prefix <= _ENDING:
+            words_found.append((prefix, term))
+    most = max((prefix for prefix, _ in words_found), default=0)
+    return [term for prefix, term in words_found if prefix == most]
+
+
+def _common_prefix(a: str, b: str) -> int:
+    """The length of the common prefix."""
+    return next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
+
+
+def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
+    """Longer words that begin or end with the word, shortest first."""
+    if len(stem) < _COMPOUND:
+        return []
+    part = _plain_spelling(stem, is_english=False)
+    keys = ((term, _plain_spelling(term, is_english=False)) for term in ordered)
+    words_found = [term for term, key in keys if key.startswith(part) or key.endswith(part)]
+    return sorted(words_found, key=lambda term: (len(term), term))
+
+
+def _misspellings(stem: str, ordered: Sequence[str]) -> list[str]:
+    """Words at a distance of one replaced, missing, added or swapped letter."""
+    if any(sign.isdigit() for sign in stem):
+        return []
+    return [
+        term
+        for term in _with_prefix(ordered, stem[:1])
+        if abs(len(term) - len(stem)) <= 1 and _is_misspelling(stem, term)
+    ]
+
+
+def _is_misspelling(a: str, b: str) -> bool:
+    at = _common_prefix(a, b)
+    rest_a, rest_b = a[at:], b[at:]
+    return (
+        rest_a[1:] == rest_b[1:]
+        or rest_a[1:] == rest_b
+        or rest_a == rest_b[1:]
+        or (rest_a[:2] == rest_b[1::-1] and len(rest_b) > 1 and rest_a[2:] == rest_b[2:])
+    )
+
 
 SearchMode = Literal["text", "vectors", "both", ""]
 

@@ -16,9 +16,9 @@ from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
-    from ownwords.ask.embedders import BackgroundVectors
-    from ownwords.ask.llm_backends import EndpointBackend, LLMBackend
+    from ownwords.ask.encoder import BackgroundVectors
     from ownwords.ask.search import ArchiveSearcher
+    from ownwords.ask.servers import EndpointBackend, LLMBackend
 
 _PASSAGES, _MOST_PASSAGES = 8, 50
 _STDIN = "-"
@@ -87,7 +87,7 @@ def ask(
     ] = False,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
-    from ownwords.ask.embedders import BackgroundVectors, embed_missing, open_embedder
+    from ownwords.ask.encoder import BackgroundVectors, embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.workspace import resolve_workspace
@@ -181,7 +181,7 @@ class _AskSession:
 
     def _advice_for(self, result: "Answer") -> str:
         if result.nearest and not self._searcher.embedder:
-            from ownwords.ask.embedders import INSTALL
+            from ownwords.ask.encoder import INSTALL
 
             return _BY_WORDS.format(INSTALL)
         return self._advice if result.passages and not result.answer else ""
@@ -258,12 +258,12 @@ def _is_talk() -> bool:
 
 def _backend(model: str, device: str, *, may_ask: bool) -> tuple["LLMBackend | None", str]:
     """What writes the answers, or None and why; a server that nobody named needs consent."""
-    from ownwords.ask import llm_backends
-    from ownwords.ask.consent import EndpointConsent, consent_file
+    from ownwords.ask import servers
+    from ownwords.ask.servers import EndpointConsent, consent_file
 
     if model:
-        return llm_backends.open_backend(model, folder_of=_base, device=device), ""
-    backend = llm_backends.default_backend()
+        return servers.open_backend(model, folder_of=_base, device=device), ""
+    backend = servers.default_backend()
     if backend is None:
         return None, _ADVICE
     consent = EndpointConsent.read()

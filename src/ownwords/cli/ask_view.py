@@ -8,11 +8,9 @@ from rich.style import Style
 from rich.text import Text
 
 from ownwords.ask.answer import Answer
-from ownwords.ask.answer_builder import Citation
-from ownwords.ask.excerpts import PassageExcerpt
+from ownwords.ask.citations import Citation
 from ownwords.ask.index import MONTHS
-from ownwords.ask.passage import RetrievedPassage, Whose
-from ownwords.ask.windows import is_code, units
+from ownwords.ask.passages import PassageExcerpt, RetrievedPassage, Whose, is_code, units
 from ownwords.cli.output import StreamingWordWrap
 from ownwords.view import format as say
 from ownwords.view.terminal import ACCENT, LOUD, QUIET, TerminalWriter

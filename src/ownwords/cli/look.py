@@ -79,7 +79,7 @@ def look(
 
 def _prepare_search(workspace: Workspace) -> None:
     """Make the vectors of `ownwords ask`, if its model is installed; Ctrl-C ends it."""
-    from ownwords.ask.embedders import embed_missing, open_embedder
+    from ownwords.ask.encoder import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.cli.progress_bars import ProgressBars
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ownwords.archive.store import Archive
-from ownwords.ask.embedders import Embedder
+from ownwords.ask.encoder import Embedder
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError

@@ -12,8 +12,8 @@ from typing import Any
 from ownwords.archive import store
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
-from ownwords.ask import embedders
-from ownwords.ask.embedders import Embedder
+from ownwords.ask import encoder
+from ownwords.ask.encoder import Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import OwnwordsError
@@ -34,7 +34,7 @@ class ArchivePool:
 
     def __init__(self, path: Path, embed: str = "") -> None:
         self.path = path
-        self._embed = embed or (embedders.MINILM if embedders.is_installed() else embedders.NONE)
+        self._embed = embed or (encoder.MINILM if encoder.is_installed() else encoder.NONE)
         self._local = threading.local()
         self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
         self._index: SearchIndex | None = None
@@ -42,7 +42,7 @@ class ArchivePool:
         self._searcher: ArchiveSearcher | None = None
         self._indexed_state: tuple[int, ...] = ()
         self._stale: list[SearchIndex] = []
-        self.has_embedder = self._embed != embedders.NONE
+        self.has_embedder = self._embed != encoder.NONE
         self._embedder: Embedder | None = None
         self._has_embedder = False
         self._vector_thread: threading.Thread | None = None
@@ -84,7 +84,7 @@ class ArchivePool:
         """The embedder; None without the setting. Raises OwnwordsError if it cannot be opened."""
         with self._embedding:
             if not self._has_embedder:
-                self._embedder = embedders.open_embedder(self._embed)
+                self._embedder = encoder.open_embedder(self._embed)
                 self._has_embedder = True
             return self._embedder
 
@@ -136,7 +136,7 @@ class ArchivePool:
 
         def compute() -> None:
             try:
-                embedders.embed_missing(index, embedder)
+                encoder.embed_missing(index, embedder)
             except OwnwordsError as error:
                 _log.warning("the search goes on without some vectors: %s", error)
             except Exception:

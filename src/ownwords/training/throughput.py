@@ -281,14 +281,11 @@ def _of_weights(model: CausalLM) -> list[float]:
         is_lookup = module is not model.embedding or model.head is not None
         if isinstance(module, nn.Embedding) and is_lookup:
             continue
-        if isinstance(module, QuantizedLinear | QuantizedEmbedding):
-            costs.append(4.0 * module.rows * module.columns)
-        else:
-            costs += [
-                (6.0 if weight.requires_grad else 4.0) * weight.numel()
-                for weight in module.parameters(recurse=False)
-                if weight.dim() == 2
-            ]
+        costs += [
+            (6.0 if weight.requires_grad else 4.0) * weight.numel()
+            for weight in module.parameters(recurse=False)
+            if weight.dim() == 2
+        ]
     return costs
 
 

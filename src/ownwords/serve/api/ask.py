@@ -13,11 +13,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.ask import endpoints
+from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.endpoints import Endpoint
-from ownwords.ask.llm_backends import LEAST_PARAMETERS, EndpointBackend, LLMBackend, LocalBackend
-from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.servers import (
+    LEAST_PARAMETERS,
+    Endpoint,
+    EndpointBackend,
+    LLMBackend,
+    LocalBackend,
+)
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
@@ -171,7 +176,7 @@ class _EndpointCache:
         """Return the available endpoints; may block while probing them."""
         with self._lock:
             if refresh or time.monotonic() - self._found_at > _FRESH_S:
-                self._endpoints, self._found_at = endpoints.discover(), time.monotonic()
+                self._endpoints, self._found_at = servers.discover(), time.monotonic()
             return self._endpoints
 
 

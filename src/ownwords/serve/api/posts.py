@@ -21,9 +21,7 @@ from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.ask.excerpts import excerpt_of
-from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.sentence_matching import content_stems, stems
+from ownwords.ask.passages import RetrievedPassage, content_stems, excerpt_of, stems
 from ownwords.core.config import parse_toml, resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__

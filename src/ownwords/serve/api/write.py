@@ -13,8 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.sentence_matching import best_sentences
+from ownwords.ask.passages import RetrievedPassage, best_sentences
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import SharedPassage, shared_passages

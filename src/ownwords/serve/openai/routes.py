@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.ask.embedders import Embedder
+from ownwords.ask.encoder import Embedder
 from ownwords.core.validation import Meta
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState
