@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from ownwords.ask.citations import (
     AnswerBuilder,
-    Excerpt,
     ParsedAnswer,
     find_quote,
     parse_answer,
     repeats_known,
     unsupported_reason,
 )
+from ownwords.ask.prompt import Excerpt
 from sample_passages import BACKUPS, EXCERPTS, LATER, PASSAGES, QUOTED, passage
 
 QUESTION = "How many copies do I keep?"
