@@ -164,7 +164,7 @@ def test_the_most_steps_follow_from_the_text_and_not_from_the_speed() -> None:
 
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(ConfigError, match=r"did you mean train\.batch_size"):
-        make_plan(facts(300_000), 600, {"train.row": 3})
+        make_plan(facts(300_000), 600, {"train.batchsize": 3})
     with pytest.raises(ConfigError, match=r"model\.context"):
         make_plan(facts(300_000), 600, {"train.sequence_length": 512, "model.context_length": 64})
 
