@@ -152,7 +152,7 @@ def test_bars_are_as_long_as_their_figures(page: "Page") -> None:
         """() => [...document.querySelectorAll(".gauges")].map((table) =>
           [...table.querySelectorAll("tbody tr")].map((row) => [
             parseFloat(row.querySelector("td").textContent),
-            row.querySelector(".gauge i").getBoundingClientRect().width
+            row.querySelector(".gauge rect:not(.ground)").getBoundingClientRect().width
               / row.querySelector(".gauge").getBoundingClientRect().width]))"""
     )
     assert lengths

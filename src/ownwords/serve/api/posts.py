@@ -420,8 +420,9 @@ class _Corpus:
 
     def report(self, _: ApiCall[NoBody]) -> Any:  # noqa: ANN401 - JSON
         """Show the report of the last look."""
-        report = self._cache.derived("report", lambda it: _drawn(it.report))
-        return {"html": report, "command": self._command()}
+        command = self._command()
+        drawn = self._cache.derived("report", lambda it: _drawn(it.report, command))
+        return {"html": drawn, "command": command}
 
     def _command(self) -> str:
         """The command that reads the posts again, for the workspace as it lies now."""
@@ -513,8 +514,8 @@ class _Corpus:
         return inputs
 
 
-def _drawn(report: Report) -> str:
-    return str(html.fragment(report_view(report)))
+def _drawn(report: Report, command: str) -> str:
+    return str(html.fragment(report_view(replace(report, command=command))))
 
 
 def _passage(passage: RetrievedPassage) -> dict[str, Any]:
