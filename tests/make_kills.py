@@ -93,7 +93,7 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while it scores": lambda *_: kill_on_call(
         MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copies"))
     ),
-    "between the scorecard's files": lambda *_: kill_on_call(files, "render"),
+    "between the scorecard's files": lambda *_: kill_on_call(files, "scorecard_view"),
     "before the scorecard is noted": lambda *_: kill_on_call(StageCache, "put", is_of("score")),
 }
 

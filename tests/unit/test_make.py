@@ -479,7 +479,7 @@ def test_time_spent_on_a_question_does_not_count(
         ({"minutes": float("nan")}, "--minutes should be more than 0"),
         ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
         ({"base": Path("nowhere")}, "nowhere is not a folder"),
-        ({"fixed": {"train.row": 4}}, "did you mean train.batch_size?"),
+        ({"fixed": {"train.batch_sise": 4}}, "did you mean train.batch_size?"),
     ],
 )
 def test_impossible_requests_are_refused_immediately(

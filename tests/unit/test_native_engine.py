@@ -206,6 +206,7 @@ def test_stored_codes(scheme: QuantizationScheme) -> None:
     kind: Kind = "int8" if scheme is INT8 else "int4"
     shape = shape_of(model, kind, "int8")
     parts = dict(quantized_tensors(model, scheme, INT8))
+    quantize(model, scheme)
     packed = []
     for name, tensor in parts.items():
         if name.endswith(".packed"):

@@ -99,7 +99,7 @@ def test_the_model_is_compared_with_the_given_base_or_its_own(
     assert main(["score", "--base", str(base), "--json", "--quiet"]) == 0
     assert "Its base" in capsys.readouterr().out
     monkeypatch.setattr(catalogue, "_BOX", base)
-    save(here / "blog.ownwords" / "model", base="tuned from shipped", kind="finetune")
+    save(here / "blog.ownwords" / "model", base_name="shipped", kind="finetune")
     assert main(["score", "--json", "--quiet"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["about"]["base"] == "the base in the box"
@@ -144,7 +144,7 @@ def test_a_cached_card_is_shown_without_torch(
             "--workspace",
         ),
         (
-            lambda here: save(here / "blog.ownwords" / "model", base="tuned from elsewhere"),
+            lambda here: save(here / "blog.ownwords" / "model", base_name="elsewhere"),
             ["score"],
             "was fine-tuned from elsewhere, which is not here",
             "--base none",

@@ -585,7 +585,7 @@ class _Question:
 
 
 # What is in an address, a path or a file name is no mention.
-_FILE_NAME = re.compile(r"(?:\S*/)\S*|\S*\.[a-z][a-z0-9]{1,4}(?![\w.])\S*", re.IGNORECASE)
+_FILE_NAME = re.compile(r"(?<!\S)(?:\S*/|\S*\.[a-z][a-z0-9]{1,4}(?![\w.]))\S*", re.IGNORECASE)
 
 
 def _marks(text: str) -> int:
