@@ -32,7 +32,6 @@ class ComparisonModels:
     base: Path | None = None
     base_name: str = ""  # for display; defaults to the folder's name
     scratch: Path | None = None  # trained from scratch on the same posts
-    ablation: Path | None = None  # trained like ours, but on the full dominant post
 
 
 def score_model(
