@@ -334,10 +334,24 @@ class Archive:
         return sides if of == settings else {}
 
     def verify(self) -> None:
-        """Check the file's structure; raises DamagedArchiveError."""
+        """Check the file's structure and every checksum in it; raises DamagedArchiveError."""
         for (message,) in self._rows("PRAGMA quick_check(1)"):
             if message != "ok":
                 raise DamagedArchiveError(self.path, message)
+        for _ in self.documents():
+            pass
+        for _ in self.features():
+            pass
+        indexes = list(
+            self._rows(
+                "SELECT t.name FROM sqlite_master t JOIN pragma_table_info(t.name) c"
+                " WHERE t.type = 'table' AND t.name != 'documents' AND c.name = 'checksum'"
+            )
+        )
+        for (name,) in indexes:  # the tables of `ask`: an id, the row, its checksum
+            for row in self._rows(f'SELECT * FROM "{name}"'):  # noqa: S608
+                if checksum([row[1:-1]]) != row[-1]:
+                    raise DamagedArchiveError(self.path, "its search index was changed")
 
     # ---- the file
 
