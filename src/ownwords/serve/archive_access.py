@@ -16,7 +16,7 @@ from ownwords.ask import encoder
 from ownwords.ask.encoder import Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.serve.errors import ApiError
 
 _log = logging.getLogger("ownwords.serve")
@@ -194,9 +194,10 @@ class ReportCache:
 
 
 def _read(archive: Archive, state: str) -> CachedReport:
+    stored = archive.get_meta("report")
     try:
-        report = Report.from_json(archive.get_meta("report"))
-    except (ValueError, TypeError, KeyError):  # missing, or written by another version of ownwords
+        report = Report.from_json(stored)
+    except WorkspaceError:  # missing, or written by another version of ownwords
         raise ApiError(
             HTTPStatus.NOT_FOUND,
             "the archive has no report that this version of ownwords can read",

@@ -20,7 +20,7 @@ _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{message} · ownwords</title>
-<link rel="stylesheet" href="/shared.css">
+<link rel="stylesheet" href="/view.css">
 <link rel="stylesheet" href="/style.css">
 <script src="/theme.js"></script>
 </head>
