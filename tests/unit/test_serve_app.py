@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import random
+import re
 import socket
 import sqlite3
 import threading
@@ -202,6 +203,8 @@ def test_a_typed_address_leads_to_the_page(tmp_path: Path) -> None:
             answer = await client.get(path, headers=person)
             assert answer.status_code == status
             assert answer.headers["content-type"].startswith("text/html"), path
+        for style in re.findall(r'(?:href|src)="(/[^"]+\.(?:css|js))"', answer.text):
+            assert (await client.get(style)).status_code == 200, style
 
     run_with_client(create_app(state_of(tmp_path)), work)
 
@@ -216,6 +219,23 @@ def test_without_an_archive_and_a_model_the_page_says_what_to_do(tmp_path: Path)
         assert "shipped" in [model["id"] for model in models["data"]]
 
     run_with_client(create_app(state_of(tmp_path)), work)
+
+
+def test_an_archive_without_a_readable_report_is_one_to_be_read(tmp_path: Path) -> None:
+    blog = tmp_path / "blog"
+    blog.mkdir()
+    (blog / "a.md").write_text("# Rain\n\nThe gauge stood on the roof.\n", "utf-8")
+    state = state_of(tmp_path)
+    look([blog], workspace=state.workspace.root)
+    with closing(sqlite3.connect(state.workspace.archive)) as database:
+        database.execute("UPDATE meta SET value = '{' WHERE key = 'report'")
+        database.commit()
+
+    async def work(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/api/corpus")).status_code == 404
+        assert (await client.get("/api/workspace")).status_code == 200
+
+    run_with_client(create_app(state), work)
 
 
 def test_a_damaged_archive_is_reported_and_not_a_bug(tmp_path: Path) -> None:
