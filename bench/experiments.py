@@ -4,7 +4,7 @@
     python bench/experiments.py --set optim.weight_decay=1 --seeds 3
     python bench/experiments.py --text shakespeare --set vocabulary=2048 --set train.steps=60
     python bench/experiments.py --set without=qk-norm            less a part
-    python bench/experiments.py --adapt                          score it while it learns on, too
+    python bench/experiments.py --strides                        other strides of the windows, too
     python bench/experiments.py --seeds 4 --together             the seeds' models as one, too
 
 `columnist` are the posts that `ownwords look` finds for training and validation (the test posts are
@@ -76,7 +76,7 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     parser.add_argument("--text", choices=["columnist", "shakespeare", "books"])
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--adapt", action="store_true", help="dynamic evaluation as well")
+    parser.add_argument("--strides", action="store_true", help="other strides as well")
     parser.add_argument(
         "--together", action="store_true", help="the mean of the seeds' chances, too"
     )
@@ -93,8 +93,8 @@ def main() -> int:
     for seed in range(1, arguments.seeds + 1):
         trained = _train(replace(experiment, train=replace(experiment.train, seed=seed)), training)
         scores.append(_score(trained, held_out))
-        if arguments.adapt:
-            _print_adapted(trained, held_out)
+        if arguments.strides:
+            _print_strides(trained, held_out)
         if arguments.together:
             models.append(trained.model)
             together = _score(replace(trained, model=_together(models)), held_out)
@@ -135,7 +135,7 @@ def _score(trained: "TrainedModel", held_out: "list[TrainingText]", stride: int 
     ).bits_per_byte
 
 
-def _print_adapted(trained: "TrainedModel", held_out: "list[TrainingText]") -> None:
+def _print_strides(trained: "TrainedModel", held_out: "list[TrainingText]") -> None:
     for part in (1, 2, 4):
         stride = trained.model.config.context // part
         print(f"    {_score(trained, held_out, stride):.4f} sliding by {stride}")

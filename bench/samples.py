@@ -15,12 +15,12 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 
 import ownwords
 from ownwords.archive.store import Archive
+from ownwords.base.trimming import REFERENCE
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.intervals import PairedEstimate
 from ownwords.evaluation.lexicon import Lexicon
 from ownwords.evaluation.posts import EvaluationPosts
-from ownwords.make.scoring import REFERENCE
 from ownwords.training import corpus
 
 HOW_MANY = 20

@@ -124,8 +124,8 @@ def describe(setting: Setting) -> str:
 def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
     from ownwords.archive.store import Archive
+    from ownwords.base.trimming import REFERENCE
     from ownwords.evaluation import lexicon
-    from ownwords.make.scoring import REFERENCE
     from ownwords.training import corpus
 
     with Archive(workspace / "archive.sqlite") as archive:

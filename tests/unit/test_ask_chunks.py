@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.ask.passages import (
-    LEAST,
     MOST,
     Chunk,
     RetrievedPassage,
@@ -14,6 +13,7 @@ from ownwords.ask.passages import (
 )
 from ownwords.ask.query import visible
 
+LEAST = 200  # words of a chunk of a long section
 SENTENCE = "The kettle was put on the stove and nobody thought of it again that day. "  # 15 words
 
 

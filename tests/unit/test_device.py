@@ -17,9 +17,9 @@ from families import TINY, some_ids, tiny
 from ownwords.core import hardware
 from ownwords.core.errors import ConfigError
 from ownwords.models import lora
-from ownwords.models.decoder import build
+from ownwords.models.decoder import build, eval_mode
 from ownwords.training import throughput
-from ownwords.training.device import Device, choose, eval_mode, try_compile
+from ownwords.training.device import Device, choose, try_compile
 
 CPU = Device("cpu", torch.device("cpu"))
 

@@ -155,11 +155,12 @@ _SCRIPTS: Final = (
 def identify_language(text: str) -> str:
     """The English name of a text's language; empty if the text is too short or unknown."""
     sample = text[:_LANGUAGE_CHARACTERS]
-    letters = sum(map(len, LETTERS.findall(sample)))
+    runs = LETTERS.findall(sample)
+    letters = sum(map(len, runs))
     for language, script in _SCRIPTS:
         if letters >= MIN_LANGUAGE_WORDS and len(script.findall(sample)) > letters / 4:
             return language
-    words = [word.lower() for word in LETTERS.findall(sample)]
+    words = [run.lower() for run in runs]
     if len(words) < MIN_LANGUAGE_WORDS:
         return ""
     shares = sorted(

@@ -24,6 +24,7 @@ from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.store import (
     Archive,
     DamagedArchiveError,
+    check_indexed,
     checksum,
     is_current,
     translate_sqlite_errors,
@@ -465,8 +466,7 @@ class SearchIndex:
                 (json.dumps([id_ for id_, _ in ranking]),),
             ).fetchall()
             for row in rows:
-                if checksum([row[1:-1]]) != row[-1]:
-                    raise DamagedArchiveError(self.path, "its search index was changed")
+                check_indexed(self.path, row)
             archive = Archive.over(self.path, db)
             headers = {one.id: one for one in archive.headers({row[1] for row in rows})}
             known = {row[0]: (headers[row[1]], row[3], row[4], row[6]) for row in rows}
@@ -495,8 +495,11 @@ class SearchIndex:
             )
             posts = [IndexedPost(*row) for row in rows]
             for post in posts:
-                with _damage_as_sqlite_errors(post.document):
+                try:
                     _ = post.day and date.fromisoformat(post.day)
+                except (ValueError, TypeError) as error:
+                    reason = f"the post {post.document}: {error}"
+                    raise DamagedArchiveError(self.path, reason) from error
             return posts
 
     # ---- vectors
@@ -600,15 +603,6 @@ def _nothing_read(archive: Path) -> OwnwordsError:
         f"{archive.parent} has no archive",
         hint="read your posts first: ownwords look PATH, or ownwords make PATH",
     )
-
-
-@contextmanager
-def _damage_as_sqlite_errors(document_id: str) -> Iterator[None]:
-    """Turn errors about invalid stored values into SQLite's error for a damaged file."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise sqlite3.DatabaseError(f"the post {document_id}: {error}") from error
 
 
 def _searchable_date(date: datetime | None) -> str:

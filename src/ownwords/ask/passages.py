@@ -82,8 +82,7 @@ def _plain(text: str) -> str:
 # Increase this whenever chunking changes, so that archives are indexed again.
 CHUNKS_VERSION = "1"
 
-# Minimum and maximum words of a chunk of a long section. Eight chunks fit into 4,096 tokens.
-LEAST, MOST = 200, 350
+MOST = 350  # words of a chunk; eight chunks fit into 4,096 tokens
 # Sections shorter than this are joined to a neighbour.
 _SHORT_SECTION = 100
 # Code is split only above this length, which only data files reach.
@@ -364,22 +363,15 @@ def sentences(text: str) -> list[Span]:
     for mark in _END.finditer(text):
         if mark[0][0] != "\n" and mark.end() < len(text) and not _ends_sentence(text, start, mark):
             continue
-        _add_span(spans, text, start, mark.end())
+        spans += _stripped(text, start, mark.end())
         start = mark.end()
-    _add_span(spans, text, start, len(text))
-    return spans
+    return spans + list(_stripped(text, start, len(text)))
 
 
 def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
-    """The sentences of a text that match a question best, in order; none if none matches.
-
-    Each word is weighted by 1 / the number of sentences that contain it.
-    """
-    asked = query_stems(question)
+    """The sentences of a text that match a question best, in order; none if none matches."""
     spans = sentences(text)
-    words = [asked & set(stems(text[start:end])) for start, end in spans]
-    in_sentences = Counter(word for each in words for word in each)
-    scores = [sum(1 / in_sentences[word] for word in sorted(each)) for each in words]
+    words, scores = _matches(question, text, spans)
     order = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
     chosen: list[int] = []
     covered: set[str] = set()
@@ -389,6 +381,14 @@ def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
             chosen.append(at)
             covered |= words[at]
     return [spans[at] for at in sorted(chosen)]
+
+
+def _matches(question: str, text: str, spans: Sequence[Span]) -> tuple[list[set[str]], list[float]]:
+    """The stems of the question in each span, and their sum, each 1 / the number of its spans."""
+    asked = query_stems(question)
+    words = [asked & set(stems(text[begin:end])) for begin, end in spans]
+    spans_with = Counter(word for each in words for word in each)
+    return words, [sum(1 / spans_with[word] for word in sorted(each)) for each in words]
 
 
 def covered_share(words: Iterable[str], known: set[str]) -> float:
@@ -429,11 +429,11 @@ def _ends_sentence(text: str, start: int, mark: re.Match[str]) -> bool:
     return not (mark[0] == "." and (is_initial or word.replace(".", "") in _NO_END))
 
 
-def _add_span(spans: list[Span], text: str, start: int, end: int) -> None:
-    segment = text[start:end]
-    if stripped := segment.strip():
-        start += len(segment) - len(segment.lstrip())
-        spans.append((start, start + len(stripped)))
+def _stripped(text: str, begin: int, end: int) -> Iterator[Span]:
+    part = text[begin:end]
+    if stripped := part.strip():
+        begin += len(part) - len(part.lstrip())
+        yield begin, begin + len(stripped)
 
 
 def _without_accents(word: str) -> str:
@@ -561,13 +561,6 @@ def _lines(text: str, begin: int, end: int) -> Iterator[Span]:
     yield begin, end
 
 
-def _stripped(text: str, begin: int, end: int) -> Iterator[Span]:
-    part = text[begin:end]
-    if stripped := part.strip():
-        begin += len(part) - len(part.lstrip())
-        yield begin, begin + len(stripped)
-
-
 def _cut(text: str, size: int) -> str:
     """The beginning of a text, at most `size` bytes."""
     return text.encode()[:size].decode("utf-8", "ignore")
@@ -597,10 +590,7 @@ def excerpt_of(question: str, text: str, cosines: Sequence[float] = ()) -> Passa
     spans = units(text)
     if not spans:
         return PassageExcerpt((0, 0), ())
-    asked = query_stems(question)
-    words = [asked & set(stems(text[begin:end])) for begin, end in spans]
-    in_units = Counter(word for each in words for word in each)
-    own = [sum(1 / in_units[word] for word in sorted(each)) for each in words]
+    words, own = _matches(question, text, spans)
     most = max(own) or 1.0
     nearness = _of_units(text, spans, cosines)
     scores: list[float] = []

@@ -28,7 +28,13 @@ from ownwords.core.config import Resolved, resolve
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import duration, printable
 from ownwords.core.version import __version__
-from ownwords.core.workspace import data_folder, source_name, translate_os_errors, write_atomically
+from ownwords.core.workspace import (
+    data_folder,
+    resolve_model,
+    source_name,
+    translate_os_errors,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -87,7 +93,7 @@ DEFAULT_LIMITS: Final = RequestLimits()
 
 
 def host_of(url: str) -> str:
-    """The host_of name of an address."""
+    """The host name of an address."""
     import httpx  # noqa: PLC0415 - most questions ask no server
 
     return httpx.URL(url).host
@@ -831,8 +837,6 @@ class LocalBackend:
         generate: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
         """Locate the model; OwnwordsError if there is none at the path."""
-        from ownwords.core.workspace import resolve_model  # noqa: PLC0415
-
         self._path = resolve_model(path, path)
         self.used: TokenUsage | None = None
         self.ended: FinishReason | None = None

@@ -87,7 +87,7 @@ def bases_folder(home: Path | None = None) -> Path:
 
 def shipped() -> Path:
     """The folder of the shipped base; OwnwordsError if this installation has none."""
-    if not _is_model(_BOX):
+    if not has_shipped():
         raise OwnwordsError(
             "this installation has no shipped base",
             hint="reinstall ownwords, or add another base: ownwords base add ORG/NAME",

@@ -54,7 +54,7 @@ def check_fits(folder: Path) -> None:
     model_files = directory.read(folder)
     stored = weight_mapping.find_tensors(folder)
     config = model_files.config
-    if any(name.endswith(".packed") for name in stored):
+    if weight_mapping.is_quantized(stored):
         made_with = schemes(read_metadata(folder / weight_mapping.SINGLE))
         if min(scheme.bits for scheme in made_with) < INT8.bits:
             raise ModelError(

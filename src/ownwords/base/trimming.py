@@ -25,7 +25,13 @@ from ownwords.models.directory import CARD, CONFIG, FORMAT, GENERATION, PROVENAN
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import read_json
-from ownwords.models.weight_mapping import SINGLE, MappedTensor, find_tensors, map_weights
+from ownwords.models.weight_mapping import (
+    SINGLE,
+    MappedTensor,
+    find_tensors,
+    is_quantized,
+    map_weights,
+)
 from ownwords.tokenizers import tokenizer, tokenizer_json, trimming
 from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -87,7 +93,7 @@ def trim(
         full = tokenizer.from_files(files.tokenizer_files)
         files.check_tokenizer(full)
         stored = find_tensors(folder)
-        if not isinstance(full, HFTokenizer) or any(name.endswith(".packed") for name in stored):
+        if not isinstance(full, HFTokenizer) or is_quantized(stored):
             return TrimmedBase(base, before, before)  # ours are small, packed ones are finished
         mapped = map_weights(stored, files.config, folder)
         with (progress or Progress()).stage("Trimming the vocabulary") as stage:

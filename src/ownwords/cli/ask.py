@@ -1,6 +1,5 @@
 """`ownwords ask`."""
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.output import are_terminals
-from ownwords.cli.parameters import Device
+from ownwords.cli.parameters import Device, described, flag, refuse_options
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 _PASSAGES, _MOST_PASSAGES = 8, 50
 _STDIN = "-"
-_LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 _ADVICE = (
     "No model runs on this machine, so these are the passages. For an answer in words, run Ollama,"
     " LM Studio or llama.cpp, or name a model with --model."
@@ -50,22 +48,20 @@ def ask(
     ] = None,
     model: Annotated[
         str,
-        Parameter(
-            show_default=False,
-            help="The model that writes the answer: a model directory, a GGUF file, the name of a"
+        described(
+            "The model that writes the answer: a model directory, a GGUF file, the name of a"
             " base or of a model that runs here, or an address (http://127.0.0.1:8080/v1#NAME)."
             " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
         ),
     ] = "",
     no_model: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="Show the passages only. [default: no]"),
+        flag("Show the passages only."),
     ] = False,
     embed: Annotated[
         str,
-        Parameter(
-            show_default=False,
-            help="The model that searches by meaning: minilm, multilingual or hf:ORG/NAME"
+        described(
+            "The model that searches by meaning: minilm, multilingual or hf:ORG/NAME"
             " (downloaded once), a folder of sentence-transformers, the address of an endpoint, or"
             " none to search by words only. [default: minilm if it is installed]",
         ),
@@ -75,15 +71,11 @@ def ask(
     seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
     json: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Answer, citations and passages as one JSON object on stdout. [default: no]",
-        ),
+        flag("Answer, citations and passages as one JSON object on stdout."),
     ] = False,
     quiet: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="Show no progress. [default: no]"),
+        flag("Show no progress."),
     ] = False,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
@@ -236,8 +228,7 @@ def _finish(vectors: "BackgroundVectors", missing: int) -> None:
 
 def _question_text(question: Sequence[str], as_json: bool) -> str:
     """The question; empty if the user will be prompted for questions."""
-    if misspelt := next(filter(_LIKE_AN_OPTION.fullmatch, question), None):
-        raise ConfigError(f"unknown option: {misspelt}", hint="ownwords ask --help")
+    refuse_options(question, "ownwords ask")
     text = " ".join(question).strip()
     if text == _STDIN:
         if sys.stdin is None:  # closed by the parent process

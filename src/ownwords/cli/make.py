@@ -95,11 +95,10 @@ def make(
     )
     view = MakeView(stdout(), stages=not common.quiet)
     with watching(common) as (progress, ask, _):
+        callbacks = MakeCallbacks() if common.json else view
         if plan:
-            callbacks = MakeCallbacks() if common.json else view
             planned = pipeline.plan(request, progress=progress, ask=ask, callbacks=callbacks)
         else:
-            callbacks = MakeCallbacks() if common.json else view
             made = pipeline.make(request, progress=progress, ask=ask, callbacks=callbacks)
     if plan:
         common.show(plan_figures(planned), lambda console: print_plan(planned, console))

@@ -55,10 +55,15 @@ BaseName = Annotated[
 Json = Annotated[bool, flag("Print the result as one JSON object.")]
 
 
-def text_of(words: Sequence[str], verb: str) -> str:
-    """The text given as words on the command line, or read from standard input for "-"."""
+def refuse_options(words: Sequence[str], verb: str) -> None:
+    """Raise ConfigError where a word of a text looks like an option."""
     if option := next(filter(_LIKE_AN_OPTION.fullmatch, words), None):
         raise ConfigError(f"unknown option: {option}", hint=f"{verb} --help")
+
+
+def text_of(words: Sequence[str], verb: str) -> str:
+    """The text given as words on the command line, or read from standard input for "-"."""
+    refuse_options(words, verb)
     if list(words) != [_STDIN]:
         return " ".join(words)
     if sys.stdin is None:  # as where whoever started this closed it

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import sys
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -21,7 +20,6 @@ from ownwords.serve.settings import HOST, MIN_KEY_LENGTH, PORT, ServeSettings
 from ownwords.serve.workspace_list import WorkspaceList
 
 _NEW = f"my-blog{SUFFIX}"
-_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 def serve(
@@ -113,7 +111,7 @@ def serve(
 
         wanted_port = settings.port
         settings = replace(settings, port=listener.getsockname()[1])
-        address = _address(settings)
+        address = settings.address
         if wanted_port not in (0, settings.port):
             print(f"Port {wanted_port} is in use; using the next free one.")
         link = address if no_key or given_key else f"{address}?key={settings.key}"
@@ -144,12 +142,6 @@ def _read_key(key: str, file: Path | None, no_key: bool) -> str:
     if not text:
         raise ConfigError(f"{file} is empty", hint="put the key into it")
     return text
-
-
-def _address(settings: ServeSettings) -> str:
-    """The page's address for a browser."""
-    host = socket.gethostname() if settings.host in _ALL_ADDRESSES else settings.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/"
 
 
 def _print_summary(

@@ -9,7 +9,6 @@ Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from ownwords.core.errors import ConfigError
 from ownwords.evaluation.scores import DocumentScore, Score
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.models.loss import CHUNK_LOGITS, IGNORED, LEAST_ROWS
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -74,18 +73,6 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
     return [np.concatenate((head, ids, tail)).astype(np.int64) for ids in encoded]
 
 
-@contextmanager
-def evaluating(model: CausalLM) -> Iterator[None]:
-    """Disable dropout inside; restore the mode of every module afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 def document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: int) -> list[float]:
     """Return the nats of each document; its first id is context and not scored."""
     nats: list[list[float]] = [[] for _ in rows]
@@ -94,7 +81,7 @@ def document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: in
         for number, ids in enumerate(rows)
         for window in _windows(number, len(ids) - 1, context, stride)
     ]
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model):
         for batch in _batches(windows):
             for window, total in zip(batch, _window_nats(model, rows, batch), strict=True):
                 nats[window.document].append(total)

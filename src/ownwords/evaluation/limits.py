@@ -13,8 +13,9 @@ from ownwords.evaluation.verdict import (
     UNCLEAR,
     WRITES_LIKE_YOU,
     YOURS,
+    is_bad,
 )
-from ownwords.evaluation.wording import is_bad, rate
+from ownwords.evaluation.wording import rate
 
 Tone = Literal["good", "bad", "unclear", ""]  # "" where nothing was measured
 _FINE = (YOURS, CLEAN, BETTER, NO_BASE, OWN_WORDS)

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from ownwords.core.text import hash_words
-from ownwords.evaluation.bits_per_byte import evaluating
 from ownwords.evaluation.intervals import share
 from ownwords.evaluation.measurements import Extraction
 from ownwords.evaluation.passages import passages
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 PREFIX, LENGTH = 50, 50  # Carlini et al. 2021, 2023: tokens given, tokens to be extracted
@@ -142,7 +141,7 @@ def _greedy_runs(model: CausalLM, rows: Sequence[_Passage]) -> list[int]:
     """
     device = next(model.final_norm.parameters()).device
     runs: list[int] = []
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model):
         for at in range(0, len(rows), _ROWS):
             batch = rows[at : at + _ROWS]
             ids = [torch.from_numpy(passage.ids).to(device) for passage in batch]

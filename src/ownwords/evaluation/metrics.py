@@ -5,7 +5,7 @@ PyTorch is imported only when something has to be measured.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,6 @@ from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
 _WORD = re.compile(r"\S+")
-_BLOCK = 1 << 20  # bytes read at once
 _OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
@@ -268,7 +267,7 @@ class MetricSuite:
         before = self._stage.done
 
         def with_progress() -> T:
-            with self._progress.stage(doing) if doing else nullcontext():
+            with self._progress.stage(doing):
                 figures = measure()
             if units is None:
                 self._stage.advance(self._figure_units)

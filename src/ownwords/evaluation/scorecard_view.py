@@ -12,8 +12,9 @@ from ownwords.evaluation.scorecard import (
     Topic,
     WritingSample,
 )
+from ownwords.evaluation.verdict import is_bad
 from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution
-from ownwords.evaluation.wording import between, bits, compared_with, is_bad, rate, read_together
+from ownwords.evaluation.wording import between, bits, compared_with, rate, read_together
 from ownwords.view.blocks import (
     Beside,
     Block,

@@ -72,6 +72,11 @@ _ALL_READ = 0.95  # epochs; a model that has read less may not be done
 _Side = Literal["above", "below", "unsure", "unknown"]
 
 
+def is_bad(verdict: Conclusion) -> bool:
+    """Whether a conclusion needs attention."""
+    return verdict.kind in (GIBBERISH, COPIES)
+
+
 def with_conclusions(card: Scorecard) -> Scorecard:
     """Return the scorecard with its conclusions: overall first, then by topic."""
     topics = (
@@ -158,9 +163,8 @@ def _voice(voice: Voice | None) -> Conclusion:
     )
     if farther := _farther_than_others(voice):
         return Conclusion("voice", NOT_YOURS, f"{sentence} {farther}")
-    halfway = (letters.held_out_taken.value + letters.others_taken.value) / 2
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
-    kind = kinds[_side(letters.samples_taken, halfway)]
+    kind = kinds[_side(letters.samples_taken, letters.halfway)]
     if kind == YOURS and (together := read_together(voice)):
         sentence += f" {together}"
     return Conclusion("voice", kind, sentence)

@@ -72,6 +72,11 @@ class AuthorClassification:
     samples_taken: Estimate
     others_taken: Estimate
 
+    @property
+    def halfway(self) -> float:
+        """The share between that of held-out passages and that of other authors'."""
+        return (self.held_out_taken.value + self.others_taken.value) / 2
+
 
 @dataclass(frozen=True, slots=True)
 class Voice:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ownwords.evaluation.intervals import Estimate
-from ownwords.evaluation.scorecard import BitsRow, Conclusion, CopiedPassage
+from ownwords.evaluation.scorecard import BitsRow, CopiedPassage
 from ownwords.evaluation.voice import Voice
 from ownwords.view.format import day, quoted
 
@@ -51,19 +51,13 @@ def compared_with(row: BitsRow) -> str:
     return f"{better} ({between(low, high, rate)})"
 
 
-def is_bad(verdict: Conclusion) -> bool:
-    """Whether a conclusion needs attention."""
-    return verdict.kind in ("gibberish", "copies you")
-
-
 def read_together(voice: Voice) -> str:
     """One sentence on what the classifier and Burrows' Delta say together; empty without both."""
     letters, delta = voice.letters, voice.delta
     if letters is None or delta is None or delta.others is None:
         return ""
-    share, middle = letters.samples_taken.value, delta.samples.median.value
-    halfway = (letters.held_out_taken.value + letters.others_taken.value) / 2
-    is_your_phrasing = share >= halfway
+    middle = delta.samples.median.value
+    is_your_phrasing = letters.samples_taken.value >= letters.halfway
     are_your_common_words = middle <= (delta.held_out.median.value + delta.others.median.value) / 2
     if is_your_phrasing and are_your_common_words:
         return (

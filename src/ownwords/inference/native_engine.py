@@ -35,6 +35,7 @@ from ownwords.models.weight_mapping import (
     MappedTensor,
     check_shapes,
     find_tensors,
+    is_quantized,
     map_quantized_weights,
     map_weights,
     read_schemes,
@@ -120,7 +121,7 @@ def load(
     if not native.available():
         return None
     stored = find_tensors(folder)
-    if any(name.endswith(".packed") for name in stored):
+    if is_quantized(stored):
         schemes = read_schemes(folder / SINGLE)
         kinds = _kinds_of_schemes(schemes)
         weight_format: WeightFormat = kinds[0]

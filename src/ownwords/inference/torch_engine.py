@@ -32,7 +32,7 @@ from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
 from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
 from ownwords.models.quantize import quantize
-from ownwords.models.weight_mapping import SINGLE, find_tensors, read_schemes
+from ownwords.models.weight_mapping import SINGLE, find_tensors, is_quantized, read_schemes
 
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
 _SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
@@ -285,7 +285,7 @@ def _next_power_of_two(count: int) -> int:
 
 def _quantized_format(folder: Path) -> WeightFormat | None:
     """The format of a directory's matrices if they are quantised; they compute when restored."""
-    if not any(name.endswith(".packed") for name in find_tensors(folder)):
+    if not is_quantized(find_tensors(folder)):
         return None
     return "int4" if read_schemes(folder / SINGLE)[0].bits == 4 else "int8"
 

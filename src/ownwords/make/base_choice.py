@@ -7,11 +7,11 @@ from typing import cast
 
 from ownwords.base import catalogue
 from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask, choose_base
+from ownwords.base.trimming import REFERENCE
 from ownwords.core import hardware
 from ownwords.core.progress import duration
 from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
 from ownwords.make.make_request import MakeRequest
-from ownwords.make.scoring import REFERENCE
 from ownwords.make.stage_cache import StageCache
 from ownwords.training.corpus import Corpus, TrainingText
 

@@ -60,14 +60,13 @@ class TrainingSummary:
     def of(cls, made: "TrainedModel", key: str, posts: int) -> "TrainingSummary":
         """Summarise a training that has just finished; `key` is the model's fingerprint."""
         plan, outcome = made.plan, made.outcome
-        epochs = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs
         return cls(
             key=key,
             run=made.run.folder.name,
             parameters=plan.recipe.model.parameters,
             steps=outcome.steps,
             tokens=outcome.tokens,
-            epochs=round(epochs, 2),
+            epochs=round(plan.expected.epochs_of(outcome.tokens), 2),
             stopped=outcome.stopped,
             bits_per_byte=made.bits_per_byte,
             before=made.before,
@@ -204,7 +203,7 @@ def _summary(
         parameters=provenance["recipe"]["model"]["parameters"],
         steps=outcome["steps"],
         tokens=outcome["tokens"],
-        epochs=round(outcome["tokens"] / max(expected.tokens, 1) * expected.epochs, 2),
+        epochs=round(expected.epochs_of(outcome["tokens"]), 2),
         stopped=outcome["stopped"],
         bits_per_byte=outcome["validation_bits_per_byte"],
         before=outcome["validation_bits_per_byte_before"],

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import ownwords.base
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
+from ownwords.base.trimming import REFERENCE
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.evaluation import scorecard_files as files
@@ -18,7 +18,6 @@ from ownwords.training.corpus import Corpus
 
 PAGE = files.PAGE
 VERSION = __version__  # part of the cache key: another version may score differently
-REFERENCE = Path(ownwords.base.__file__).parent / "reference"
 
 
 @dataclass(frozen=True)

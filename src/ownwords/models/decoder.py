@@ -4,7 +4,8 @@ Shapes: B batch, T tokens of this call, C width, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -113,8 +114,7 @@ class CausalLM(nn.Module):
         """
         for name, parameter in self.named_parameters():
             mean, std = self.initial(name, parameter.shape)
-            key = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
-            generator = torch.Generator("cpu").manual_seed(int.from_bytes(key) >> 1)
+            generator = torch.Generator("cpu").manual_seed(seed_of(seed, name))
             values = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             with torch.no_grad():
                 if std:
@@ -276,6 +276,25 @@ def build(
     """Build the model of a config with uninitialised parameters, for `init_weights` or a file."""
     model: CausalLM = model_class(config)(config, device=device, dtype=dtype)
     return model
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Disable gradients and dropout in the block, then restore the mode of every module."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def seed_of(seed: int, what: str) -> int:
+    """The seed of one tensor, from that of the model and the tensor's name."""
+    key = hashlib.blake2b(f"{seed}/{what}".encode(), digest_size=8).digest()
+    return int.from_bytes(key) >> 1
 
 
 def embedding_std(width: int) -> float:

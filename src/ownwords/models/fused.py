@@ -52,6 +52,11 @@ def has_fast_bf16() -> bool:
     return native is not None and native.isa in FAST_BF16
 
 
+def is_fast_bf16(weight: Tensor) -> bool:
+    """Whether a weight is in bfloat16, and this processor multiplies it fast."""
+    return weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and has_fast_bf16()
+
+
 def is_supported(*tensors: Tensor) -> bool:
     """Whether the library is available and supports these tensors' device and dtype."""
     return (

@@ -8,7 +8,6 @@ https://arxiv.org/abs/2106.09685. peft.py saves and loads adapters.
 Suffixes of tensors: R rank, I inputs, O outputs of the layer.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, seed_of
 from ownwords.models.untrusted_files import ModelError, preview
 
 
@@ -144,7 +143,7 @@ def attach_to_layers(
     for name in names:
         base = model.get_submodule(name)
         assert isinstance(base, nn.Linear)
-        layers[name] = LoraLinear(base, settings, _seed_of(seed, name))
+        layers[name] = LoraLinear(base, settings, seed_of(seed, name))
         model.set_submodule(name, layers[name].train(model.training))
     return LoraAdapter(model, settings, layers)
 
@@ -158,8 +157,3 @@ def check_no_adapter(model: CausalLM) -> None:
 def can_be_adapted(name: str, module: nn.Module) -> bool:
     """Whether a module is a linear layer, but not the head: the loss uses its weight directly."""
     return isinstance(module, nn.Linear) and name != "head"
-
-
-def _seed_of(seed: int, what: str) -> int:
-    key = hashlib.blake2b(f"{seed}/{what}".encode(), digest_size=8).digest()
-    return int.from_bytes(key) >> 1

@@ -16,6 +16,8 @@ VERSION: Final = 1
 # The token embedding and the head, which lose the most by rounding.
 ENDS: Final = ("embedding", "head")
 
+_KNOWN: Final = ((8, 0), (4, 32), (4, 64), (4, 128))  # bits and group
+
 # A type, as safetensors names it, and a shape.
 StoredTensor = tuple[str, tuple[int, int]]
 
@@ -28,7 +30,7 @@ class QuantizationScheme:
     group: int = 0
 
     def __post_init__(self) -> None:
-        if (self.bits, self.group) not in {(8, 0), (4, 32), (4, 64), (4, 128)}:
+        if (self.bits, self.group) not in _KNOWN:
             raise ConfigError(
                 f"there is no quantisation to {self.bits} bits in groups of {self.group}",
                 hint="int8 has one scale a row (group 0), int4 groups of 32, 64 or 128",
@@ -57,6 +59,16 @@ INT8: Final = QuantizationScheme(8)
 INT4: Final = QuantizationScheme(4, 32)
 
 
+def scheme_of(
+    name: str, dimensions: int, body: QuantizationScheme, ends: QuantizationScheme
+) -> QuantizationScheme | None:
+    """The scheme of a weight; None for norms, biases and learned positions."""
+    owner = name.removesuffix(".weight")
+    if dimensions != 2 or owner == "positions":
+        return None
+    return ends if owner in ENDS else body
+
+
 def schemes(header: Mapping[str, object]) -> Schemes:
     """Read the schemes of the matrices and of the ends from a header; ModelError if unsupported."""
     if FIELD not in header:
@@ -81,7 +93,7 @@ def _to_fields(scheme: QuantizationScheme) -> dict[str, object]:
 
 def _scheme(fields: object) -> QuantizationScheme:
     if isinstance(fields, dict):
-        for bits, group in ((8, 0), (4, 32), (4, 64), (4, 128)):
+        for bits, group in _KNOWN:
             if (fields.get("scheme"), fields.get("group")) == (f"int{bits}", group):
                 return QuantizationScheme(bits, group)
     raise ModelError(f"{FIELD} names an unknown scheme: {str(fields)[:80]}")

@@ -25,7 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ownwords.core.workspace import writing_atomically
-from ownwords.models.quantization_scheme import ENDS, INT4, INT8, QuantizationScheme, metadata_of
+from ownwords.models.quantization_scheme import (
+    INT4,
+    INT8,
+    QuantizationScheme,
+    metadata_of,
+    scheme_of,
+)
 from ownwords.models.safetensors import DTYPES
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.untrusted_files import ModelError
@@ -115,7 +121,7 @@ def quantize(
             raise ModelError(f"{name} holds numbers that are not finite")
     with torch.no_grad():
         for name, parameter in parameters.items():
-            if chosen := _scheme_of(name, parameter, scheme, ends):
+            if chosen := scheme_of(name, parameter.dim(), scheme, ends):
                 for rows_OI in torch.split(parameter, _rows_at_once(parameter.shape[1])):
                     codes_scales = quantize_matrix(rows_OI, chosen)
                     rows_OI.copy_(dequantize(*codes_scales, chosen, rows_OI.shape[1]))
@@ -126,7 +132,7 @@ def quantized_tensors(
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield all tensors by name: `<module>.packed`, `<module>.scale`, and the unquantised ones."""
     for name, parameter in model.named_parameters():
-        if chosen := _scheme_of(name, parameter, scheme, ends):
+        if chosen := scheme_of(name, parameter.dim(), scheme, ends):
             owner = name.removesuffix(".weight")
             parts = zip(("packed", "scale"), quantize_matrix(parameter, chosen), strict=True)
             yield from ((f"{owner}.{part}", tensor) for part, tensor in parts)
@@ -150,13 +156,3 @@ def write_quantized(
         file.write(header)
         for tensor in tensors.values():
             file.write(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-
-
-def _scheme_of(
-    name: str, parameter: Tensor, scheme: QuantizationScheme, ends: QuantizationScheme
-) -> QuantizationScheme | None:
-    """The scheme of a parameter; None for norms, biases and learned positions."""
-    owner = name.removesuffix(".weight")
-    if parameter.dim() != 2 or owner == "positions":
-        return None
-    return ends if owner in ENDS else scheme

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ownwords.models.configs.config import ModelConfig, WeightName
-from ownwords.models.quantization_scheme import ENDS, Schemes, schemes
+from ownwords.models.quantization_scheme import Schemes, scheme_of, schemes
 from ownwords.models.safetensors_header import FLOATS, TensorInfo, read_header, read_metadata
 from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
 
@@ -222,6 +222,11 @@ def _because(shape: tuple[int, ...], expected: tuple[int, ...], config: ModelCon
     return f" ({size} is {' or '.join(causes)})" if causes else ""
 
 
+def is_quantized(stored: Mapping[str, TensorInfo]) -> bool:
+    """Whether these are the tensors of a quantised model, codes and scales."""
+    return any(name.endswith(".packed") for name in stored)
+
+
 def read_schemes(path: Path) -> Schemes:
     """Read a file's quantisation schemes: of its matrices, and of its embedding and head."""
     try:
@@ -241,14 +246,13 @@ def map_quantized_weights(
     Every matrix except the learned positions is stored as codes and scales.
     """
     check_plausible(stored, config, folder)
-    body, ends = made_with
     expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
     for ours, shape in weight_shapes(config).items():
-        owner = ours.removesuffix(".weight")
-        if len(shape) == 1 or owner == "positions":
+        scheme = scheme_of(ours, len(shape), *made_with)
+        if scheme is None:
             expected[ours] = FLOATS, shape
             continue
-        scheme = ends if owner in ENDS else body
+        owner = ours.removesuffix(".weight")
         for part, (kind, size) in zip(("packed", "scale"), scheme.stored(*shape), strict=True):
             expected[f"{owner}.{part}"] = (kind,), size
     _check_names(stored.keys(), expected.keys(), config, folder)

@@ -21,6 +21,7 @@ from ownwords.models.weight_mapping import (
     check_shapes,
     find_tensors,
     hf_names,
+    is_quantized,
     map_quantized_weights,
     map_weights,
     read_schemes,
@@ -34,7 +35,7 @@ def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | No
     files, or the narrowest type that holds all of them exactly. Quantised matrices are restored.
     """
     stored = find_tensors(folder)
-    if any(name.endswith(".packed") for name in stored):
+    if is_quantized(stored):
         return _load_quantized(folder, stored, config, device, dtype)
     fitted = map_weights(stored, config, folder)
     check_shapes(fitted, config, folder)

@@ -286,8 +286,9 @@ class AppState:
 
     def label_of(self, name: str) -> str:
         """What the page calls a model: the workspace's own by the name that its user gave it."""
-        kept = (model.name for model in self.library.models() if model.is_current)
-        return next(kept, name) if name == self.own_model else name
+        if name != self.own_model:
+            return name
+        return next((model.name for model in self.library.models() if model.is_current), name)
 
     @property
     def _own_folder(self) -> Path:

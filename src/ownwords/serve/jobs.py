@@ -238,8 +238,7 @@ class JobManager:
             root, runs = self.workspace.root, self.workspace.runs
             if is_held(runs / "make" / ".lock") or is_held(root / ".lock"):
                 return f"another ownwords is working in {root}"
-            locks = (path for path in runs.glob("*/.lock"))
-            if any(is_held(path) for path in locks):
+            if any(is_held(path) for path in runs.glob("*/.lock")):
                 return f"another ownwords is training in {root}"
             return ""
 

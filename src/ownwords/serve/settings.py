@@ -1,6 +1,7 @@
 """Settings of the server: where it listens, who may use it, and how much at once."""
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from ownwords.inference.engine import WeightFormat
 HOST: Final = "127.0.0.1"
 PORT: Final = 8377
 MIN_KEY_LENGTH: Final = 12  # shorter ones can be guessed
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,12 @@ class ServeSettings:
                 f"on {self.host}, other machines can reach the server, so it needs a key",
                 hint="give one with --key",
             )
+
+    @property
+    def address(self) -> str:
+        """The page's address for a browser."""
+        host = socket.gethostname() if self.host in _ALL_ADDRESSES else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     @property
     def is_loopback(self) -> bool:

@@ -1,8 +1,8 @@
 """One interface to all kinds of device: CPU, CUDA, ROCm, MPS and XPU."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -146,19 +146,6 @@ def try_compile(model: nn.Module, wanted: bool, device: Device) -> str:
 
 def _probed(x: Tensor) -> Tensor:
     return (x * 2 + 1).sum()
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Disable gradients and dropout in the block, then restore the mode of every module."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _peak_resident() -> int:

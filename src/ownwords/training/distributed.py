@@ -321,6 +321,12 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
+def copy_shard(place: Tensor, value: Tensor) -> None:
+    """Copy a value of the same shape into a tensor, sharded or not."""
+    # `scatter` shards by the parameter's name; a full tensor here needs the full value.
+    local_shard(place).copy_(local_shard(value) if is_sharded(place) else full_tensor(value))
+
+
 def local_like(full: Tensor, like: Tensor) -> Tensor:
     """The local shard of a tensor that all processes have in full, sharded like `like`."""
     if not is_sharded(like):

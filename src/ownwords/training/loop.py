@@ -22,9 +22,10 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
+from ownwords.models.decoder import eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Prefetcher
-from ownwords.training.device import eval_mode, try_compile
+from ownwords.training.device import try_compile
 from ownwords.training.distributed import full_tensor
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome
 from ownwords.training.optim import lr_scale

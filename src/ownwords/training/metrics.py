@@ -15,10 +15,10 @@ from ownwords.core.progress import Event, Stage
 from ownwords.core.workspace import translate_os_errors
 from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import sequential_batches
-from ownwords.training.device import Device, eval_mode
+from ownwords.training.device import Device
 from ownwords.training.distributed import World
 from ownwords.training.job import TrainJob
 from ownwords.training.settings import Precision

@@ -35,7 +35,7 @@ def card(
         "## Training texts",
         "",
         f"{size(text_bytes)} of one author's own words, {documents:,} texts, read"
-        f" {times(outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs)}.",
+        f" {times(plan.expected.epochs_of(outcome.tokens))}.",
         "",
         "## Quality",
         "",

@@ -30,6 +30,7 @@ from ownwords.models.untrusted_files import preview
 from ownwords.native.bindings import interface
 from ownwords.training.distributed import (
     as_sharded,
+    copy_shard,
     full_tensor,
     global_norm,
     is_sharded,
@@ -319,8 +320,7 @@ def _fill(places: dict[str, Tensor], values: Mapping[str, Tensor], what: str) ->
             raise OwnwordsError(
                 f"{what}: {name!r} has the shape {list(value.shape)}, not {list(place.shape)}"
             )
-        # `scatter` shards by the parameter's name; a full tensor here needs the full value.
-        local_shard(place).copy_(local_shard(value) if is_sharded(place) else full_tensor(value))
+        copy_shard(place, value)
 
 
 def _matrices(model: nn.Module) -> set[str]:

@@ -74,6 +74,10 @@ class Forecast:
     tokens_per_s: float
     held_out_bytes: int  # bytes read at each evaluation
 
+    def epochs_of(self, tokens: int) -> float:
+        """How often the text is read with so many tokens."""
+        return tokens / max(self.tokens, 1) * self.epochs
+
     def sentences(self) -> tuple[str, ...]:
         """The forecast as sentences for the user."""
         return (

@@ -109,7 +109,7 @@ class Planner:
                 hint="leave it out, or train a model from scratch",
             )
         self.train_s = self.seconds * (1 - constants.unforeseen) - facts.spent_s - constants.close_s
-        self.eval_mode = min(constants.evaluate_share, 1.0) if facts.validation_bytes else 0.0
+        self.eval_share = min(constants.evaluate_share, 1.0) if facts.validation_bytes else 0.0
         self.choose_vocabulary()
         self.rank = self.choose_rank()
         self.context = self.choose_context()
@@ -121,7 +121,7 @@ class Planner:
             self.choose_lora_optimizer()
         else:
             self.choose_optimizer(length)
-        self.choose_regularization(length)
+        self.choose_regularization()
         self.choose_evaluations(length)
         flags = {**{key: number.value for key, number in self.reasons.items()}, **self.fixed}
         for key in self.fixed:
@@ -302,7 +302,7 @@ class Planner:
         for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
             rows = int(cast(int, fixed.get("train.batch_size", self.rows_for(read))))
             precision, step_s, compiles, costs = self.speed(shape, rows)
-            time_s = max(0.0, self.train_s - costs) * (1 - self.eval_mode)
+            time_s = max(0.0, self.train_s - costs) * (1 - self.eval_share)
             useful = math.ceil(limit / (rows * self.context))
             useful = int(cast(int, fixed.get("train.max_steps", useful)))
             steps = int(cast(int, fixed.get("train.steps", min(int(time_s / step_s), useful))))
@@ -387,7 +387,9 @@ class Planner:
         constants, facts = self.constants, self.facts
         least = constants.least_steps
         if length.steps < (1 if self.steps_are_fixed else least) and not self.rank:
-            needs = least * length.step_s / (1 - self.eval_mode) + facts.spent_s + constants.close_s
+            needs = (
+                least * length.step_s / (1 - self.eval_share) + facts.spent_s + constants.close_s
+            )
             enough = math.ceil(needs / (1 - constants.unforeseen) / 6) / 10
             raise ConfigError(
                 f"{duration(self.seconds)} are too few: starting takes"
@@ -408,7 +410,7 @@ class Planner:
         self.epochs *= 1 - self.replay
         rate = tokens / length.step_s
         fills = "fills the time and reads "
-        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_mode):
+        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_share):
             fills = "takes part of the time (more would only memorise) and reads "
         why = f"at {number(rate)} tokens a second this {fills}the text {times(self.epochs)}"
         if not length.steps:
@@ -483,7 +485,7 @@ class Planner:
     def choose_lora_optimizer(self) -> None:
         choose, constants = self.choose, self.constants
         choose("optim.kind", "adamw", "Muon does not suit thin matrices", LOG)
-        rate = _short(constants.lora_lr(self.epochs))
+        rate = rounded(constants.lora_lr(self.epochs))
         why = f"the best measured where the text is read {times(self.epochs)}: less if more often"
         choose("optim.learning_rate", rate, why, LOG)
         choose("optim.beta2", constants.lora_beta2, "as measured", LOG)
@@ -522,8 +524,8 @@ class Planner:
                 why = f"{factor:g} of the usual learning rate for a model of this size"
             source = rate_source = LOG
         if kind == "muon":
-            matrices = choose("optim.muon_lr", _short(matrices), why_matrices, source)
-        rate = choose("optim.learning_rate", _short(rate), why, rate_source)
+            matrices = choose("optim.muon_lr", rounded(matrices), why_matrices, source)
+        rate = choose("optim.learning_rate", rounded(rate), why, rate_source)
         choose(
             "optim.beta2",
             round(constants.beta2(batch, length.tokens), 5),
@@ -535,7 +537,7 @@ class Planner:
         why = f"a weight's memory that suits {number(steps_per_epoch)} steps an epoch"
         if base:
             decay, why = 0.1, "low, so that the base is not forgotten"
-        choose("optim.weight_decay", _short(decay), why, LOG)
+        choose("optim.weight_decay", rounded(decay), why, LOG)
         warmup = constants.warmup_fraction
         choose("schedule.warmup_fraction", warmup, "a short warmup is enough", LOG)
         short = length.steps < constants.short_steps
@@ -545,7 +547,7 @@ class Planner:
             down, why = constants.tune_decay_fraction, "a base needs no constant phase"
         choose("schedule.decay_fraction", down, why, LOG)
 
-    def choose_regularization(self, length: SizedRun) -> None:
+    def choose_regularization(self) -> None:
         constants, base = self.constants, self.facts.base
         dropout, why = 0.0, f"the text is read {times(self.epochs)}"
         if self.epochs > constants.dropout_epochs:
@@ -557,15 +559,14 @@ class Planner:
         why = "as for the matrices, since the text is read often" if decay else "no need for any"
         self.choose("optim.embedding_weight_decay", decay, why, LOG)
         if base:
-            replay = constants.tune_replay if self.facts.replay_bytes else 0.0
             why = (
-                f"{replay:.0%} of the rows are text of the base, so that it forgets little"
-                if replay
+                f"{self.replay:.0%} of the rows are text of the base, so that it forgets little"
+                if self.replay
                 else "a LoRA forgets little"
                 if self.rank
                 else "no text of the base is available (--replay)"
             )
-            self.choose("data.replay", replay, why, LOG)
+            self.choose("data.replay", self.replay, why, LOG)
             self.choose(
                 "data.opening_weight",
                 constants.tune_opening_weight,
@@ -639,7 +640,7 @@ class Planner:
         )
 
 
-def _short(value: float) -> float:
+def rounded(value: float) -> float:
     """Round to three significant figures, as a person would."""
     return float(f"{value:.3g}")
 

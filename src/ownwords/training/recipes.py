@@ -221,9 +221,8 @@ def plan_finetuning(
 def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None) -> BaseModelInfo:
     """What the plan needs to know of a base, including the learning rates in its provenance."""
     size = sum(parameter.numel() for parameter in model.parameters())
-    weight = next(model.parameters())
     # Frozen bfloat16 weights need no float32 copy where products are computed in bfloat16.
-    bf16 = weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and fused.has_fast_bf16()
+    bf16 = fused.is_fast_bf16(next(model.parameters()))
     recipe = loaded.provenance.get("recipe")
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
@@ -279,7 +278,6 @@ class TrainingSession:
         # Read before anything is loaded, so that each plan gets the same value.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
-        self.spent_s = 0.0  # up to the plan; the user may then think about it
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Encode the texts on the disk."""
@@ -399,6 +397,9 @@ class TrainingSession:
         self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig], base: CausalLM | None
     ) -> throughput.DeviceSpeeds:
         rank, shapes = recipe.lora.rank, [shape(recipe)]
+        context = recipe.train.sequence_length
+        if rank:
+            context = min(context, round(PLAN_CONSTANTS.timed_context))
         if self.base is None:  # a smaller shape separates the cost per layer from arithmetic
             smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
@@ -408,10 +409,7 @@ class TrainingSession:
             self.device,
             shapes,
             rows=max(1, recipe.train.batch_size // self.world.size),
-            context=min(
-                recipe.train.sequence_length,
-                round(PLAN_CONSTANTS.timed_context) if rank else recipe.train.sequence_length,
-            ),
+            context=context,
             seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
             optim=recipe.optim,
             adapted=throughput.LoraToTime(base, rank) if base and rank else None,

@@ -11,7 +11,7 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.models.decoder import CausalLM
 from ownwords.models.lora import LoraAdapter
-from ownwords.training.distributed import full_tensor, is_sharded, local_shard
+from ownwords.training.distributed import copy_shard, local_shard
 
 # Points tried between the base's weights (0) and the tuned ones (1).
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
@@ -58,10 +58,7 @@ class EMA:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state, bit for bit."""
         for name, tensor in self._sum.items():
-            value = state[f"sum/{name}"]
-            local_shard(tensor).copy_(
-                local_shard(value) if is_sharded(tensor) else full_tensor(value)
-            )
+            copy_shard(tensor, state[f"sum/{name}"])
         self.updates = int(state["updates"])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ownwords.core.config import as_toml, settings_of
 from ownwords.training.plan import Plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.planner import shape_of
+from ownwords.training.planner import rounded, shape_of
 from ownwords.training.settings import Recipe
 
 TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value
@@ -68,16 +68,16 @@ class SearchSpace:
             settings["model.parameters"] = round(float(f"{wanted:.3g}"))
         if _RATE in changed:
             if optim.kind == "muon":
-                settings["optim.muon_lr"] = _short(optim.muon_lr * changed[_RATE])
+                settings["optim.muon_lr"] = rounded(optim.muon_lr * changed[_RATE])
             # The plan's learning rate depends on the model's size.
             rate = optim.learning_rate * changed[_RATE] * self._rate_of_size(settings)
-            settings["optim.learning_rate"] = _short(rate)
+            settings["optim.learning_rate"] = rounded(rate)
         # Weights remember 1 / (rate * decay) steps.
         times = changed.get(_RATE, 1.0) * changed.get(_MEMORY, 1.0)
         if times != 1.0 and any(axis.name == _MEMORY for axis in self.axes):
             least, most = PLAN_CONSTANTS.weight_decay_min, PLAN_CONSTANTS.weight_decay_max
             decay = min(most, max(least, optim.weight_decay / times))
-            settings["optim.weight_decay"] = _short(decay)
+            settings["optim.weight_decay"] = rounded(decay)
         if _DROP in changed:
             # A tiny dropout is set to 0, which also turns off what the plan couples to dropout.
             settings["train.dropout"] = round(changed[_DROP], 3) if changed[_DROP] >= 0.01 else 0.0
@@ -174,7 +174,3 @@ def _most_steps(plan: Plan, seconds: float) -> int:
     step_s = train.batch_size * train.sequence_length / max(expected.tokens_per_s, 1e-9)
     rest_s = seconds - expected.seconds
     return train.steps + max(0, int(rest_s * (1 - PLAN_CONSTANTS.unforeseen) / step_s))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")

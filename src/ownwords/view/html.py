@@ -63,9 +63,6 @@ def _markup(part: str) -> str:
     return lead + escape(plain(part), quote=False) + trail
 
 
-_NEWLINE: Final = Html("\n")
-
-
 # --- views --------------------------------------------------------------------------------------
 
 

@@ -41,8 +41,9 @@ class TerminalWriter:
         self._blocks = self._can_show(_BLOCKS)
         self._overflow: OverflowMethod = "ellipsis" if self._blocks else "crop"
 
-    def bars(self, rows: Sequence[tuple[str, int, float, str]], most: float) -> None:
-        """Rows of (label, words, share, remark), each with a bar as long as its share of `most`."""
+    def bars(self, rows: Sequence[tuple[str, int, float, str]]) -> None:
+        """Rows of (label, words, share, remark), the bar of the largest share being the longest."""
+        most = max(share for _, _, share, _ in rows)
         widest = max(self.text(label).cell_len for label, _, _, _ in rows)
         bar = max(6, min(30, self.width // 4))
         grid = self.grid()
@@ -265,7 +266,6 @@ class _ViewPrinter(TerminalWriter):
 
     def _shares(self, block: b.Shares) -> None:
         total = sum(row.value for row in block.rows) or 1
-        most = max((row.value for row in block.rows), default=0) / total
         self.bars(
             [
                 (
@@ -275,8 +275,7 @@ class _ViewPrinter(TerminalWriter):
                     "left out" if row.tone == "out" else "",
                 )
                 for row in block.rows
-            ],
-            most,
+            ]
         )
 
     def _years(self, block: b.Years) -> None:
@@ -286,7 +285,7 @@ class _ViewPrinter(TerminalWriter):
             for year in block.rows
             if year.posts
         ]
-        self.bars(rows, max(share for _, _, share, _ in rows))
+        self.bars(rows)
 
     def _gauges(self, block: b.Gauges) -> None:
         """Print label, bar, figure and range, aligned."""

@@ -302,7 +302,7 @@ def frequencies(
 ) -> npt.NDArray[np.float32]:
     """The RoPE frequency of each pair of a head's dimensions, in radians per position: [D / 2].
 
-    `models.rope` computes the same, except for the last bit of some: PyTorch rounds differently.
+    `models.layers` computes the same, except for the last bit of some: PyTorch rounds differently.
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     powers = np.power(base, steps.astype(np.float64)).astype(np.float32)

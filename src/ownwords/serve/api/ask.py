@@ -61,12 +61,12 @@ def routes(state: AppState) -> list[BaseRoute]:
         """
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
-        own = await state.run(state.models)
+        own = await state.run(lambda: {name: state.label_of(name) for name in state.models()})
         vectors = await state.run(state.vector_counts)
         return JSONResponse(
             {
                 "endpoints": [row for endpoint in listed for row in _rows(endpoint)],
-                "own": [{"name": _OWN + name, "label": state.label_of(name)} for name in own],
+                "own": [{"name": _OWN + name, "label": label} for name, label in own.items()],
                 "vectors": vectors and {"ready": vectors[0], "passages": vectors[1]},
             }
         )

@@ -95,7 +95,7 @@ def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
 def _home(state: AppState, blog: "BlogReader") -> dict[str, Any]:
     """The state of the workspace in one answer; `step` is the first thing that is left to do."""
     overview, sources = blog.overview(), state.sources.sources()
-    model = next(iter(ModelReader(state).models()), None)
+    model = ModelReader(state).current()
     jobs = state.jobs.jobs()
     last = {job.kind: job.id for job in reversed(jobs)}
     return {
@@ -105,14 +105,14 @@ def _home(state: AppState, blog: "BlogReader") -> dict[str, Any]:
         "step": _step(overview, model, has_sources=bool(sources)),
         "sources": sources,
         "blog": overview,
-        "model": model if model and model.is_current else None,
+        "model": model,
         # those that run, and the last one of each kind
         "jobs": [job for job in jobs if job.ended is None or job.id == last[job.kind]],
     }
 
 
 def _step(blog: BlogOverview, model: ModelRow | None, *, has_sources: bool) -> Step:
-    if model and model.is_current:
+    if model:
         return "use" if model.sentence else "result"
     if blog.is_read:
         return "make"

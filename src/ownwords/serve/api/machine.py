@@ -3,7 +3,6 @@
 import asyncio
 import json
 import platform
-import socket
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -61,10 +60,7 @@ class _MachineApi:
     def connect(self, _: ApiCall[NoBody]) -> dict[str, str]:
         """Show how another program uses the model: an address, a key, and lines to copy."""
         settings, model = self._state.settings, next(iter(self._state.models()), "")
-        host = settings.host
-        if host in ("0.0.0.0", "::"):  # noqa: S104 - compared with, not bound to
-            host = socket.gethostname()
-        address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/v1"
+        address = f"{settings.address}v1"
         body = json.dumps({"model": model, "prompt": _PROMPT, "max_tokens": _MAX_TOKENS})
         header = f' -H "Authorization: Bearer {settings.key}"' if settings.key else ""
         body = body.replace("'", "'\\''")  # within the quotation marks of a shell

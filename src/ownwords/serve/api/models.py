@@ -2,7 +2,7 @@
 
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -172,19 +172,25 @@ class ModelReader:
 
     def models(self) -> list[ModelRow]:
         """All models with their figures."""
-        state = self._state
-        root = state.workspace.root
-        rows = [_kept_row(model) for model in state.library.models() if not model.is_current]
-        current = next((model for model in state.library.models() if model.is_current), None)
-        if current or state.own_model:
-            # What is beside the current model may be newer than what was kept of it.
-            folder = atomic_dir.readable_dir(root / "model")
-            made_at = current.made_at if current else (folder / CONFIG).stat().st_mtime
-            name = current.name if current else state.own_name
-            rows.insert(
-                0, _row(name, folder, root, StageCache(root / _FINISHED), made_at, current=True)
-            )
-        return rows
+        kept = self._state.library.models()
+        current = self._current(kept)
+        rows = [_kept_row(model) for model in kept if not model.is_current]
+        return [current, *rows] if current else rows
+
+    def current(self) -> ModelRow | None:
+        """The current model with its figures; None if there is none."""
+        return self._current(self._state.library.models())
+
+    def _current(self, models: Iterable[KeptModel]) -> ModelRow | None:
+        kept = next((model for model in models if model.is_current), None)
+        if kept is None and not self._state.own_model:
+            return None
+        root = self._state.workspace.root
+        # What is beside the current model may be newer than what was kept of it.
+        folder = atomic_dir.readable_dir(root / "model")
+        made_at = kept.made_at if kept else (folder / CONFIG).stat().st_mtime
+        name = kept.name if kept else self._state.own_name
+        return _row(name, folder, root, StageCache(root / _FINISHED), made_at, current=True)
 
     def _task(self) -> TuningTask | None:
         """What a base is for: this blog, in the time that suits most; None before it is read."""
@@ -438,21 +444,19 @@ class _Exports:
             return []
         _, folder = self._state.model_to_export()
         folder = atomic_dir.readable_dir(folder)
-        whole = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-        parameters = catalogue.entry(folder.name, folder, "added").parameters
+        entry = catalogue.entry(folder.name, folder, "added")
+        sizes = {type_: round(entry.parameters * bits / 8) for type_, bits in _BITS.items()}
         options = [
-            ExportOption(
-                "gguf", type_, f"GGUF, {label}", round(parameters * bits / 8), type_ == "q8_0"
-            )
+            ExportOption("gguf", type_, f"GGUF, {label}", sizes[type_], type_ == "q8_0")
             for type_, label in _LABELS.items()
-            if (bits := _BITS[type_])
         ]
-        ollama = round(parameters * _BITS["q8_0"] / 8)
         return [
             *options,
-            ExportOption("ollama", "q8_0", "For Ollama", ollama, is_default=True),
-            ExportOption("zip", "", "The model's folder as a zip", whole, is_default=True),
-            ExportOption("hf", "", "The model's folder, for transformers", whole, is_default=False),
+            ExportOption("ollama", "q8_0", "For Ollama", sizes["q8_0"], is_default=True),
+            ExportOption("zip", "", "The model's folder as a zip", entry.bytes, is_default=True),
+            ExportOption(
+                "hf", "", "The model's folder, for transformers", entry.bytes, is_default=False
+            ),
         ]
 
 

@@ -275,16 +275,7 @@ def decide(
         after = preview(workspace, inputs, choices)
         if id_ not in after:
             raise no_such_post(id_)
-        posts = [
-            replace(
-                post,
-                decision=after[post.id].decision,
-                reason=after[post.id].reason,
-                training_words=after[post.id].training_words,
-            )
-            for post in cached.report.posts
-            if post.id in after
-        ]
+        posts = [_decided(post, after[post.id]) for post in cached.report.posts if post.id in after]
         write_atomically(workspace.choices, write_choices(posts, choices))
     changed = _row(cached, id_, after, {choice.id for choice in choices})
     return overview(workspace, cached, inputs) | {"changed": changed}
@@ -303,12 +294,6 @@ def _row(
     cached: CachedReport, id_: str, after: Mapping[str, PostDecision], chosen: set[str]
 ) -> dict[str, Any]:
     post, decision = cached.report.posts[cached.positions[id_]], after[id_]
-    later = replace(
-        post,
-        decision=decision.decision,
-        reason=decision.reason,
-        training_words=decision.training_words,
-    )
     return {
         "id": post.id,
         "title": fmt.title_of(post.title),
@@ -318,10 +303,20 @@ def _row(
         "share": post.share,
         "flagged": summary.flags(post),
         "now": _decision(post),
-        "then": _decision(later),
+        "then": _decision(_decided(post, decision)),
         "by": "you" if id_ in chosen else "default",
         "pending": _is_pending(post, decision),
     }
+
+
+def _decided(post: PostSummary, decision: PostDecision) -> PostSummary:
+    """The post as it is after the next look."""
+    return replace(
+        post,
+        decision=decision.decision,
+        reason=decision.reason,
+        training_words=decision.training_words,
+    )
 
 
 def _is_pending(post: PostSummary, decision: PostDecision) -> bool:

@@ -1,6 +1,6 @@
 // Charts as SVG, drawn for the width they have; every figure in them also stands on the page as text.
 
-import { count, el, fill, uniqueId, percent, svg } from "/components.js";
+import { count, el, fill, svg } from "/components.js";
 
 /** A thin bar; decoration, as its number stands beside it. */
 export function shareLine(part, tone = "own") {

@@ -1,7 +1,7 @@
 // Step 3: a model of the blog; how long, from which starting model, and how it goes.
 
 import { baseChoice } from "/bases.js";
-import { button, choice, count, el, field, fill, folded, input, problem, quiet, row } from "/components.js";
+import { button, count, el, field, fill, folded, input, problem, quiet, row } from "/components.js";
 import { isRunning, newest, start } from "/jobs.js";
 import { progress } from "/progress.js";
 import { get, load } from "/server.js";
@@ -78,7 +78,6 @@ export function makeStep(state) {
     state: (isNext) => (isBusy() ? "now" : state.home.model ? "done" : isNext ? "now" : "later"),
     isOpen: () => isBusy() || isAgain || !state.home.model,
     summary: () => [state.home.model.name, state.home.model.minutes ? count(state.home.model.minutes, "minute") : ""].filter(Boolean).join(", "),
-    opened: () => {},
     changed(what) {
       if (what.includes("bases")) offer = null;
     },

@@ -1,7 +1,7 @@
 // Steps 4 and 5: what has come out, and what to do with it.
 
 import { address } from "/app.js";
-import { add, bullets, button, command, el, field, fill, folded, icon, lines, link, p, quiet, quote, row, select, size, totals, when } from "/components.js";
+import { add, bullets, button, command, el, field, fill, folded, icon, lines, p, quiet, quote, row, select, size, totals, when } from "/components.js";
 import { isOpenScoring, isRunning, newest, start } from "/jobs.js";
 import { announce, ask, toast } from "/messages.js";
 import { progress } from "/progress.js";

@@ -1,6 +1,6 @@
 // Write: a text that you and your model write in turns, saved as it grows.
 
-import { address, go, setTitle, shortcut } from "/app.js";
+import { address, go, shortcut } from "/app.js";
 import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, lines, link, masthead, problem, quiet, quote, row,
   select, sentence, slider, textarea, title } from "/components.js";
 import { announce, copy, toast } from "/messages.js";
