@@ -33,9 +33,9 @@ from ownwords.core.workspace import (
     SUFFIX,
     Workspace,
     is_held,
+    locked,
     path_text,
     translate_os_errors,
-    try_lock,
     write_atomically,
 )
 from ownwords.models import atomic_dir
@@ -211,12 +211,7 @@ class JobProcess:
 
     def start(self, record: JobRecord, command: Sequence[str]) -> None:
         """Start an attempt. Raises InUseError while another one is running."""
-        with translate_os_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = self._lock_path.open("a+b")
-        with lock:
-            if not try_lock(lock.fileno()):
-                raise InUseError("this job is still running", hint="stop it first")
+        with locked(self._lock_path, "this job is still running", "stop it first") as lock:
             # Remove what the last attempt left, so that it is not mistaken for the new one's.
             for path in (self._result_path, self._events_path):
                 path.unlink(missing_ok=True)
@@ -350,7 +345,7 @@ def clean_environment(environment: Mapping[str, str], needed: str = "") -> dict[
 
 if sys.platform == "win32":
 
-    def _detached(_: IO[bytes]) -> dict[str, Any]:
+    def _detached(_: IO[str]) -> dict[str, Any]:
         """Popen options for a separate process group, which can be interrupted alone."""
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
@@ -359,7 +354,7 @@ if sys.platform == "win32":
 
 else:
 
-    def _detached(lock: IO[bytes]) -> dict[str, Any]:
+    def _detached(lock: IO[str]) -> dict[str, Any]:
         """Popen options for a separate session, out of reach of Ctrl-C, that inherits the lock."""
         return {"start_new_session": True, "pass_fds": (lock.fileno(),)}
 
