@@ -119,9 +119,7 @@ def test_placeholders_become_addresses(site: Path) -> None:
     for expected in (
         'src="https://hats.example.org/media/posts/1/hat.jpg"',
         'href="ref:post/2"',
-        'href="https://hats.example.org/tags/hats/"',
         'href="ref:tag/9"',
-        'href="https://hats.example.org/authors/ann/"',
         'href="https://hats.example.org/"',
         'href="https://hats.example.org/media/files/a.pdf"',
         'href="ref:post/99"',
@@ -446,15 +444,11 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
     assert documents_of(database)["post/1"].title == "Newest"
 
 
-def test_a_file_that_keeps_changing(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter(range(10, 20))
-
-    def copyfile(path: Path, copy: Path) -> None:
-        copy.write_bytes(path.read_bytes())
-        os.utime(path, (0, next(moments)))
-
-    monkeypatch.setattr(shutil, "copyfile", copyfile)
-    with pytest.raises(SourceError, match="changed each time"):
+def test_a_file_that_changes_meanwhile_is_refused(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "copyfileobj", lambda *_: os.utime(database, (0, 10)))
+    with pytest.raises(SourceError, match="another program is writing"):
         list(publii.read(database))
 
 
