@@ -377,9 +377,7 @@ def _document(
         kind=kind,
         date=_moment(created),
         url=canonical if canonical.startswith("http") else url,
-        author=", ".join(
-            by_number[id_] for part in _text(by).split(",") if (id_ := part.strip()) in by_number
-        ),
+        author=", ".join(authors[id_] for id_ in map(str.strip, by_ids) if id_ in authors),
         tags=tags,
         summary=untrusted_files.replace_surrogates(_word(settings, "metaDesc")),
         base=url,
