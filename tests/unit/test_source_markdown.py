@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exports import markdown as export
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
-from ownwords.archive.files import dates, front_matter
+from ownwords.archive.files import dates
 from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.sources import markdown
 from ownwords.core.errors import SourceError
@@ -124,7 +124,7 @@ def test_an_eleventy_site(tmp_path: Path) -> None:
     ],
 )
 def test_links_of_notes(text: str, link: str) -> None:
-    assert front_matter.rewrite_wikilinks(text) == link
+    assert markdown.rewrite_wikilinks(text) == link
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,7 @@ def test_front_matter_executes_no_code(tmp_path: Path) -> None:
 
 
 def test_words_in_every_form() -> None:
-    meta = front_matter.parse_front_matter(
-        "---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n"
-    )
+    meta = markdown.parse_front_matter("---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n")
     assert meta.words("a", "b", "c", "d") == ("x", "y z", "1", "y")
 
 
@@ -283,12 +281,12 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, start: str, data
 @given(st.text(alphabet="-+{}[]:\"'\n abt|!&*#`", max_size=200))
 def test_any_front_matter_splits(text: str) -> None:
     for fence in ("---", "+++", ""):
-        meta = front_matter.parse_front_matter(f"{fence}\n{text}\n{fence}\nBody")
+        meta = markdown.parse_front_matter(f"{fence}\n{text}\n{fence}\nBody")
         assert "Body" in meta.body or meta.broken or not fence
         assert meta.status()
         meta.words("a", "b")
         meta.date()
-    assert isinstance(front_matter.rewrite_wikilinks(text), str)
+    assert isinstance(markdown.rewrite_wikilinks(text), str)
 
 
 def site(folder: Path, files: dict[str, str]) -> Path:
