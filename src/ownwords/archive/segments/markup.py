@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from html import escape
 from typing import Any
@@ -376,93 +376,60 @@ def _block_html(block: object, dropped: Counter[str]) -> str:
     if not isinstance(block, dict) or not isinstance(kind, str):
         dropped["broken block"] += 1
         return ""
-    name = repair_line(kind)[:40]
-    if kind in _BLOCKS_WITHOUT_TEXT:
-        if reason := _BLOCKS_WITHOUT_TEXT[kind]:
-            dropped[reason] += 1
-        return ""
-    if kind not in _BLOCKS:
-        dropped[f"unknown block {name}"] += 1
-        return ""
     config = block.get("config")
-    html = _BLOCKS[kind](block.get("content"), config if isinstance(config, dict) else {})
-    if html is None:
-        dropped[f"broken block {name}"] += 1
-    return html or ""
+    config = config if isinstance(config, dict) else {}
+    match kind, block.get("content"):
+        case "publii-separator" | "publii-readmore", _:
+            return ""
+        case "publii-toc", _:
+            dropped["table of contents"] += 1
+            return ""
+        case "publii-embed", _:
+            dropped["embedded frame"] += 1
+            return ""
+        case "publii-paragraph", str(text):
+            return f"<p>{text}</p>"
+        case "publii-header", str(text):
+            level = str(config.get("headingLevel"))
+            tag = f"h{min(6, max(1, int(level)))}" if level.isdecimal() else "h2"
+            return f"<{tag}>{_linked(config, text)}</{tag}>"
+        case "publii-list", str(text):
+            tag = "ol" if config.get("listType") == "ol" else "ul"
+            return f"<{tag}>{text}</{tag}>"
+        case "publii-quote", {"text": str(text), **more}:
+            return (
+                f"<blockquote><p>{text}</p><footer>{_string(more, 'author')}</footer></blockquote>"
+            )
+        case "publii-code", str(text):
+            language = escape(_string(config, "language"))
+            return f'<pre class="language-{language}">\n{escape(text, quote=False)}</pre>'
+        case "publii-html", str(text):
+            return text
+        case "publii-image", dict(image):
+            return _image(image, config)
+        case "publii-gallery", {"images": list(images)}:
+            return "".join(_image(image, {}) for image in images if isinstance(image, dict))
+    damage = "broken" if kind in _BLOCKS_WITH_TEXT else "unknown"
+    dropped[f"{damage} block {repair_line(kind)[:40]}"] += 1
+    return ""
 
 
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
+_BLOCKS_WITH_TEXT = frozenset(
+    {"publii-paragraph", "publii-header", "publii-list", "publii-quote", "publii-code"}
+    | {"publii-html", "publii-image", "publii-gallery"}
+)
+
+
+def _image(image: Mapping[Any, Any], config: dict[str, Any]) -> str:
+    return f"{_linked(config, '')}<figcaption>{_string(image, 'caption')}</figcaption>"
 
 
 def _linked(config: dict[str, Any], html: str) -> str:
     link = config.get("link")
-    url = link.get("url") if isinstance(link, dict) else None
-    return f'<a href="{escape(url)}">{html}</a>' if url and isinstance(url, str) else html
+    url = _string(link, "url") if isinstance(link, dict) else ""
+    return f'<a href="{escape(url)}">{html}</a>' if url else html
 
 
-def _paragraph(content: object, _: dict[str, Any]) -> str | None:
-    return f"<p>{content}</p>" if isinstance(content, str) else None
-
-
-def _header(content: object, config: dict[str, Any]) -> str | None:
-    level = config.get("headingLevel")
-    try:
-        level = min(6, max(1, int(str(level))))
-    except ValueError:
-        level = 2
-    return f"<h{level}>{_linked(config, content)}</h{level}>" if isinstance(content, str) else None
-
-
-def _list(content: object, config: dict[str, Any]) -> str | None:
-    tag = "ol" if config.get("listType") == "ol" else "ul"
-    return f"<{tag}>{content}</{tag}>" if isinstance(content, str) else None
-
-
-def _quote(content: object, _: dict[str, Any]) -> str | None:
-    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
-        return None
-    author = f"<footer>{_string(content.get('author'))}</footer>"
-    return f"<blockquote><p>{content['text']}</p>{author}</blockquote>"
-
-
-def _code_block(content: object, config: dict[str, Any]) -> str | None:
-    language = escape(_string(config.get("language")))
-    if not isinstance(content, str):
-        return None
-    return f'<pre class="language-{language}">\n{escape(content, quote=False)}</pre>'
-
-
-def _html(content: object, _: dict[str, Any]) -> str | None:
-    return content if isinstance(content, str) else None
-
-
-def _image(content: object, config: dict[str, Any]) -> str | None:
-    if not isinstance(content, dict):
-        return None
-    return f"{_linked(config, '')}<figcaption>{_string(content.get('caption'))}</figcaption>"
-
-
-def _gallery(content: object, _: dict[str, Any]) -> str | None:
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list):
-        return None
-    return "".join(_image(image, {}) or "" for image in images)
-
-
-_BLOCKS: dict[str, Callable[[object, dict[str, Any]], str | None]] = {
-    "publii-paragraph": _paragraph,
-    "publii-header": _header,
-    "publii-list": _list,
-    "publii-quote": _quote,
-    "publii-code": _code_block,
-    "publii-html": _html,
-    "publii-image": _image,
-    "publii-gallery": _gallery,
-}
-_BLOCKS_WITHOUT_TEXT = {
-    "publii-separator": "",
-    "publii-readmore": "",
-    "publii-toc": "table of contents",
-    "publii-embed": "embedded frame",
-}
+def _string(values: Mapping[Any, Any], name: str) -> str:
+    value = values.get(name)
+    return value if isinstance(value, str) else ""

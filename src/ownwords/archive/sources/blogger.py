@@ -28,8 +28,8 @@ _ATOM = "{http://www.w3.org/2005/Atom}"
 _BLOGGER = "{http://schemas.google.com/blogger/2018}"
 _APP = ("{http://purl.org/atom/app#}", "{http://www.w3.org/2007/app}")
 _KIND_SCHEME = "http://schemas.google.com/g/2005#kind"
-_EXPORTS = safe_xml.XmlExports(
-    (b"schemas.google.com/blogger/2018", b"schemas.google.com/blogger/2008/kind#"),
+_EXPORTS = untrusted_files.ExportFormat(
+    re.compile(rb"schemas\.google\.com/blogger/(?:2018|2008/kind#)"),
     (
         "feed.atom",
         "*/feed.atom",

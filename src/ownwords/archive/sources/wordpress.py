@@ -26,7 +26,9 @@ from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
 
-_EXPORTS = safe_xml.XmlExports((b"wordpress.org/export/",), ("*.xml", "*/*.xml"), (".xml",))
+_EXPORTS = untrusted_files.ExportFormat(
+    re.compile(rb"wordpress\.org/export/"), ("*.xml", "*/*.xml"), (".xml",)
+)
 _STATUSES: dict[str, Status] = {
     "publish": "published",
     "future": "scheduled",
