@@ -1,9 +1,8 @@
-import os
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exports import markdown as export
@@ -11,7 +10,6 @@ from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, Source
 from ownwords.archive.files import dates
 from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.sources import markdown
-from ownwords.core.errors import SourceError
 
 
 def documents(path: Path) -> dict[str, RawDocument]:
@@ -238,44 +236,6 @@ def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Pat
     for name in ("a.html", "b.html", "README.md"):
         (tmp_path / name).write_text("x", encoding="utf-8")
     assert markdown.detect(tmp_path) is None
-
-
-def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "circle").symlink_to(root)
-    (root / "dangling.md").symlink_to(root / "nowhere.md")
-    (root / "picture.md").write_bytes(b"\x89PNG\0\0")
-    skipped = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem) and i.ref}
-    assert skipped["picture.md"] == "is a binary file, not text"
-    assert skipped["dangling.md"].startswith("cannot be read")
-    assert documents(root).keys() >= export.PUBLISHED.keys()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "about.md").chmod(0)
-    skipped = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem)}
-    assert "cannot be read" in skipped["about.md"]
-
-
-def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no texts"):
-        list(markdown.read(tmp_path))
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.sampled_from(["", "---\n", "+++\n", "{", "---\ntitle: T\n---\n"]), st.binary(max_size=300)
-)
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, start: str, data: bytes) -> None:
-    path = tmp_path / "note.md"
-    path.write_bytes(start.encode() + data)
-    markdown.detect(path)
-    try:
-        assert list(markdown.read(path))
-    except SourceError as error:
-        assert "binary" in error.message
 
 
 @given(st.text(alphabet="-+{}[]:\"'\n abt|!&*#`", max_size=200))
