@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from exports import epub as export
+from ownwords.archive import readability
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
-from ownwords.archive.files import readability
 from ownwords.archive.sources import epub
 from ownwords.core.errors import SourceError
 

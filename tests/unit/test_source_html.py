@@ -5,8 +5,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from exports import html as export
 from growth import is_far_from_quadratic
+from ownwords.archive import readability
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
-from ownwords.archive.files import readability
 from ownwords.archive.sources import html
 
 

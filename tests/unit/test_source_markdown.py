@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exports import markdown as export
+from ownwords.archive import dates
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
-from ownwords.archive.files import dates
 from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.sources import markdown
 

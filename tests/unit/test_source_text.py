@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from exports import text as export
+from ownwords.archive import untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem
-from ownwords.archive.files import untrusted_files
 from ownwords.archive.sources import detect_source, text
 
 

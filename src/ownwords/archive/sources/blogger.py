@@ -9,6 +9,8 @@ from typing import IO, Literal
 
 from lxml import etree
 
+from ownwords.archive import safe_xml, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -18,8 +20,6 @@ from ownwords.archive.document import (
     SourceNote,
     Status,
 )
-from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Blogger blog"

@@ -11,6 +11,8 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from ownwords.archive import readability, untrusted_files
+from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     Markup,
@@ -22,8 +24,6 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import readability, untrusted_files
-from ownwords.archive.files.dates import parse_epoch_ms, parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"

@@ -13,6 +13,11 @@ from urllib.parse import quote, urlsplit
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
+from ownwords.archive import (
+    dates,
+    readability,
+    untrusted_files,
+)
 from ownwords.archive.document import (
     RawDocument,
     SiteInfo,
@@ -20,11 +25,6 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
     Status,
-)
-from ownwords.archive.files import (
-    dates,
-    readability,
-    untrusted_files,
 )
 from ownwords.core.config import parse_toml
 from ownwords.core.errors import SourceError

@@ -15,6 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import quote
 
+from ownwords.archive import untrusted_files
+from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     Kind,
@@ -27,8 +29,6 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import untrusted_files
-from ownwords.archive.files.dates import parse_epoch_ms, parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lxml import etree
 
+from ownwords.archive import safe_xml, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -20,8 +22,6 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"

@@ -11,16 +11,18 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from ownwords.archive.document import Link, Markup, ParsedBody, Segment, SegmentKind
 from ownwords.archive.log_detection import is_log_line, separate_logs
-from ownwords.archive.segments.elements import (
+from ownwords.archive.markup import (
+    blocks_to_html,
     code_language,
     drop_reason,
+    expand_shortcodes,
     is_caption,
     is_card,
     is_layout_table,
     is_verse,
     limit_nesting,
+    markdown_to_html,
 )
-from ownwords.archive.segments.markup import blocks_to_html, expand_shortcodes, markdown_to_html
 from ownwords.archive.text_repair import (
     BROKEN,
     may_be_mojibake,

@@ -8,7 +8,7 @@ from typing import IO, cast
 
 from lxml import etree
 
-from ownwords.archive.files import untrusted_files
+from ownwords.archive import untrusted_files
 from ownwords.core.errors import SourceError
 
 
