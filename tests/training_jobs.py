@@ -14,7 +14,7 @@ from families import TINY
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose

@@ -20,7 +20,7 @@ from torch import Tensor
 from families import EVEN
 from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose
