@@ -15,7 +15,7 @@ from ownwords.ask.citations import CHECKED
 from ownwords.ask.dates import DateAnswer
 from ownwords.ask.passages import RetrievedPassage
 from ownwords.ask.search import RetrievalResult
-from ownwords.ask.servers import ContextLengthError, FinishReason, LLMBackend, Message, TokenUsage
+from ownwords.ask.servers import ContextLengthError, FinishReason, LLMBackend, Message
 from ownwords.core.errors import ConfigError
 from sample_passages import PASSAGES, FakeSearcher, passage
 
@@ -30,7 +30,7 @@ class FakeBackend:
     says: str = GOOD
     context: int = 0
     is_local: bool = True
-    used: TokenUsage | None = None
+    prompt_tokens: int = 0
     ended: FinishReason | None = "stop"
     thought: bool = False
     name: str = "a model"

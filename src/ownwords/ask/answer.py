@@ -292,12 +292,12 @@ class _AnswerSession:
 
     def _note_truncation(self, prompt: Prompt) -> None:
         """Note whether the prompt or the answer was cut."""
-        used, writer = self._writer.used, self._writer
+        writer, read = self._writer, self._writer.prompt_tokens
         least = minimum_tokens(prompt.messages)
-        if used and 0 < used.prompt < least:
-            writer.context = used.prompt
+        if 0 < read < least:
+            writer.context = read
             self._notes.append(
-                f"{writer.name} read only {used.prompt:,} of at least {least:,} tokens and cut the"
+                f"{writer.name} read only {read:,} of at least {least:,} tokens and cut the"
                 " rest silently. Give it a longer context; for Ollama, OLLAMA_CONTEXT_LENGTH=8192."
             )
         elif prompt.left_out or prompt.shortened:
