@@ -119,12 +119,6 @@ def checksum(rows: Iterable[Sequence[object]]) -> bytes:
     return digest.digest()
 
 
-def check_indexed(path: Path, row: Sequence[object]) -> None:
-    """Check a row of a table that `ask` adds: an id, its values, their checksum."""
-    if checksum([row[1:-1]]) != row[-1]:
-        raise DamagedArchiveError(path, "its search index was changed")
-
-
 class Archive:
     """An open archive; its changes become visible together when `transaction` succeeds."""
 
@@ -348,15 +342,6 @@ class Archive:
             pass
         for _ in self.features():
             pass
-        indexes = list(
-            self._rows(
-                "SELECT t.name FROM sqlite_master t JOIN pragma_table_info(t.name) c"
-                " WHERE t.type = 'table' AND t.name != 'documents' AND c.name = 'checksum'"
-            )
-        )
-        for (name,) in indexes:
-            for row in self._rows(f'SELECT * FROM "{name}"'):  # noqa: S608
-                check_indexed(self.path, row)
 
     # ---- the file
 

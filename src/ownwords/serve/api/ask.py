@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.passages import Passage
 from ownwords.ask.servers import Endpoint, EndpointBackend, LLMBackend, LocalBackend
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
@@ -120,7 +120,7 @@ async def _send_answer(
             raise _ReaderLeftError
         loop.call_soon_threadsafe(queue.put_nowait, (event, value))
 
-    def on_passages(passages: Sequence[RetrievedPassage]) -> None:
+    def on_passages(passages: Sequence[Passage]) -> None:
         emit("passages", [asdict(passage) for passage in passages])
 
     def work() -> Answer:

@@ -21,7 +21,7 @@ from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import RetrievedPassage, content_stems, excerpt_of, stems
+from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
 from ownwords.core.config import parse_toml, resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
@@ -476,7 +476,7 @@ class _Corpus:
         searched = result.searched_question(question)
         wanted = content_stems(searched)
 
-        def hit(passage: RetrievedPassage) -> dict[str, Any]:
+        def hit(passage: Passage) -> dict[str, Any]:
             cosines = result.window_cosines.get(passage.id, ())
             excerpt = passage.text[slice(*excerpt_of(searched, passage.text, cosines).span)]
             words = _matching_words(passage.text, wanted)
@@ -513,7 +513,7 @@ def _drawn(report: Report, command: str) -> str:
     return str(html.fragment(report_view(replace(report, command=command))))
 
 
-def _passage(passage: RetrievedPassage) -> dict[str, Any]:
+def _passage(passage: Passage) -> dict[str, Any]:
     return {
         "id": passage.id,
         "document": passage.document,
