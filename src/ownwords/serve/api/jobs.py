@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Route
 from ownwords.base import catalogue
 from ownwords.base.known_bases import find_known
 from ownwords.core.hub import is_model_name
-from ownwords.make.make_request import NOTHING
+from ownwords.make.make_request import SCRATCH
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError, as_conflict
 from ownwords.serve.job_requests import (
@@ -278,7 +278,7 @@ def _refuse_path(request: JobRequest) -> None:
         is_name = bool(find_known(source)) or is_model_name(source)
         is_path = not is_name or Path(source).exists()
     else:
-        names = {"", NOTHING, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
+        names = {"", SCRATCH, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
         is_path = isinstance(request, MakeRequest | TuneRequest) and request.base not in names
     if is_path:
         raise ApiError(
