@@ -7,7 +7,7 @@ from its beginning. PyTorch is imported only when a stage needs it.
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from ownwords.archive.store import Archive
 from ownwords.base import catalogue, expected_bits, trimming
 from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask
 from ownwords.core import hardware
-from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError, resumable
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
-from ownwords.core.workspace import translate_os_errors, try_lock
+from ownwords.core.workspace import locked
 from ownwords.evaluation import scorecard_files
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, write_scorecard
@@ -182,20 +182,13 @@ class MakeRun:
             self.callbacks.on_read(report, time.perf_counter() - began - self._asking_s)
         return report
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the workspace's lock for the block; InUseError if another process has it."""
-        path = self._folder / ".lock"
-        with ExitStack() as stack:
-            with translate_os_errors(path):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(path.open("a+", encoding="utf-8"))
-            if not try_lock(lock.fileno()):
-                raise InUseError(
-                    f"another ownwords is making a model in {self.workspace.root}",
-                    hint="wait for it to end, or give another folder to --workspace",
-                )
-            yield
+    def lock(self) -> AbstractContextManager[object]:
+        """Hold the workspace's lock; InUseError if another process has it."""
+        return locked(
+            self._folder / ".lock",
+            f"another ownwords is making a model in {self.workspace.root}",
+            "wait for it to end, or give another folder to --workspace",
+        )
 
     def choose_base(self, texts: Corpus) -> None:
         """Choose the base, if the request leaves that open, and trim a large vocabulary.
