@@ -378,10 +378,10 @@ class SearchIndex:
             ).fetchall()
             headers = Archive.over(self.path, db).headers({row[1] for row in rows})
             posts = {post.id: post for post in headers}
-        chunks = {id_: (posts[document], *rest) for id_, document, *rest in rows}
+        chunks = {row[0]: row for row in rows}
         by = found_by or {}
         return [
-            _passage(id_, *chunks[id_], score, by.get(id_, ()))
+            _passage(chunks[id_], posts[chunks[id_][1]], score, by.get(id_, ()))
             for id_, score in ranking
             if id_ in chunks
         ]
@@ -516,14 +516,9 @@ def _searchable_date(date: datetime | None) -> str:
 
 
 def _passage(
-    id_: int,
-    post: Document,
-    heading: str,
-    text: str,
-    whose: Whose,
-    score: float,
-    found_by: tuple[str, ...],
+    row: tuple[int, str, str, str, Whose], post: Document, score: float, found_by: tuple[str, ...]
 ) -> Passage:
+    id_, _, heading, text, whose = row
     return Passage(
         id=id_,
         document=post.id,

@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ownwords.archive.report import Report
+from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError
 from ownwords.core.progress import Progress
+from ownwords.evaluation import scorecard_files
 from ownwords.evaluation.build_scorecard import Measurements, ScorecardContext, build_scorecard
 from ownwords.evaluation.candidate import Candidate
+from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.metrics import MetricSuite, ScoreConfig
-from ownwords.evaluation.posts import EvaluationPosts
+from ownwords.evaluation.posts import EvaluationPosts, SplitTexts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verdict import with_conclusions
@@ -38,7 +41,6 @@ def score_model(
     model: Path,
     posts: EvaluationPosts,
     rivals: ComparisonModels,
-    reference: Path | None,
     *,
     workspace: Path,
     report: Report | None = None,
@@ -49,8 +51,7 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    `reference` is the folder of figures about real books that voice and fluency need; without it
-    they are less complete. `report` is the corpus report, `spent` the seconds of earlier stages.
+    `report` is the corpus report, `spent` the seconds of earlier stages.
     """
     if not posts.train:
         raise CorpusError(
@@ -58,7 +59,7 @@ def score_model(
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     cache = MetricCache(workspace / FOLDER)
-    suite = MetricSuite(posts, reference, cache, config or ScoreConfig(), progress or Progress())
+    suite = MetricSuite(posts, REFERENCE, cache, config or ScoreConfig(), progress or Progress())
     ours = Candidate(model, "ours", device)
     base, scratch = (
         Candidate(folder, role, device) if folder else None
@@ -112,6 +113,35 @@ def score_model(
         report=report,
     )
     return with_conclusions(build_scorecard(measured, context))
+
+
+def write_scorecard(
+    workspace: Path,
+    model: Path,
+    rivals: ComparisonModels,
+    archive: Archive,
+    texts: SplitTexts,
+    report: Report,
+    *,
+    spent: Mapping[str, float],
+    config: ScoreConfig,
+    progress: Progress,
+    device: str = "auto",
+) -> Scorecard:
+    """Measure the model, write the scorecard into the workspace, and return it."""
+    card = score_model(
+        model,
+        EvaluationPosts.of(texts, archive.documents()),
+        rivals,
+        workspace=workspace,
+        report=report,
+        spent=spent,
+        config=config,
+        progress=progress,
+        device=device,
+    )
+    scorecard_files.write(card, workspace)
+    return card
 
 
 def base_of(model: Path) -> str:
