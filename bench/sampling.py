@@ -123,10 +123,10 @@ def describe(setting: Setting) -> str:
 
 def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.base.trimming import REFERENCE
     from ownwords.evaluation import lexicon
-    from ownwords.training import corpus
 
     with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.archive.report import PostSummary, Report
 from ownwords.base import catalogue
 from ownwords.cli.output import StreamingWordWrap, has_desktop
@@ -19,7 +20,6 @@ from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of,
 from ownwords.make.stage_cache import StageCache
 from ownwords.make.stages import expect_from_writing
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training.corpus import TrainingText
 
 SENTENCE = "It rained on the hat, and nobody minded at all. "
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import cast
 
+from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.base import catalogue
 from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask, choose_base
 from ownwords.base.trimming import REFERENCE
@@ -13,7 +14,6 @@ from ownwords.core.progress import duration
 from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.stage_cache import StageCache
-from ownwords.training.corpus import Corpus, TrainingText
 
 _STAGE = "base"
 _SAMPLED_TEXTS = 50
@@ -26,7 +26,7 @@ def choose(request: MakeRequest, texts: Corpus, cache: StageCache) -> BaseChoice
     if choice is None:
         task = TuningTask(
             seconds=request.minutes * 60,
-            text_bytes=sum(len(text.text.encode()) for text in texts.train),
+            text_bytes=texts.train.bytes,
             is_english=not is_new_language(request.base, texts.train),
             flops_per_s=ExpectedBits.load().flops_per_s(request.device),
             memory_bytes=hardware.read_memory().available_bytes or math.inf,

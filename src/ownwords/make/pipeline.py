@@ -6,13 +6,13 @@ from its beginning.
 
 from typing import TYPE_CHECKING
 
+from ownwords.archive import corpus
 from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.result import MakeCallbacks, MakeResult
 from ownwords.make.stages import MakeStages, announce_parts
 from ownwords.models.model_library import ModelLibrary
-from ownwords.training import corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor
@@ -49,7 +49,7 @@ def make(
         progress.begin("compare")
         scratch = stages.train_from_scratch(texts, report)
         progress.begin("score")
-        card = stages.score(archive, texts, report, trained, scratch)
+        card = stages.score(texts, report, trained, scratch)
         ModelLibrary(stages.workspace.root).keep(request.name)
     return MakeResult(
         workspace=stages.workspace.root,

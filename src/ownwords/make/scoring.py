@@ -5,16 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ownwords.archive.corpus import Corpus
 from ownwords.archive.report import Report
-from ownwords.archive.store import Archive
 from ownwords.base.trimming import REFERENCE
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.evaluation import scorecard_files as files
-from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, score_model
-from ownwords.training.corpus import Corpus
 
 PAGE = files.PAGE
 VERSION = __version__  # part of the cache key: another version may score differently
@@ -32,7 +30,6 @@ def write_scorecard(
     workspace: Path,
     model: Path,
     rivals: ComparisonModels,
-    archive: Archive,
     texts: Corpus,
     report: Report,
     *,
@@ -44,7 +41,7 @@ def write_scorecard(
     """Measure the model, write the scorecard into the workspace, and return it."""
     card = score_model(
         model,
-        EvaluationPosts.of(texts, archive.documents()),
+        texts,
         rivals,
         REFERENCE if REFERENCE.is_dir() else None,
         workspace=workspace,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.archive.corpus import Corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
-from ownwords.archive.store import Archive
 from ownwords.base import catalogue, trimming
 from ownwords.base.trimming import TRIMMED
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
@@ -38,7 +38,6 @@ from ownwords.make.scoring import ScorecardKey
 from ownwords.make.stage_cache import StageCache, write_learned
 from ownwords.models import atomic_dir
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
@@ -278,7 +277,6 @@ class MakeStages:
 
     def score(
         self,
-        archive: Archive,
         texts: Corpus,
         report: Report,
         trained: TrainingSummary,
@@ -311,7 +309,6 @@ class MakeStages:
                     base_name=catalogue.called(base) if base else "",
                     scratch=self.scratch_model if scratch else None,
                 ),
-                archive,
                 texts,
                 report,
                 spent=self.seconds("train", "write", "compare"),
