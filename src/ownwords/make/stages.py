@@ -5,7 +5,7 @@ PyTorch is imported only when a stage needs it.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.base import catalogue, trimming
 from ownwords.base.trimming import TRIMMED
-from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError, resumable
 from ownwords.core.hardware import return_freed_memory
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import translate_os_errors, try_lock
+from ownwords.core.workspace import locked
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels
 from ownwords.inference.model import Model
@@ -99,20 +99,13 @@ class MakeStages:
             self.callbacks.on_read(report, time.perf_counter() - began - self._asking_s)
         return report
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the workspace's lock for the block; InUseError if another process has it."""
-        path = self.folder / ".lock"
-        with ExitStack() as stack:
-            with translate_os_errors(path):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(path.open("a+", encoding="utf-8"))
-            if not try_lock(lock.fileno()):
-                raise InUseError(
-                    f"another ownwords is making a model in {self.workspace.root}",
-                    hint="wait for it to end, or give another folder to --workspace",
-                )
-            yield
+    def lock(self) -> AbstractContextManager[object]:
+        """Hold the workspace's lock; InUseError if another process has it."""
+        return locked(
+            self.folder / ".lock",
+            f"another ownwords is making a model in {self.workspace.root}",
+            "wait for it to end, or give another folder to --workspace",
+        )
 
     def choose_base(self, texts: Corpus) -> None:
         """Choose the base, if the request leaves that open; the same command chooses the same."""

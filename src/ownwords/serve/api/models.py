@@ -31,9 +31,9 @@ from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.api.posts import word_counts
-from ownwords.serve.app_state import AppState
+from ownwords.serve.app_state import EXPORTS, AppState
 from ownwords.serve.errors import ApiError, as_conflict
-from ownwords.serve.job_requests import EXPORTS, ExportForm
+from ownwords.serve.job_requests import ExportForm
 from ownwords.serve.json_api import ApiCall, NoBody, json_route
 from ownwords.view import html
 from ownwords.view.blocks import Figure
