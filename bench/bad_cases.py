@@ -112,8 +112,7 @@ def card(case: Case, blog: Path, folder: Path) -> "Scorecard":
             [blog],
             workspace=folder / f"{case.name}.ownwords",
             minutes=case.minutes,
-            is_timed=True,
-            base=None,
+            base="none",
             fixed=case.fixed,
         )
     )

@@ -16,7 +16,6 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 import ownwords
 from ownwords.archive import corpus
 from ownwords.archive.store import Archive
-from ownwords.base.trimming import REFERENCE
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.intervals import PairedEstimate
@@ -46,7 +45,7 @@ def main() -> None:
         texts,
         [post.text for post in posts.test],
         [post.text for post in posts.train],
-        Lexicon.load(REFERENCE),
+        Lexicon.load(),
     )
     lines = [
         f"# {HOW_MANY} texts of one model",

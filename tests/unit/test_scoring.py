@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import families
 from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation import bits_per_byte, metrics, model_metrics
+from ownwords.evaluation import bits_per_byte, metrics, model_metrics, scoring
 from ownwords.evaluation.scorecard import BASE, OURS, SCRATCH, Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, base_of, score_model
 from ownwords.evaluation.verbatim import longest_run
@@ -117,6 +118,14 @@ def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
     return model
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _without_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The comparison with other authors has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "REFERENCE", tmp_path_factory.getbasetemp() / "none")
+        yield
+
+
 @dataclass(frozen=True)
 class Folders:
     copying: Path
@@ -155,14 +164,14 @@ def run_scoring(
         base=folders.babbling, base_name="a babbler", scratch=folders.babbling
     )
     return score_model(
-        folders.copying, of, rivals, None, workspace=workspace, config=SMALL, progress=progress
+        folders.copying, of, rivals, workspace=workspace, config=SMALL, progress=progress
     )
 
 
 def test_a_fixed_number_of_samples_is_drawn(folders: Folders, tmp_path: Path) -> None:
     config = replace(SMALL, more_seeds=7, max_tokens=12)
     card = score_model(
-        folders.copying, posts(), ComparisonModels(), None, workspace=tmp_path, config=config
+        folders.copying, posts(), ComparisonModels(), workspace=tmp_path, config=config
     )
     assert card.fluency is not None
     assert card.fluency.repeated.samples.of == 3 + 2 + 7
@@ -230,7 +239,7 @@ def test_the_copy_guard_applies_to_the_samples(copying: tuple[Scorecard, Path]) 
 
 def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path) -> None:
     card = score_model(
-        folders.babbling, posts(), ComparisonModels(), None, workspace=tmp_path, config=SMALL
+        folders.babbling, posts(), ComparisonModels(), workspace=tmp_path, config=SMALL
     )
     assert card.verdict.kind == GIBBERISH
     assert card.about.base == ""
@@ -374,9 +383,7 @@ def test_without_held_out_posts_the_remaining_figures_are_reported(
     folders: Folders, tmp_path: Path
 ) -> None:
     alone = corpus_of(list(posts().train), [], [])
-    card = score_model(
-        folders.copying, alone, ComparisonModels(), None, workspace=tmp_path, config=SMALL
-    )
+    card = score_model(folders.copying, alone, ComparisonModels(), workspace=tmp_path, config=SMALL)
     assert card.bits == ()
     assert card.ours is None
     assert card.verdict.kind == COPIES
@@ -390,7 +397,6 @@ def test_scoring_without_any_post_is_an_error(folders: Folders, tmp_path: Path) 
             folders.copying,
             corpus_of([], [], []),
             ComparisonModels(),
-            None,
             workspace=tmp_path,
             config=SMALL,
         )
@@ -423,12 +429,10 @@ def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: P
     loaded = bundle.load(folders.babbling)
     bundle.save(model, loaded.model, TOKENIZER, provenance={"corpus": "then"})
     now = replace(posts(), key="now")
-    card = score_model(model, now, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL)
+    card = score_model(model, now, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
     assert any("read again" in note for note in card.notes)
     same = replace(posts(), key="then")
-    card = score_model(
-        model, same, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL
-    )
+    card = score_model(model, same, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
     assert not any("read again" in note for note in card.notes)
 
 

@@ -24,8 +24,6 @@ from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.store import (
     Archive,
     DamagedArchiveError,
-    check_indexed,
-    checksum,
     is_current,
     translate_sqlite_errors,
 )
@@ -46,7 +44,7 @@ from ownwords.native.bindings import load_library
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 # Increased whenever the tables below change; they are then rebuilt.
-_VERSION = f"3.{CHUNKS_VERSION}"
+_VERSION = f"4.{CHUNKS_VERSION}"
 
 # Random, because a counter would restart in a rebuilt archive and repeat old values.
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
@@ -67,7 +65,7 @@ _SCHEMA = (
         document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
         number INTEGER NOT NULL, heading TEXT NOT NULL, text TEXT NOT NULL, words INTEGER NOT NULL,
         whose TEXT NOT NULL, segments TEXT NOT NULL, sought_title TEXT NOT NULL,
-        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT, checksum BLOB NOT NULL
+        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT
     )""",
     "CREATE INDEX chunks_of ON chunks(document, number)",
     """CREATE VIEW chunk_texts AS
@@ -400,8 +398,8 @@ class SearchIndex:
                 title, day = apart(visible(document.title)), _searchable_date(document.date)
                 db.executemany(
                     "INSERT INTO chunks(document, number, heading, text, words, whose, segments,"
-                    " sought_title, sought_heading, sought_date, sought_text, checksum)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    " sought_title, sought_heading, sought_date, sought_text)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (_row(chunk, title, day) for chunk in chunks),
                 )
                 db.execute(
@@ -465,8 +463,6 @@ class SearchIndex:
                 "SELECT * FROM chunks WHERE id IN (SELECT value FROM json_each(?))",
                 (json.dumps([id_ for id_, _ in ranking]),),
             ).fetchall()
-            for row in rows:
-                check_indexed(self.path, row)
             archive = Archive.over(self.path, db)
             headers = {one.id: one for one in archive.headers({row[1] for row in rows})}
             known = {row[0]: (headers[row[1]], row[3], row[4], row[6]) for row in rows}
@@ -614,7 +610,7 @@ def _searchable_date(date: datetime | None) -> str:
 
 def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
     heading, text = apart(chunk.heading), apart(chunk.text)
-    row = (
+    return (
         chunk.document,
         chunk.number,
         chunk.heading,
@@ -627,7 +623,6 @@ def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
         day,
         text if text != chunk.text else None,
     )
-    return (*row, checksum([row]))
 
 
 def _passage(

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -358,7 +356,7 @@ def _is_english(frequencies: Mapping[str, int]) -> bool:
 
 @cache
 def _lexicon() -> Lexicon:
-    return Lexicon.load(Path(str(files("ownwords") / "base" / "reference")))
+    return Lexicon.load()
 
 
 def _is_english_word(word: str) -> bool:

@@ -48,8 +48,7 @@ def score(
     from ownwords.cli.model_options import resolve_model_directory
     from ownwords.evaluation import scorecard_files
     from ownwords.evaluation.scorecard_view import scorecard_view
-    from ownwords.evaluation.scoring import ScoreConfig
-    from ownwords.make.scoring import write_scorecard
+    from ownwords.evaluation.scoring import ScoreConfig, write_scorecard
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -94,6 +93,7 @@ def _comparison_models(
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED
     from ownwords.evaluation.scoring import ComparisonModels, base_of
+    from ownwords.make.result import SCRATCH_MODEL
     from ownwords.models.directory import CONFIG, PROVENANCE
     from ownwords.models.untrusted_files import read_json
 
@@ -101,11 +101,9 @@ def _comparison_models(
         path = model / PROVENANCE
         return read_json(path) if path.exists() else {}
 
-    def trained_here(name: str) -> Path | None:
-        path = place.runs / name / "model"
-        return path if path != folder and provenance_of(path).get("corpus") == texts else None
-
-    scratch = trained_here("from-nothing")
+    scratch: Path | None = place.root / SCRATCH_MODEL
+    if scratch == folder or provenance_of(place.root / SCRATCH_MODEL).get("corpus") != texts:
+        scratch = None
     name = base if base is not None else base_of(folder) or _NONE
     if name == _NONE:
         return ComparisonModels(scratch=scratch)

@@ -12,8 +12,10 @@ from ownwords.archive.corpus import Corpus
 from ownwords.archive.report import Report
 from ownwords.core.errors import CorpusError
 from ownwords.core.progress import Progress
+from ownwords.evaluation import scorecard_files
 from ownwords.evaluation.build_scorecard import Measurements, ScorecardContext, build_scorecard
 from ownwords.evaluation.candidate import Candidate
+from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.metrics import MetricSuite, ScoreConfig
 from ownwords.evaluation.scorecard import Scorecard
@@ -38,7 +40,6 @@ def score_model(
     model: Path,
     corpus: Corpus,
     rivals: ComparisonModels,
-    reference: Path | None,
     *,
     workspace: Path,
     report: Report | None = None,
@@ -49,8 +50,7 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    `reference` is the folder of figures about real books that voice and fluency need; without it
-    they are less complete. `report` is the corpus report, `spent` the seconds of earlier stages.
+    `report` is the corpus report, `spent` the seconds of earlier stages.
     """
     if not corpus.train:
         raise CorpusError(
@@ -58,7 +58,7 @@ def score_model(
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     cache = MetricCache(workspace / FOLDER)
-    suite = MetricSuite(corpus, reference, cache, config or ScoreConfig(), progress or Progress())
+    suite = MetricSuite(corpus, REFERENCE, cache, config or ScoreConfig(), progress or Progress())
     ours = Candidate(model, "ours", device)
     base, scratch = (
         Candidate(folder, role, device) if folder else None
@@ -112,6 +112,34 @@ def score_model(
         report=report,
     )
     return with_conclusions(build_scorecard(measured, context))
+
+
+def write_scorecard(
+    workspace: Path,
+    model: Path,
+    rivals: ComparisonModels,
+    texts: Corpus,
+    report: Report,
+    *,
+    spent: Mapping[str, float],
+    config: ScoreConfig,
+    progress: Progress,
+    device: str = "auto",
+) -> Scorecard:
+    """Measure the model, write the scorecard into the workspace, and return it."""
+    card = score_model(
+        model,
+        texts,
+        rivals,
+        workspace=workspace,
+        report=report,
+        spent=spent,
+        config=config,
+        progress=progress,
+        device=device,
+    )
+    scorecard_files.write(card, workspace)
+    return card
 
 
 def base_of(model: Path) -> str:

@@ -16,7 +16,7 @@ from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.features import decode_features
+from ownwords.archive.features import Features
 from ownwords.archive.report import Duplicate, PostSummary, Report, UnlikePost
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
@@ -204,11 +204,11 @@ def read_selection_inputs(archive: Archive, cached: CachedReport) -> SelectionIn
     """Read the inputs from the archive, which takes about 0.1 ms per text."""
     report = cached.report
     posts = []
-    for id_, data in archive.features():
+    for id_, features in archive.features():
         if id_ in cached.positions:
             post = report.posts[cached.positions[id_]]
             day = date.fromisoformat(post.day) if post.day else None
-            posts.append(PostFacts(id_, post.title, _without_comparisons(data), day))
+            posts.append(PostFacts(id_, post.title, _without_comparisons(features), day))
     return SelectionInputs(posts, report.duplicates, report.style_outliers)
 
 
@@ -333,9 +333,8 @@ def _decision(post: PostSummary) -> dict[str, Any]:
     }
 
 
-def _without_comparisons(data: bytes) -> Any:  # noqa: ANN401 - Features
+def _without_comparisons(features: Features) -> Features:
     """The features without the large ones that only the comparison of posts needs."""
-    features = decode_features(data)
     empty = np.empty(0)
     return replace(
         features,

@@ -16,9 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.core.workspace import is_held
-from ownwords.make.paragraph import FirstParagraph
-from ownwords.make.result import TrainingSummary
-from ownwords.make.stage_cache import StageCache
+from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import EventTail
 from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
