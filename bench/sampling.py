@@ -123,9 +123,9 @@ def describe(setting: Setting) -> str:
 
 def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.evaluation.lexicon import Lexicon
-    from ownwords.training import corpus
 
     with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)

@@ -43,12 +43,12 @@ def score(
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.cli.model_options import resolve_model_directory
     from ownwords.evaluation import scorecard_files
     from ownwords.evaluation.scorecard_view import scorecard_view
     from ownwords.evaluation.scoring import ScoreConfig, write_scorecard
-    from ownwords.training import corpus
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -72,7 +72,6 @@ def score(
             place.root,
             folder,
             _comparison_models(folder, base, place, texts.key),
-            archive,
             texts,
             _report(archive),
             spent=spent,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.archive import corpus
+from ownwords.archive.corpus import Corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
@@ -46,8 +48,6 @@ from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
-from ownwords.training import corpus
-from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
@@ -101,7 +101,7 @@ def make(
         progress.begin("compare")
         compared = run.train_from_scratch(texts, report)
         progress.begin("score")
-        card = run.score(archive, texts, report, trained, compared)
+        card = run.score(texts, report, trained, compared)
         ModelLibrary(run.workspace.root).keep(request.name)
     return MakeResult(
         workspace=run.workspace.root,
@@ -363,7 +363,6 @@ class MakeRun:
 
     def score(
         self,
-        archive: Archive,
         texts: Corpus,
         report: Report,
         trained: TrainingSummary,
@@ -397,7 +396,6 @@ class MakeRun:
                 root,
                 self.model,
                 rivals,
-                archive,
                 texts,
                 report,
                 spent=self.seconds("train", "write", "compare"),
@@ -459,7 +457,7 @@ class MakeRun:
         if choice is None:
             task = TuningTask(
                 seconds=self.request.resolved_minutes * 60,
-                text_bytes=sum(len(text.text.encode()) for text in texts.train),
+                text_bytes=texts.train.bytes,
                 is_english=not is_new_language(self.base, texts),
                 flops_per_s=ExpectedBits.load().flops_per_s(self.request.device),
                 memory_bytes=hardware.read_memory().available_bytes or math.inf,

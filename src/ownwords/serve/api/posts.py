@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
+from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.features import Features
 from ownwords.archive.report import Duplicate, PostSummary, Report, UnlikePost
@@ -32,7 +33,6 @@ from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_api import ApiCall, NoBody, json_route
 from ownwords.serve.source_list import command_here
-from ownwords.training.corpus import training_text
 from ownwords.view import format as fmt
 from ownwords.view import html
 
