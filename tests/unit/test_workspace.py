@@ -138,7 +138,9 @@ def test_a_concurrent_creation_removes_nothing(
     make = Path.mkdir
 
     def make_late(self: Path, mode: int = 0o777, **more: bool) -> None:
-        if self == root:  # another process makes the folder between the look and the making
+        if (
+            self == root and not self.exists()
+        ):  # another process makes the folder between the look and the making
             make(self)
             (self / ".lock").touch()
             (self / "archive.sqlite").write_bytes(b"theirs")

@@ -1,8 +1,7 @@
 """Adds and removes bases: models copied, converted or downloaded."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from ownwords.base.known_bases import KnownBase, find_known
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
 from ownwords.core.progress import Progress, Stage
-from ownwords.core.workspace import translate_os_errors, try_lock
+from ownwords.core.workspace import locked
 from ownwords.models import atomic_dir
 from ownwords.models.directory import (
     CARD,
@@ -178,17 +177,10 @@ def _copy_file(source: Path, target: Path, stage: Stage) -> str:
     return hasher.hexdigest()
 
 
-@contextmanager
-def _lock(bases: Path, name: str) -> Iterator[None]:
+def _lock(bases: Path, name: str) -> AbstractContextManager[object]:
     """Hold the lock of a base, so that no other process adds or removes it."""
-    path = bases / f".{name}.lock"
-    with translate_os_errors(path):
-        bases.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8")
-    with file:
-        if not try_lock(file.fileno()):
-            raise OwnwordsError(
-                f"another ownwords process is working on the base {name}",
-                hint="wait until it has finished",
-            )
-        yield
+    return locked(
+        bases / f".{name}.lock",
+        f"another ownwords process is working on the base {name}",
+        "wait until it has finished",
+    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
     from ownwords.ask.citations import Citation
     from ownwords.ask.encoder import BackgroundVectors
-    from ownwords.ask.passages import PassageExcerpt, RetrievedPassage
+    from ownwords.ask.passages import Passage, PassageExcerpt
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.ask.servers import LLMBackend
 
@@ -316,7 +316,7 @@ def _print_notes(notes: Sequence[str], writer: TerminalWriter) -> None:
     writer.blocks(Paragraph(line=note, style="quiet") for note in notes)
 
 
-def _entry(source: "Citation | RetrievedPassage", label: str, blocks: Iterable[Block]) -> Item:
+def _entry(source: "Citation | Passage", label: str, blocks: Iterable[Block]) -> Item:
     """A citation or passage below its title, with whose words it is and its address."""
     whose = _WHOSE.get(source.whose, "")
     return Item(

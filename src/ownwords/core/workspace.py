@@ -74,7 +74,11 @@ class Workspace:
                     f"{self.root} is not an ownwords workspace, and it is not empty",
                     hint="give an empty or new folder to --workspace",
                 )
-        with self._locked() as lock:
+        with locked(
+            self.root / _LOCK,
+            f"another ownwords process is working in {self.root}",
+            "wait until it has finished, or give another folder to --workspace",
+        ) as lock:
             # Another process may have had the lock since the folder was made.
             is_new = is_new and [path.name for path in self.root.iterdir()] == [_LOCK]
             for draft in self.root.glob(f".*{_UNFINISHED}"):  # of a process that was killed
@@ -105,19 +109,6 @@ class Workspace:
 
     def _is_workspace(self) -> bool:
         return any((self.root / mark).exists() for mark in _MARKS)
-
-    @contextmanager
-    def _locked(self) -> Iterator[IO[str]]:
-        path = self.root / _LOCK
-        with translate_os_errors(path):
-            file = path.open("a+", encoding="utf-8")
-        with file:  # not translated: errors of the job are not about the lock
-            if not try_lock(file.fileno()):
-                raise InUseError(
-                    f"another ownwords process is working in {self.root}",
-                    hint="wait until it has finished, or give another folder to --workspace",
-                )
-            yield file
 
 
 def data_folder() -> Path:
@@ -372,6 +363,18 @@ def _read_umask() -> int:
 
 # Read once at import: reading it changes it for a moment, for other threads too.
 UMASK = _read_umask()
+
+
+@contextmanager
+def locked(path: Path, message: str, hint: str) -> Iterator[IO[str]]:
+    """Hold the lock of a file, which is made if it is missing; InUseError if another has it."""
+    with translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    with file:  # not translated: errors of the block are not about the lock
+        if not try_lock(file.fileno()):
+            raise InUseError(message, hint)
+        yield file
 
 
 def try_lock(handle: int) -> bool:

@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import torch_product
@@ -31,7 +32,7 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import (
@@ -43,7 +44,6 @@ from ownwords.training import (
     weight_averaging,
 )
 from ownwords.training.batches import Batches
-from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
@@ -170,7 +170,7 @@ def plan_finetuning(
     session = TrainingSession(request, texts, held_out)
     device = str(session.device.torch_device)
     loaded = bundle.load(base, device=device)
-    tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+    tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype

@@ -5,14 +5,14 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.progress import JsonLines, Progress, printable
-from ownwords.core.workspace import translate_os_errors, try_lock, write_atomically
+from ownwords.core.workspace import locked, translate_os_errors, write_atomically
 from ownwords.models.untrusted_files import read_json
 from ownwords.training.checkpoint import Checkpoints
 
@@ -68,17 +68,14 @@ class Run:
             return
         with translate_os_errors(self.folder):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            with translate_os_errors(self.folder / ".lock"):
-                lock = stack.enter_context((self.folder / ".lock").open("a+", encoding="utf-8"))
-            if not try_lock(lock.fileno()):
-                raise WorkspaceError(
-                    f"another process is training the run {self.folder}",
-                    hint="wait for it to end, or stop it: it saves what it has",
-                )
+        with locked(
+            self.folder / ".lock",
+            f"another process is training the run {self.folder}",
+            "wait for it to end, or stop it: it saves what it has",
+        ):
             self.checkpoints.clear()
-            log = stack.enter_context(closing(JsonLines(self.metrics)))
-            yield Progress(*progress.subscribers, log)
+            with closing(JsonLines(self.metrics)) as log:
+                yield Progress(*progress.subscribers, log)
 
     def add_samples(self, step: int, texts: Sequence[str]) -> None:
         """Append what the model wrote at that step to `samples.txt`."""

@@ -4,15 +4,16 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
+from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
-from ownwords.core.workspace import translate_os_errors, try_lock, write_atomically
+from ownwords.core.workspace import locked, write_atomically
 from ownwords.models import atomic_dir, bundle
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
@@ -20,7 +21,6 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import metrics, recipes
-from ownwords.training.corpus import Corpus, TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, next_token
@@ -167,20 +167,13 @@ class TuneRun:
         if request.storage is not None:  # the storage may be shared between machines
             self.worker = f"{socket.gethostname()}:{self.root.resolve()}"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[object]:
         """Hold the lock of this workspace's searches; InUseError if another process has it."""
-        path = self.root / _FOLDER / ".lock"
-        with translate_os_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.open("a+", encoding="utf-8")
-        with lock:
-            if not try_lock(lock.fileno()):
-                raise InUseError(
-                    f"another ownwords is searching in {self.root}",
-                    hint="wait for it to end, or give another folder to --workspace",
-                )
-            yield
+        return locked(
+            self.root / _FOLDER / ".lock",
+            f"another ownwords is searching in {self.root}",
+            "wait for it to end, or give another folder to --workspace",
+        )
 
     def run(self) -> TuneResult:
         request, fixed = self.request, self.train_request.fixed
@@ -266,7 +259,7 @@ class TuneRun:
         """Measure the bits per byte of a saved model on the held-out texts."""
         loaded = bundle.load(folder)
         device = choose(self.train_request.device)
-        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
         tokens = self.root / "tokens"
         shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
