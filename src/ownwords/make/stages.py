@@ -39,6 +39,8 @@ from ownwords.make.stage_cache import StageCache, write_learned
 from ownwords.models import atomic_dir
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.corpus import Corpus
+from ownwords.training.run import CHECKPOINTS
+from ownwords.training.settings import settings_key
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
@@ -136,7 +138,7 @@ class MakeStages:
             "texts": texts.key,
             "minutes": f"{self.request.minutes:g}",
             "base": self.base_key,
-            "settings": _settings_key(self.request.fixed),
+            "settings": settings_key(self.request.fixed),
         }
         cached = self.cache.get("train", depends_on, TrainingSummary)
         if cached and model_fingerprint(self.model) == cached.key:
@@ -244,7 +246,7 @@ class MakeStages:
         depends_on = {
             "texts": texts.key,
             "seconds": f"{seconds:g}",
-            "settings": _settings_key(fixed),
+            "settings": settings_key(fixed),
         }
         cached = self.cache.get("compare", depends_on, TrainingSummary)
         if cached and model_fingerprint(out) == cached.key:
@@ -377,7 +379,7 @@ class MakeStages:
         """Delete the checkpoints of a run whose model was replaced, but not its logs."""
         if before is None or not before.run or before.run == after.run:
             return
-        checkpoints = self.workspace.runs / before.run / "checkpoints"
+        checkpoints = self.workspace.runs / before.run / CHECKPOINTS
         if checkpoints.is_dir():
             with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
                 atomic_dir.delete_dir(checkpoints)
@@ -406,10 +408,6 @@ class MakeStages:
         start = "the base" if self.request.base else "scratch"
         changed = ", ".join(texts[name] for name in changes if name in texts)
         return f"Since the last model here: {changed}. Training starts again from {start}."
-
-
-def _settings_key(settings: Mapping[str, object]) -> str:
-    return repr(sorted(settings.items()))
 
 
 # --- how long the parts of the job will take ------------------------------------------------------
