@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
@@ -16,7 +17,6 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
-from ownwords.training.corpus import TrainingText
 from ownwords.training.loop import TrainJob, TrainOutcome, train
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe, ScheduleConfig
 from ownwords.training.token_dataset import build_dataset

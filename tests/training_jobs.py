@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from families import TINY
+from ownwords.archive.corpus import TrainingText
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Run
-from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose
 from ownwords.training.loop import TrainJob
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe, ScheduleConfig

@@ -12,12 +12,12 @@ import pytest
 
 import large_vocabulary
 from fake_training import EXPECTED
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import trimming
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
 from ownwords.training import recipes
 from ownwords.training.checkpoint import Run
-from ownwords.training.corpus import TrainingText
 from ownwords.training.loop import TrainingInterrupted, TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest

@@ -25,7 +25,7 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.job_requests import MakeRequest, ScoreRequest, TuneRequest
+from ownwords.serve.job_requests import MakeRequest, ScoreRequest
 from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,
@@ -133,7 +133,7 @@ def test_models_are_those_of_the_workspace_its_base_and_the_arguments(
 def test_jobs_run_on_the_device_of_the_server(workspace: Workspace) -> None:
     for device, expected in (("auto", []), ("cuda:1", ["--device", "cuda:1"])):
         state = AppState(workspace, ServeSettings(device=device), sources=[workspace.root.parent])
-        for request in (MakeRequest(), ScoreRequest(), TuneRequest()):
+        for request in (MakeRequest(), ScoreRequest()):
             words = request.arguments(state._job_inputs(request))
             at = words.index("--device") if "--device" in words else len(words)
             assert words[at : at + 2] == expected

@@ -3,10 +3,10 @@
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,14 +27,15 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, ReportCache
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.job_requests import (
-    EXPORTS,
     ExportRequest,
     FetchRequest,
     JobInputs,
     JobKind,
     JobRequest,
+    LookRequest,
+    MakeRequest,
 )
-from ownwords.serve.jobs import JobManager, job_result
+from ownwords.serve.jobs import JobManager
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import (
     DecodedStream,
@@ -46,14 +47,17 @@ from ownwords.serve.model_worker import (
 )
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.source_list import SourceList
+from ownwords.serve.sse import EventSender
 
 T = TypeVar("T")
 
 _Task = tuple[Callable[[], Any], Future[Any]]
 
 FROM_NOTHING = "from-nothing"
+EXPORTS = "exports"  # the folder of a workspace
 _RETRY_AFTER_S = 1
 _LONG_THREADS, _LONG_QUEUE = 4, 16
+_KEEP_ALIVE_S = 10.0  # of silence, before a stream sends a comment
 _FRESH_S = 1.0  # interval between checks whether a model on disk was replaced
 
 
@@ -136,7 +140,7 @@ class AppState:
         self.report = ReportCache(self.archive)
         self.sources = SourceList(workspace, sources, look_command=self._look_command)
         self.library = ModelLibrary(workspace.root)
-        self.jobs = JobManager(workspace, inputs_of=self._job_inputs, result_of=self._job_result)
+        self.jobs = JobManager(workspace, inputs_of=self._job_inputs, on_done=self._on_job_done)
 
     def of_workspace(self, workspace: Workspace) -> "AppState":
         """The state of another workspace, served beside this one."""
@@ -166,6 +170,21 @@ class AppState:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._shutdown.wait(), seconds)
         return not self._shutdown.is_set()
+
+    async def poll(
+        self, read: Callable[[], T], seconds: float, events: EventSender
+    ) -> AsyncIterator[T]:
+        """Yield what `read` returns now and every few seconds, until the server shuts down.
+
+        The connection of `events` is kept alive meanwhile.
+        """
+        while True:
+            with suppress(TooManyRequestsError):  # read again at the next time
+                yield await self.run(read)
+            if time.monotonic() - events.sent_at >= _KEEP_ALIVE_S:
+                await events.keep_alive()
+            if not await self.sleep(seconds):
+                return
 
     # --- models ----------------------------------------------------------------------------------
 
@@ -314,29 +333,24 @@ class AppState:
 
     def _job_inputs(self, request: JobRequest) -> JobInputs:
         """What the workspace adds to a job's request. Raises ApiError if something is missing."""
-        device = self.settings.device
-        given = () if device == "auto" else ("--device", device)
-        inputs = JobInputs(self.workspace.root, device=given)
-        if request.kind in ("look", "make", "tune"):
-            flags = self.sources.filter.flags()
-            return replace(inputs, sources=self.sources.paths(), flags=flags)
+        root, device = self.workspace.root, self.settings.device
         if isinstance(request, FetchRequest):
-            return replace(inputs, out=self.sources.new_folder(request.host))
+            return JobInputs(root, out=self.sources.new_folder(request.host))
         if isinstance(request, ExportRequest):
             name, folder = self.model_to_export(request.model)
-            exports = self.workspace.root / EXPORTS
-            exports.mkdir(exist_ok=True)
-            return replace(inputs, model=folder, out=exports / request.file_name(name))
-        return inputs
+            (root / EXPORTS).mkdir(exist_ok=True)
+            return JobInputs(root, model=folder, out=root / EXPORTS / request.file_name(name))
+        flags = [] if device == "auto" or request.kind == "look" else ["--device", device]
+        if isinstance(request, LookRequest | MakeRequest):
+            flags = [*self.sources.filter.flags(), *flags]
+            return JobInputs(root, self.sources.paths(), flags)
+        return JobInputs(root, flags=flags)
 
-    def _job_result(self, kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the page shows of a job that is done; what was fetched becomes a source."""
-        result = job_result(kind, printed)
-        if kind == "fetch" and (path := Path(str(result["path"]))).exists():
-            name, label = str(result["name"]), str(result["label"])
-            source = self.sources.add(path, "feed", label, name)
-            return {"source": source.id, "posts": result["posts"]}
-        return result
+    def _on_job_done(self, kind: JobKind, printed: Mapping[str, Any]) -> None:
+        """Make what a job has fetched a source."""
+        if kind == "fetch" and (path := Path(str(printed.get("path")))).exists():
+            label, name = str(printed.get("label", "")), str(printed.get("name", ""))
+            self.sources.add(path, "feed", label, name)
 
     def model_to_export(self, name: str = "") -> tuple[str, Path]:
         """The name and folder of a model of this workspace; "" is the current one."""

@@ -3,17 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from ownwords.base import catalogue
-from ownwords.core.validation import Meta, decode
+from ownwords.core.validation import Meta, decode, encode
 from ownwords.serve.errors import invalid
 
-JobKind = Literal["look", "make", "score", "export", "base", "fetch", "tune"]
-MAX_MINUTES = 10_000_000  # 19 years, as in `ownwords make`
-Minutes = Annotated[float, Meta(gt=0, le=MAX_MINUTES)]
-_FETCH = "ownwords.serve.fetch_feed"
-Name = Annotated[str, Meta(max_length=200)]
+JobKind = Literal["look", "make", "score", "export", "base", "fetch"]
+ExportForm = Literal["hf", "gguf", "ollama", "zip"]
+WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
+_Name = Annotated[str, Meta(max_length=200)]
+
+# What an export is called, and how its name ends.
+_FORMS: Mapping[ExportForm, tuple[str, str]] = {
+    "hf": ("a folder", ""),
+    "gguf": ("GGUF", ".gguf"),
+    "ollama": ("a folder for Ollama", "-ollama"),
+    "zip": ("a zip", ".zip"),
+}
 
 
 @dataclass(frozen=True)
@@ -22,10 +28,9 @@ class JobInputs:
 
     root: Path
     sources: Sequence[Path] = ()
-    flags: Sequence[str] = ()  # settings of the archive, as `--set` takes them
+    flags: Sequence[str] = ()  # further options of the command
     model: Path = Path()
     out: Path = Path()
-    device: Sequence[str] = ()  # the server's `--device`, where one was given
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class JobRequest:
     """What a job is asked: the body of the request that starts it, and a part of `job.json`."""
 
     kind: ClassVar[JobKind]
+    heading: ClassVar[str]  # what the page calls the job; it may name fields
     module: ClassVar[str] = ""  # that runs the command; "" is ownwords itself
     is_exclusive: ClassVar[bool] = False  # writes the archive or the model, so that it runs alone
     labels: ClassVar[Mapping[str, str]]  # of the stages, in order
@@ -40,11 +46,17 @@ class JobRequest:
     @property
     def title(self) -> str:
         """What the page calls the job."""
-        raise NotImplementedError
+        return self.heading.format(**vars(self))
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        """The arguments of the command that does it."""
-        raise NotImplementedError
+        """The arguments of the command that does it, whose options are named as the fields."""
+        where = [*map(str, inputs.sources), "--workspace", str(inputs.root)]
+        return [self.kind, *where, *_options(encode(self)), *inputs.flags, "--json"]
+
+
+def _options(fields: Mapping[str, Any]) -> list[str]:
+    given = {name: value for name, value in fields.items() if value not in ("", None)}
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 @dataclass(frozen=True)
@@ -52,32 +64,27 @@ class LookRequest(JobRequest):
     """Read the sources of this workspace again."""
 
     kind = "look"
+    heading = "Reading your blog"
     is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {
         "read": "Reading your posts",
         "analyse": "Comparing them",
     }
 
-    @property
-    def title(self) -> str:
-        return "Reading your blog"
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        return ["look", *_paths(inputs), *inputs.flags, "--json"]
-
 
 @dataclass(frozen=True)
 class MakeRequest(JobRequest):
     """Read the sources, train a model, let it write, compare and score it.
 
-    Without `minutes`, `ownwords make` takes its own default, and keeps a model that `ownwords
-    tune` has found. `name` is the model's among those of this workspace.
+    What is not given is chosen by `ownwords make`; `name` is the model's in this workspace.
     """
 
-    minutes: Minutes | None = None
-    base: Name = ""  # "": the best installed one that the minutes allow
-    name: Name = ""
+    minutes: Annotated[float, Meta(gt=0, le=10_000_000)] | None = None
+    base: _Name = ""
+    name: _Name = ""
+
     kind = "make"
+    heading = "Making a model"
     is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {
         "read": "Reading your posts",
@@ -88,37 +95,15 @@ class MakeRequest(JobRequest):
         "score": "Scoring",
     }
 
-    @property
-    def title(self) -> str:
-        return "Making a model"
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        minutes = [] if self.minutes is None else ["--minutes", f"{self.minutes:g}"]
-        base = ["--base", self.base] if self.base else []
-        name = ["--name", self.name] if self.name else []
-        how = [*minutes, *inputs.flags, *inputs.device, "--json"]
-        return ["make", *_paths(inputs), *how, *base, *name]
-
 
 @dataclass(frozen=True)
 class ScoreRequest(JobRequest):
     """Score the current model again."""
 
     kind = "score"
+    heading = "Scoring the model"
     is_exclusive = True
     labels: ClassVar[Mapping[str, str]] = {"score": "Scoring"}
-
-    @property
-    def title(self) -> str:
-        return "Scoring the model"
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        return ["score", "--workspace", str(inputs.root), *inputs.device, "--json"]
-
-
-EXPORTS = "exports"  # the folder of a workspace
-ExportForm = Literal["hf", "gguf", "ollama", "zip"]
-WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 
 
 @dataclass(frozen=True)
@@ -127,26 +112,23 @@ class ExportRequest(JobRequest):
 
     to: ExportForm
     type: WeightType | None = None
-    model: Name = ""
+    model: _Name = ""
 
     kind = "export"
     labels: ClassVar[Mapping[str, str]] = {"export": "Writing the files"}
 
     @property
     def title(self) -> str:
-        names = {"hf": "a folder", "gguf": "GGUF", "ollama": "a folder for Ollama", "zip": "a zip"}
-        return f"Exporting as {names[self.to]}"
+        return f"Exporting as {_FORMS[self.to][0]}"
 
     def file_name(self, model: str) -> str:
         """The name of the exported file or folder, which says what it is."""
         weights = f"-{self.type}" if self.type else ""
-        suffix = {"hf": "", "gguf": ".gguf", "ollama": "-ollama", "zip": ".zip"}[self.to]
-        return f"{model.replace(' ', '-')}{weights}{suffix}"
+        return f"{model.replace(' ', '-')}{weights}{_FORMS[self.to][1]}"
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        weights = ["--type", self.type] if self.type else []
-        where = ["--out", str(inputs.out)]
-        return ["export", str(inputs.model), "--to", self.to, *weights, *where, "--json"]
+        options = _options({"to": self.to, "type": self.type, "out": inputs.out})
+        return ["export", str(inputs.model), *options, "--json"]
 
 
 @dataclass(frozen=True)
@@ -158,7 +140,7 @@ class BaseRequest(JobRequest):
     """
 
     source: Annotated[str, Meta(min_length=1, max_length=200)]
-    name: Name = ""
+    name: _Name = ""
     accepted: bool = False
     with_package: bool = False
 
@@ -170,10 +152,10 @@ class BaseRequest(JobRequest):
         return f"Installing {self.name or self.source}"
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        name = ["--name", self.name] if self.name else []
-        accepted = ["--accept-terms", self.source] if self.accepted else []
+        accepted = self.source if self.accepted else ""
+        options = _options({"name": self.name, "accept-terms": accepted})
         package = ["--with-package"] if self.with_package else []
-        return ["base", "add", self.source, *name, *accepted, *package, "--json"]
+        return ["base", "add", self.source, *options, *package, "--json"]
 
 
 @dataclass(frozen=True)
@@ -184,43 +166,19 @@ class FetchRequest(JobRequest):
     host: Annotated[str, Meta(min_length=1, max_length=253)]
 
     kind = "fetch"
-    module = _FETCH
+    heading = "Fetching posts from {host}"
+    module = "ownwords.serve.fetch_feed"
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
-    @property
-    def title(self) -> str:
-        return f"Fetching posts from {self.host}"
-
     def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.url, "--host", self.host, "--out", str(inputs.out)]
-
-
-@dataclass(frozen=True)
-class TuneRequest(JobRequest):
-    """Search for better settings than the plan's."""
-
-    minutes: Minutes = 30.0
-    base: Name = catalogue.SHIPPED
-
-    kind = "tune"
-    is_exclusive = True
-    labels: ClassVar[Mapping[str, str]] = {"read": "Reading your posts", "search": "Searching"}
-
-    @property
-    def title(self) -> str:
-        return "Searching for better settings"
-
-    def arguments(self, inputs: JobInputs) -> list[str]:
-        base = ["--base", self.base] if self.base else []
-        minutes = ["--minutes", f"{self.minutes:g}"]
-        return ["tune", *_paths(inputs), *minutes, *inputs.flags, *inputs.device, "--json", *base]
+        return [self.url, *_options({"host": self.host, "out": inputs.out})]
 
 
 REQUESTS: Mapping[str, type[JobRequest]] = {
     request.kind: request
     for request in (
-        *(LookRequest, MakeRequest, ScoreRequest, ExportRequest),
-        *(BaseRequest, FetchRequest, TuneRequest),
+        *(LookRequest, MakeRequest, ScoreRequest),
+        *(ExportRequest, BaseRequest, FetchRequest),
     )
 }
 
@@ -232,7 +190,3 @@ def parse_request(kind: object, fields: Mapping[str, object]) -> JobRequest:
         raise invalid("there is no such kind of job", hint=f"the kinds are: {kinds}", param="kind")
     rest = {name: value for name, value in fields.items() if name != "kind"}
     return decode(REQUESTS[kind], rest, unknown="ignore", null_is_missing=True)
-
-
-def _paths(inputs: JobInputs) -> list[str]:
-    return [*map(str, inputs.sources), "--workspace", str(inputs.root)]

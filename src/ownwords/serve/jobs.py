@@ -1,10 +1,15 @@
 """The jobs that the page starts, each an `ownwords` command in a process of its own.
 
-`JobManager` starts, lists, stops and continues those of one workspace. What the page sees of a job
-is read from the files in its folder, of which `events.jsonl` says how far it is.
+A job is a folder in `runs/jobs`: `job.json` holds its request, `events.jsonl` says how far it is,
+`result.json` and `output.txt` are what its command has printed, and its process holds `.lock` as
+long as it lives. So it survives the server, and a restarted server shows the same as before.
 """
 
+import json
 import os
+import re
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -13,39 +18,54 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.progress import Event, parse_event
-from ownwords.core.validation import encode
-from ownwords.core.workspace import SUFFIX, Workspace, is_held, path_text, translate_os_errors
+from ownwords.core.progress import (
+    LOG_VARIABLE,
+    SPENT_VARIABLE,
+    TRAINS_VARIABLE,
+    Event,
+    parse_event,
+)
+from ownwords.core.validation import decode, encode
+from ownwords.core.workspace import (
+    SUFFIX,
+    Workspace,
+    is_held,
+    locked,
+    path_text,
+    translate_os_errors,
+    write_atomically,
+)
 from ownwords.models import atomic_dir
 from ownwords.serve.errors import ApiError, as_conflict
-from ownwords.serve.job_process import JobProcess, JobRecord
 from ownwords.serve.job_requests import REQUESTS, JobInputs, JobKind, JobRequest, parse_request
 from ownwords.serve.workspace_list import WorkspaceList
 from ownwords.training.run import SAMPLE
 
 _MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
+_MAX_RESULT_BYTES = 64 << 20
 _MAX_JOBS = 50
 _PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
 PROGRAM: tuple[str, ...] = (*_PYTHON, "ownwords")
+_INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
+_KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
+# A job must not inherit secrets, or the variables of a distributed launcher (torchrun).
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
+_NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on the hub
 
 InputsOf = Callable[[JobRequest], JobInputs]
-ResultOf = Callable[[JobKind, Mapping[str, Any]], Mapping[str, Any]]
-
 JobStatus = Literal["running", "stopping", "done", "stopped", "failed", "killed"]
 
 
 @dataclass(frozen=True)
 class JobStage:
-    """A stage of a job; `seconds` is None before it begins, `expected_s` while unknown."""
+    """A stage of a running job."""
 
-    name: str
     label: str
-    status: Literal["waiting", "running", "done", "skipped"]
-    seconds: float | None = None
-    expected_s: float | None = None
+    status: Literal["waiting", "running", "done"]
 
 
 @dataclass(frozen=True)
@@ -57,34 +77,36 @@ class JobError:
 
 
 @dataclass(frozen=True)
-class JobActions:
-    """What can be done with a job now."""
-
-    stop: bool
-    resume: bool
-    remove: bool
-
-
-@dataclass(frozen=True)
 class Job:
-    """A job and how far it is; `share` and `remaining_s` are over all of its stages."""
+    """A job as the page shows it; `share` and `remaining_s` are over all of its stages."""
 
     id: str
     kind: JobKind
     title: str
     status: JobStatus
-    stage: str
+    stage: str  # in words; "" if none runs
     stages: tuple[JobStage, ...]
     share: float | None
     remaining_s: float | None
     line: str  # the last sentence that it reported
     began: float
     ended: float | None
-    seconds: float  # over all attempts
-    request: Mapping[str, Any]
     error: JobError | None
-    result: Mapping[str, Any] | None
-    can: JobActions
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The contents of `job.json`."""
+
+    id: str
+    kind: str
+    request: dict[str, Any]
+    began: float  # its first attempt
+    attempt_began: float
+    spent_s: float = 0.0  # by earlier attempts
+    share: float = 0.0  # done by earlier attempts
+    pid: int = 0
+    stop_requests: int = 0
 
 
 class EventTail:
@@ -114,78 +136,242 @@ class EventTail:
         return is_replaced, [event for event in events if event is not None]
 
 
-class JobHistory:
-    """Reads a job's `events.jsonl` as it grows; not thread-safe."""
+class _History:
+    """How far one attempt at a job is, by its events."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, record: JobRecord, path: Path) -> None:
+        self.attempt_began = record.attempt_began
+        self.note = self.stage = ""  # the last ones
+        self.share = record.share
         self._tail = EventTail(path)
-        self._clear()
-
-    def _clear(self) -> None:
-        self.note = ""  # the last one
-        self.stage = ""
-        self.share: float | None = None
-        self.time = 0.0
+        self._time = 0.0
         self._remaining_s: float | None = None
-        self._expected: dict[str, float | None] = {}
-        self._began: dict[str, float] = {}
-        self._ended: dict[str, float] = {}
+        self._expected: dict[str, float | None] = {}  # seconds of each stage, 0 if it is left out
+        self._began: set[str] = set()
+        self._ended: set[str] = set()
 
     def update(self) -> None:
         """Take in what was logged since the last call."""
-        is_replaced, events = self._tail.read()
-        if is_replaced:
-            self._clear()
-        for event in events:
-            self._add(event)
+        for event in self._tail.read()[1]:
+            self._time = event.time
+            if event.kind == "note" and event.message and not event.message.startswith(SAMPLE):
+                self.note = event.message
+            elif event.kind == "expect":
+                self._expected[event.stage] = event.values.get("seconds")
+            elif event.kind == "begin" and event.stage in self._expected:
+                before = list(self._expected)[: list(self._expected).index(event.stage)]
+                self._ended = (self._ended | {*before}) - {event.stage}
+                self._began.add(event.stage)
+                self.stage = event.stage
+            elif event.kind == "overall":
+                self.share = max(self.share, event.values.get("share", 0.0))
+                self._remaining_s = event.values.get("remaining_s")
 
     def remaining_s(self, now: float) -> float | None:
         """Seconds until the job is done; None while unknown."""
         if self._remaining_s is None:
             return None
-        return max(1.0, self._remaining_s - max(0.0, now - self.time))
+        return float(round(max(1.0, self._remaining_s - max(0.0, now - self._time))))
 
-    def stages(
-        self, labels: Mapping[str, str], now: float, *, is_running: bool
-    ) -> Iterator[JobStage]:
+    def stages(self, labels: Mapping[str, str]) -> Iterator[JobStage]:
         """The stages of `labels` as far as they are; without those that it has not."""
         for name, label in labels.items():
-            expected = self._expected.get(name)
-            began, ended = self._began.get(name), self._ended.get(name)
-            if began is None:
-                if expected == 0 and name in self._expected:
-                    continue
-                yield JobStage(name, label, "skipped" if ended else "waiting", None, expected)
-                continue
-            is_current = ended is None and is_running
-            if not is_current and expected == 0:
-                continue
-            seconds = round((ended or (now if is_current else self.time)) - began, 1)
-            yield JobStage(name, label, "running" if is_current else "done", seconds, expected)
+            is_over = name in self._ended
+            if name in self._began and not is_over:
+                yield JobStage(label, "running")
+            elif self._expected.get(name) != 0 and (name in self._began or not is_over):
+                yield JobStage(label, "done" if is_over else "waiting")
 
-    def _add(self, event: Event) -> None:
-        self.time = event.time
-        if event.kind == "note" and event.message and not event.message.startswith(SAMPLE):
-            self.note = event.message
-        elif event.kind == "expect":
-            self._expected[event.stage] = event.values.get("seconds")
-        elif event.kind == "begin" and event.stage in self._expected:
-            for name in self._expected:
-                if name == event.stage:
-                    break
-                self._ended.setdefault(name, event.time)
-            self.stage = event.stage
-            self._began.setdefault(event.stage, event.time)
-            self._ended.pop(event.stage, None)
-        elif event.kind == "overall":
-            self.share = max(self.share or 0.0, event.values.get("share", 0.0))
-            self._remaining_s = event.values.get("remaining_s")
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How an attempt has ended."""
+
+    status: JobStatus
+    line: str = ""
+    error: JobError | None = None
+    result: Mapping[str, Any] | None = None  # what its command printed
+
+
+class JobProcess:
+    """A job in its folder; every state is read from the files, but for the child's own exit.
+
+    `on_done` gets what the command of a job has printed, at least once.
+    """
+
+    def __init__(self, folder: Path, on_done: Callable[[JobKind, Mapping[str, Any]], None]) -> None:
+        self.folder = folder
+        self._on_done = on_done
+        self._record_path, self._lock_path = folder / "job.json", folder / ".lock"
+        self._events_path, self._result_path = folder / "events.jsonl", folder / "result.json"
+        self._output_path = folder / "output.txt"
+        self._child: subprocess.Popen[bytes] | None = None
+        self._history: _History | None = None
+        self._last: tuple[JobRecord, Job] | None = None  # once it has ended
+
+    def start(self, record: JobRecord, command: Sequence[str]) -> None:
+        """Start an attempt. Raises InUseError while another one is running."""
+        with locked(self._lock_path, "this job is still running", "stop it first") as lock:
+            # Remove what the last attempt left, so that it is not mistaken for the new one's.
+            for path in (self._result_path, self._events_path):
+                path.unlink(missing_ok=True)
+            blog = self.folder.absolute().parents[2].name.removesuffix(SUFFIX)
+            self._write_record(record)
+            with (
+                translate_os_errors(self.folder),
+                self._result_path.open("wb") as result,
+                self._output_path.open("wb") as output,
+            ):
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=result,
+                    stderr=output,
+                    env=clean_environment(os.environ, _NEEDED.get(record.kind, ""))
+                    | {
+                        LOG_VARIABLE: str(self._events_path.absolute()),
+                        SPENT_VARIABLE: f"{record.spent_s:.1f}",
+                        TRAINS_VARIABLE: blog if record.kind == "make" else "",
+                    },
+                    **_detached(lock),
+                )
+            self._write_record(replace(record, pid=self._child.pid))
+
+    def stop(self) -> None:
+        """Ask the job to save and end; a second call ends it at once, a third one kills it."""
+        record = self.record()
+        if record is None or not record.pid or not self.is_alive():
+            raise OwnwordsError("this job is not running")
+        self._write_record(replace(record, stop_requests=record.stop_requests + 1))
+        with suppress(ProcessLookupError):  # the process has just ended
+            _interrupt(record.pid, kill=record.stop_requests >= _KILL_AFTER)
+
+    def record(self) -> JobRecord | None:
+        """The contents of `job.json`; None if it is missing or damaged."""
+        try:
+            record = decode(JobRecord, json.loads(self._record_path.read_bytes()), unknown="ignore")
+        except (OSError, ValueError, OwnwordsError):
+            return None
+        return record if record.kind in REQUESTS else None
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        if self._child is not None:
+            if self._child.poll() is None:
+                return True
+            self._child = None
+        # After a restart of the server, only the lock shows whether it is alive.
+        return sys.platform != "win32" and is_held(self._lock_path)
+
+    def job(self) -> Job | None:
+        """The job as it is now; None if its files are missing or damaged."""
+        record = self.record()
+        if record is None:
+            return None
+        is_alive = self.is_alive()
+        if not is_alive and self._last and self._last[0] == record:
+            return self._last[1]
+        if self._history is None or self._history.attempt_began != record.attempt_began:
+            self._history = _History(record, self._events_path)
+        history, request = self._history, parse_request(record.kind, record.request)
+        history.update()
+        job = Job(
+            id=record.id,
+            kind=request.kind,
+            title=request.title,
+            status="stopping" if record.stop_requests else "running",
+            stage=request.labels.get(history.stage, "") if is_alive else "",
+            stages=tuple(history.stages(request.labels)) if is_alive else (),
+            share=round(history.share, 4) or None,
+            remaining_s=history.remaining_s(time.time()) if is_alive else None,
+            line=history.note,
+            began=record.began,
+            ended=None,
+            error=None,
+        )
+        if is_alive:
+            return job
+        paths = (self._output_path, self._result_path, self._events_path)
+        printed_at = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
+        outcome = self._outcome(record)
+        job = replace(
+            job,
+            status=outcome.status,
+            share=1.0 if outcome.status == "done" else job.share,
+            line=outcome.line or job.line,
+            ended=max(printed_at, record.attempt_began),
+            error=outcome.error,
+        )
+        if outcome.result is not None:
+            self._on_done(request.kind, outcome.result)
+        self._last = record, job
+        return job
+
+    def _outcome(self, record: JobRecord) -> _Outcome:
+        """How the attempt that is over has ended."""
+        try:
+            with self._result_path.open("rb") as file:
+                result = json.loads(file.read(_MAX_RESULT_BYTES))
+        except (OSError, ValueError):
+            if record.stop_requests:
+                return _Outcome("stopped", "stopped before it began")
+            error = JobError(
+                "the job ended without an error message, as when the memory is full",
+                "what it saved is still there: continue it",
+            )
+            return _Outcome("killed", error.message, error)
+        failure = result.get("error") if isinstance(result, dict) else None
+        if not isinstance(failure, dict):
+            return _Outcome("done", result=result if isinstance(result, dict) else None)
+        error = JobError(str(failure.get("message", "")), str(failure.get("hint", "")))
+        if error.message.startswith(_INTERRUPTED):
+            saved = error.message.removeprefix(_INTERRUPTED).lstrip(": ")
+            return _Outcome("stopped", saved or "stopped")
+        return _Outcome("failed", error.message, error)
+
+    def _write_record(self, record: JobRecord) -> None:
+        write_atomically(self._record_path, json.dumps(encode(record)) + "\n")
+
+
+def clean_environment(environment: Mapping[str, str], needed: str = "") -> dict[str, str]:
+    """The environment for a job, without secrets, but one that it needs, and launcher variables."""
+    inherited = {
+        name: value
+        for name, value in environment.items()
+        if name == needed or (not _SECRET.search(name) and not _LAUNCHER.fullmatch(name))
+    }
+    return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+if sys.platform == "win32":
+
+    def _detached(_: IO[str]) -> dict[str, Any]:
+        """Popen options for a separate process group, which can be interrupted alone."""
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+
+    def _interrupt(pid: int, *, kill: bool) -> None:
+        os.kill(pid, signal.SIGTERM if kill else signal.CTRL_BREAK_EVENT)
+
+else:
+
+    def _detached(lock: IO[str]) -> dict[str, Any]:
+        """Popen options for a separate session, out of reach of Ctrl-C, that inherits the lock."""
+        return {"start_new_session": True, "pass_fds": (lock.fileno(),)}
+
+    def _interrupt(pid: int, *, kill: bool) -> None:
+        if os.getpgid(pid) != pid:  # another process has this pid now
+            raise ProcessLookupError(pid)
+        if kill:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGINT)
 
 
 class JobManager:
-    """Thread-safe. `program` is the command line's, which tests replace.
+    """Starts, lists, stops and continues the jobs of one workspace. Thread-safe.
 
-    `result_of` picks from what a command printed what the page shows.
+    `inputs_of` adds to a request what the workspace knows, `on_done` gets what a job has printed.
+    `program` is the command line's, which tests replace.
     """
 
     def __init__(
@@ -193,133 +379,97 @@ class JobManager:
         workspace: Workspace,
         *,
         inputs_of: InputsOf | None = None,
-        result_of: ResultOf = lambda _, result: result,
+        on_done: Callable[[JobKind, Mapping[str, Any]], None] = lambda _, result: None,
         program: Sequence[str] = (),
     ) -> None:
         self.workspace = workspace
         self._folder = workspace.runs / "jobs"
         self._inputs_of = inputs_of or (lambda _: JobInputs(workspace.root))
-        self._result_of = result_of
+        self._on_done = on_done
         self._program = tuple(program)
         self._processes: dict[str, JobProcess] = {}
-        self._histories: dict[str, tuple[float, JobHistory]] = {}
-        self._ended: dict[str, tuple[JobRecord, Job]] = {}
         self._mutex = threading.RLock()
-
-    # --- what there is ---------------------------------------------------------------------------
 
     def jobs(self) -> list[Job]:
         """All jobs, the newest first."""
         with self._mutex:
-            jobs = [self._job(process) for process in self._all()]
-        known = [job for job in jobs if job is not None]
-        return sorted(known, key=lambda job: job.began, reverse=True)[:_MAX_JOBS]
+            jobs = [job for process in self._all() if (job := process.job())]
+        return sorted(jobs, key=lambda job: job.began, reverse=True)[:_MAX_JOBS]
 
     def running(self) -> list[Job]:
         """The jobs that run."""
         with self._mutex:
-            return [job for each in self._all() if each.is_alive() and (job := self._job(each))]
-
-    def job(self, id_: str) -> Job:
-        """The job with this id. Raises ApiError if there is none."""
-        with self._mutex:
-            job = self._job(self._process(id_))
-        if job is None:
-            raise _no_such_job(id_)
-        return job
+            return [job for each in self._all() if each.is_alive() and (job := each.job())]
 
     def find_worker(self) -> str:
         """Describe the process that works in the workspace in a sentence; "" if there is none."""
-        with self._mutex:
-            for process in self._all():
-                record = process.record()
-                if record and REQUESTS[record.kind].is_exclusive and process.is_alive():
-                    return f"{_title(record)[:1].lower()}{_title(record)[1:]} is still running"
-            root, runs = self.workspace.root, self.workspace.runs
-            if is_held(runs / "make" / ".lock") or is_held(root / ".lock"):
-                return f"another ownwords is working in {root}"
-            if any(is_held(path) for path in runs.glob("*/.lock")):
-                return f"another ownwords is training in {root}"
-            return ""
-
-    # --- what can be done ------------------------------------------------------------------------
+        title = next((job.title for job in self.running() if REQUESTS[job.kind].is_exclusive), "")
+        if title:
+            return f"{title[0].lower()}{title[1:]} is still running"
+        root, runs = self.workspace.root, self.workspace.runs
+        if is_held(runs / "make" / ".lock") or is_held(root / ".lock"):
+            return f"another ownwords is working in {root}"
+        if any(is_held(path) for path in runs.glob("*/.lock")):
+            return f"another ownwords is training in {root}"
+        return ""
 
     def start(self, request: JobRequest) -> Job:
         """Start a job. Raises InUseError if another one excludes it."""
-        inputs = self._inputs_of(request)
         with self._mutex:
-            self._check_free(request)
-            # Create the workspace first: a folder with only `runs` is not recognised as one.
-            if not self._folder.is_dir():
-                with self.workspace.opened(), translate_os_errors(self._folder):
-                    self._folder.mkdir(parents=True, exist_ok=True)
-            now = time.time()
-            record = JobRecord(
-                id=self._new_id(request.kind),
-                kind=request.kind,
-                request=encode(request),
-                began=now,
-                attempt_began=now,
-            )
-            process = self._processes[record.id] = JobProcess(self._folder / record.id)
-            process.start(record, [*self._program_for(request), *request.arguments(inputs)])
-            self._forget_oldest()
-        return self.job(record.id)
+            numbers = [path.name.rpartition("-")[2] for path in self._folders()]
+            number = max((int(each) for each in numbers if each.isdecimal()), default=0) + 1
+            now, kind = time.time(), request.kind
+            record = JobRecord(f"{kind}-{number}", kind, encode(request), now, now)
+            return self._begin(record, request)
 
     def resume(self, id_: str) -> Job:
         """Start the next attempt at a job that was stopped, killed or failed."""
-        before = self.job(id_)
-        if not before.can.resume:
-            raise ApiError(HTTPStatus.CONFLICT, "this job cannot be continued")
         with self._mutex:
-            process = self._process(id_)
+            process, before = self._find(id_)
             record = process.record()
-            if record is None:
-                raise _no_such_job(id_)
-            request = parse_request(record.kind, record.request)
-            self._check_free(request)
+            if record is None or before.ended is None or before.status == "done":
+                raise ApiError(HTTPStatus.CONFLICT, "this job cannot be continued")
             following = replace(
                 record,
                 attempt_began=time.time(),
-                spent_s=before.seconds,
+                spent_s=record.spent_s + before.ended - record.attempt_began,
                 share=before.share or 0.0,
                 pid=0,
                 stop_requests=0,
             )
-            arguments = request.arguments(self._inputs_of(request))
-            process.start(following, [*self._program_for(request), *arguments])
-        return self.job(id_)
+            return self._begin(following, parse_request(record.kind, record.request))
 
     def stop(self, id_: str) -> Job:
         """Ask a job to save and end; a second call ends it at once, a third one kills it."""
-        self.job(id_)  # raises ApiError if there is none
-        with self._mutex, as_conflict():
-            self._process(id_).stop()
-        return self.job(id_)
+        with self._mutex:
+            process, _ = self._find(id_)
+            with as_conflict():
+                process.stop()
+            return self._find(id_)[1]
 
     def remove(self, id_: str) -> None:
         """Forget a job that has ended."""
-        if not self.job(id_).can.remove:
-            raise ApiError(HTTPStatus.CONFLICT, "this job is still running", "stop it first")
         with self._mutex:
-            self._delete(self._process(id_))
+            process, job = self._find(id_)
+            if job.ended is None:
+                raise ApiError(HTTPStatus.CONFLICT, "this job is still running", "stop it first")
+            self._delete(process)
 
     # --- inside, with the mutex ------------------------------------------------------------------
 
-    def _check_free(self, request: JobRequest) -> None:
+    def _begin(self, record: JobRecord, request: JobRequest) -> Job:
+        inputs = self._inputs_of(request)
         if request.is_exclusive and (holder := self.find_worker()):
             raise InUseError(holder, hint="wait until it ends, or stop it")
-
-    def _program_for(self, request: JobRequest) -> tuple[str, ...]:
-        return (*_PYTHON, request.module) if request.module else self._program or PROGRAM
-
-    def _new_id(self, kind: JobKind) -> str:
-        numbers = [
-            int(number)
-            for number in (path.name.rpartition("-")[2] for path in self._folders())
-            if number.isdecimal()
-        ]
-        return f"{kind}-{max(numbers, default=0) + 1}"
+        # Create the workspace first: a folder with only `runs` is not recognised as one.
+        if not self._folder.is_dir():
+            with self.workspace.opened(), translate_os_errors(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True)
+        program = (*_PYTHON, request.module) if request.module else self._program or PROGRAM
+        process = self._process(record.id)
+        process.start(record, [*program, *request.arguments(inputs)])
+        self._forget_oldest()
+        return self._find(record.id)[1]
 
     def _folders(self) -> list[Path]:
         try:
@@ -331,125 +481,28 @@ class JobManager:
         return [self._process(path.name) for path in self._folders()]
 
     def _process(self, id_: str) -> JobProcess:
-        # Only the names of existing folders become paths.
         if id_ not in self._processes:
-            if id_ not in {path.name for path in self._folders()}:
-                raise _no_such_job(id_)
-            self._processes[id_] = JobProcess(self._folder / id_)
+            self._processes[id_] = JobProcess(self._folder / id_, self._on_done)
         return self._processes[id_]
 
-    def _history(self, process: JobProcess, record: JobRecord) -> JobHistory:
-        attempt, history = self._histories.get(record.id, (0.0, None))
-        if history is None or attempt != record.attempt_began:
-            history = JobHistory(process.events)
-            self._histories[record.id] = record.attempt_began, history
-        return history
-
-    def _job(self, process: JobProcess) -> Job | None:
-        record = process.record()
-        if record is None or record.kind not in REQUESTS:
-            return None
-        is_alive = process.is_alive()
-        ended = self._ended.get(record.id)
-        if not is_alive and ended and ended[0] == record:
-            return ended[1]
-        history = self._history(process, record)
-        history.update()
-        job = self._describe(process, record, history, is_alive=is_alive)
-        if not is_alive:
-            self._ended[record.id] = record, job
-        return job
-
-    def _describe(
-        self, process: JobProcess, record: JobRecord, history: JobHistory, *, is_alive: bool
-    ) -> Job:
-        now = time.time()
-        outcome = None if is_alive else process.outcome(record.stop_requests)
-        status: JobStatus = "stopping" if record.stop_requests else "running"
-        error = result = ended = None
-        line = history.note
-        if outcome:
-            status, ended = outcome.kind, max(outcome.time, record.attempt_began)
-            line = outcome.message or line
-            if status in ("failed", "killed"):
-                error = JobError(outcome.message, outcome.hint)
-            if status == "done":
-                with suppress(LookupError, TypeError, ValueError, OwnwordsError):
-                    result = self._result_of(REQUESTS[record.kind].kind, outcome.result or {})
-        stages = history.stages(REQUESTS[record.kind].labels, now, is_running=is_alive)
-        if status == "done":  # what was not to be done again never began
-            stages = (
-                replace(stage, status="skipped") if stage.status == "waiting" else stage
-                for stage in stages
-            )
-        share = max(record.share, history.share or 0.0)
-        return Job(
-            id=record.id,
-            kind=REQUESTS[record.kind].kind,
-            title=_title(record),
-            status=status,
-            stage=history.stage if is_alive else "",
-            stages=tuple(stages),
-            share=1.0 if status == "done" else round(share, 4) or None,
-            remaining_s=_whole(history.remaining_s(now)) if is_alive else None,
-            line=line,
-            began=record.began,
-            ended=ended,
-            seconds=round(record.spent_s + (ended or now) - record.attempt_began, 1),
-            request={"kind": record.kind, **record.request},
-            error=error,
-            result=result,
-            can=JobActions(
-                stop=is_alive and bool(record.pid),
-                resume=status in ("stopped", "failed", "killed"),
-                remove=not is_alive,
-            ),
-        )
+    def _find(self, id_: str) -> tuple[JobProcess, Job]:
+        # Only the names of existing folders become paths.
+        process = next((each for each in self._all() if each.folder.name == id_), None)
+        job = process.job() if process else None
+        if process is None or job is None:
+            raise ApiError(HTTPStatus.NOT_FOUND, f"there is no job {id_[:80]!r}")
+        return process, job
 
     def _forget_oldest(self) -> None:
         """Delete the logs of the oldest jobs, so that their number stays bounded."""
-        ended = [job for job in (self._job(each) for each in self._all()) if job and job.can.remove]
-        ended.sort(key=lambda job: job.began)
-        for job in ended[: max(0, len(ended) - _MAX_JOBS)]:
-            self._delete(self._process(job.id))
+        ended = [(job.began, each) for each in self._all() if (job := each.job()) and job.ended]
+        ended.sort(key=lambda pair: pair[0])
+        for _, process in ended[: max(0, len(ended) - _MAX_JOBS)]:
+            self._delete(process)
 
     def _delete(self, process: JobProcess) -> None:
         atomic_dir.delete_dir(process.folder)
         self._processes.pop(process.folder.name, None)
-        self._histories.pop(process.folder.name, None)
-        self._ended.pop(process.folder.name, None)
-
-
-def _title(record: JobRecord) -> str:
-    return parse_request(record.kind, record.request).title
-
-
-def _whole(seconds: float | None) -> float | None:
-    return None if seconds is None else float(round(seconds))
-
-
-def _no_such_job(id_: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, f"there is no job {id_[:80]!r}")
-
-
-def job_result(kind: JobKind, printed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The few fields of a command's JSON that tell how it went."""
-    if kind in ("make", "score"):
-        card = printed.get("scorecard") if kind == "make" else printed
-        verdict = card.get("verdict", {}) if isinstance(card, Mapping) else {}
-        return {"sentence": str(verdict.get("sentence", ""))}
-    if kind == "tune":
-        sentences = printed.get("sentences") or [""]
-        return {"sentence": str(sentences[0])}
-    if kind == "export":
-        path = Path(str(printed["path"]))
-        written = {key: printed[key] for key in ("path", "bytes", "type")}
-        return {**written, "name": path.name, "to": printed["form"]}
-    if kind == "base":
-        return {"name": str(printed["name"])}
-    if kind == "fetch":
-        return {key: printed[key] for key in ("path", "name", "label", "posts")}
-    return {}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
@@ -34,6 +35,7 @@ class EventSender:
         self._send = send
         self._lock = anyio.Lock()
         self.has_started = False
+        self.sent_at = 0.0  # by the monotonic clock
 
     async def send(self, value: object, event: str = "") -> None:
         """Send a value as JSON, with the event's name if it has one."""
@@ -53,6 +55,7 @@ class EventSender:
                 start = {"type": "http.response.start", "status": 200, "headers": headers}
                 await self._send(start)
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            self.sent_at = time.monotonic()
 
 
 class EventStreamResponse(Response):

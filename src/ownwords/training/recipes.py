@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import torch_product
@@ -44,7 +45,6 @@ from ownwords.training import (
 )
 from ownwords.training.batches import Batches
 from ownwords.training.checkpoint import Run
-from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.loop import TrainJob, TrainOutcome

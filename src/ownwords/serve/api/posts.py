@@ -14,14 +14,15 @@ from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
+from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.features import decode_features
+from ownwords.archive.features import Features
 from ownwords.archive.report import Duplicate, PostSummary, Report, UnlikePost
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import RetrievedPassage, content_stems, excerpt_of, stems
+from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
 from ownwords.core.config import parse_toml, resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
@@ -32,7 +33,6 @@ from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_api import ApiCall, NoBody, json_route
 from ownwords.serve.source_list import command_here
-from ownwords.training.corpus import training_text
 from ownwords.view import format as fmt
 from ownwords.view import html
 
@@ -204,11 +204,11 @@ def read_selection_inputs(archive: Archive, cached: CachedReport) -> SelectionIn
     """Read the inputs from the archive, which takes about 0.1 ms per text."""
     report = cached.report
     posts = []
-    for id_, data in archive.features():
+    for id_, features in archive.features():
         if id_ in cached.positions:
             post = report.posts[cached.positions[id_]]
             day = date.fromisoformat(post.day) if post.day else None
-            posts.append(PostFacts(id_, post.title, _without_comparisons(data), day))
+            posts.append(PostFacts(id_, post.title, _without_comparisons(features), day))
     return SelectionInputs(posts, report.duplicates, report.style_outliers)
 
 
@@ -333,9 +333,8 @@ def _decision(post: PostSummary) -> dict[str, Any]:
     }
 
 
-def _without_comparisons(data: bytes) -> Any:  # noqa: ANN401 - Features
+def _without_comparisons(features: Features) -> Features:
     """The features without the large ones that only the comparison of posts needs."""
-    features = decode_features(data)
     empty = np.empty(0)
     return replace(
         features,
@@ -476,7 +475,7 @@ class _Corpus:
         searched = result.searched_question(question)
         wanted = content_stems(searched)
 
-        def hit(passage: RetrievedPassage) -> dict[str, Any]:
+        def hit(passage: Passage) -> dict[str, Any]:
             cosines = result.window_cosines.get(passage.id, ())
             excerpt = passage.text[slice(*excerpt_of(searched, passage.text, cosines).span)]
             words = _matching_words(passage.text, wanted)
@@ -513,7 +512,7 @@ def _drawn(report: Report, command: str) -> str:
     return str(html.fragment(report_view(replace(report, command=command))))
 
 
-def _passage(passage: RetrievedPassage) -> dict[str, Any]:
+def _passage(passage: Passage) -> dict[str, Any]:
     return {
         "id": passage.id,
         "document": passage.document,

@@ -6,9 +6,8 @@ restarted server shows the same as before.
 
 import re
 import time
-from contextlib import suppress
 from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,14 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import is_held
-from ownwords.make.paragraph import FirstParagraph
-from ownwords.make.result import TrainingSummary
-from ownwords.make.stage_cache import StageCache
+from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import TooManyRequestsError
 from ownwords.serve.jobs import EventTail
 from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
 from ownwords.training.plan import read_plan
 from ownwords.training.run import COMPARISON, CurvePoint, RunHistory
 
 _POLL_S = 1.0
-_KEEP_ALIVE_S = 15.0
-_MAX_WATCHERS = 16
 _MAX_LOG = 200
 _MAX_SAMPLES = 40
 _MAX_BYTES = 16 << 20  # read at most of samples.txt or plan.toml
@@ -40,42 +34,25 @@ _STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
 
 def routes(state: AppState) -> list[BaseRoute]:
     """Create the route of a training's details."""
-    watchers = 0
 
     async def events(_: Request) -> Response:
         """Stream the newest training: an event per part, whenever that part changes."""
-        if watchers >= _MAX_WATCHERS:
-            raise TooManyRequestsError(f"{_MAX_WATCHERS} pages already watch the training", 10)
         return EventStreamResponse(send_changes)
 
     async def send_changes(events: EventSender) -> None:
-        nonlocal watchers
-        watchers += 1
-        reader, sent, sent_at = TrainingReader(state.workspace.runs), dict[str, bytes](), 0.0
-        try:
-            while True:
-                parts: dict[str, Any] = {}
-                with suppress(TooManyRequestsError):  # try again at the next poll
-                    parts = await state.run(partial(_read, state, reader))
-                for name, value in parts.items():
-                    data = to_json(value)
-                    if sent.get(name) != data:
-                        sent[name], sent_at = data, time.monotonic()
-                        await events.send(value, name)
-                if time.monotonic() - sent_at >= _KEEP_ALIVE_S:
-                    sent_at = time.monotonic()
-                    await events.keep_alive()
-                if not await state.sleep(_POLL_S):
-                    return
-        finally:
-            watchers -= 1
+        reader, sent = TrainingReader(state.workspace.runs), dict[str, bytes]()
+
+        def read() -> dict[str, Any]:
+            began = (job.began for job in state.jobs.running() if job.kind == "make")
+            return reader.parts(since=max(began, default=0.0))
+
+        async for parts in state.poll(read, _POLL_S, events):
+            for name, value in parts.items():
+                if sent.get(name) != (data := to_json(value)):
+                    sent[name] = data
+                    await events.send(value, name)
 
     return [Route("/api/train/events", events)]
-
-
-def _read(state: AppState, reader: "TrainingReader") -> dict[str, Any]:
-    jobs = [job for job in state.jobs.running() if job.kind in ("make", "tune")]
-    return reader.parts(since=max((job.began for job in jobs), default=0.0))
 
 
 class TrainingReader:

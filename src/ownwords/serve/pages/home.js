@@ -3,7 +3,7 @@
 import { setTitle } from "/app.js";
 import { blogStep, lookStep } from "/blog.js";
 import { add, el, fill, icon, masthead, uniqueId } from "/components.js";
-import { follow, isRunning, know, newest, shareOf } from "/jobs.js";
+import { follow, isOpen, isRunning, know, newest, shareOf } from "/jobs.js";
 import { makeStep } from "/making.js";
 import { announce } from "/messages.js";
 import { get } from "/server.js";
@@ -73,8 +73,10 @@ export async function show(element) {
 function headingOf({ model, blog }) {
   const job = newest("make");
   if (isRunning(job)) return { heading: model ? "Making another model" : "Making your model", lede: "You can close this page; the work goes on." };
-  if (job?.status === "stopped" && (!model || job.began > model.made_at)) return { heading: job.share ? `Paused at ${shareOf(job)}` : "Paused", lede: "Go on whenever you like." };
-  if (job && ["failed", "killed"].includes(job.status) && (!model || job.began > model.made_at)) return { heading: "The model could not be made" };
+  if (isOpen(job, model)) {
+    if (job.status !== "stopped") return { heading: "The model could not be made" };
+    return { heading: job.share ? `Paused at ${shareOf(job)}` : "Paused", lede: "Go on whenever you like." };
+  }
   if (model) return { heading: "Your model is ready", lede: model.sentence ? "It runs on this machine. Nothing is sent anywhere." : "It runs on this machine, and has not been scored yet." };
   if (blog?.is_read) return { heading: "Ready to make your model", lede: "It takes minutes, on this machine. Nothing is sent anywhere." };
   return { heading: "A language model of your own writing", lede: "From your blog’s file, in minutes, on this machine. Nothing is sent anywhere." };

@@ -28,10 +28,13 @@ export function running() {
 export const isRunning = (job) => job?.status === "running" || job?.status === "stopping";
 
 /** The job under way that no model can be changed beside, or null. */
-export const exclusive = () => [...jobs.values()].find((job) => isRunning(job) && ["look", "make", "score", "tune"].includes(job.kind)) ?? null;
+export const exclusive = () => [...jobs.values()].find((job) => isRunning(job) && ["look", "make", "score"].includes(job.kind)) ?? null;
+
+/** Whether a job runs, or was broken off and no model was made after it. */
+export const isOpen = (job, model) => isRunning(job) || Boolean(job && job.status !== "done" && (!model || job.began > model.made_at));
 
 /** Whether a scoring runs, or was broken off and this model still has no scorecard. */
-export const isOpenScoring = (job, model) => isRunning(job) || Boolean(job && job.status !== "done" && model && !model.sentence && job.began > model.made_at);
+export const isOpenScoring = (job, model) => isOpen(job, model) && (isRunning(job) || Boolean(model && !model.sentence));
 
 /** Start a job, stop one, go on with one; errors become a message, and null is given back. */
 export const start = (request) => asked("/api/jobs", request);
@@ -98,5 +101,4 @@ export function begin() {
 
 /** "42%", or "" where it is not known. */
 export const shareOf = (job) => (job.share === null ? "" : `${Math.floor(100 * job.share)}%`);
-export const stageOf = (job) => job.stages.find((stage) => stage.name === job.stage)?.label ?? "";
 export const failure = (job) => job.error ?? { message: sentence(job.line || "it ended unexpectedly"), hint: "" };

@@ -2,7 +2,7 @@
 
 import { baseChoice } from "/bases.js";
 import { button, count, el, field, fill, folded, input, problem, quiet, row } from "/components.js";
-import { isRunning, newest, start } from "/jobs.js";
+import { isOpen, isRunning, newest, start } from "/jobs.js";
 import { progress } from "/progress.js";
 import { get, load } from "/server.js";
 
@@ -75,17 +75,11 @@ export function makeStep(state) {
 
   return {
     heading: "Make my model", node: el("div", { class: "stack" }, running, body, details), draw, later: "Minutes, on this machine",
-    state: (isNext) => (isBusy() ? "now" : state.home.model ? "done" : isNext ? "now" : "later"),
-    isOpen: () => isBusy() || isAgain || !state.home.model,
+    state: (isNext) => (isOpen(newest("make"), state.home.model) ? "now" : state.home.model ? "done" : isNext ? "now" : "later"),
+    isOpen: () => isOpen(newest("make"), state.home.model) || isAgain || !state.home.model,
     summary: () => [state.home.model.name, state.home.model.minutes ? count(state.home.model.minutes, "minute") : ""].filter(Boolean).join(", "),
     changed(what) {
       if (what.includes("bases")) offer = null;
     },
   };
-
-  /** A making that runs or was stopped, and is not older than the model that is there. */
-  function isBusy() {
-    const job = newest("make"), model = state.home.model;
-    return isRunning(job) || Boolean(job && job.status !== "done" && (!model || job.began > model.made_at));
-  }
 }

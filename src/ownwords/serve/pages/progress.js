@@ -1,7 +1,7 @@
 // One job as its reader sees it: a bar, what is being done, how long it still takes, and Stop or Go on.
 
 import { bar, button, duration, el, fill, problem, quiet, row } from "/components.js";
-import { failure, forget, isRunning, resume, stageOf, start, stop } from "/jobs.js";
+import { failure, forget, isRunning, resume, stop } from "/jobs.js";
 import { ask } from "/messages.js";
 
 /** `update(job)` shows the job's state; a job that is done, or none at all, shows nothing. */
@@ -10,7 +10,7 @@ export function progress({ isStaged = false } = {}) {
   let shape = "", parts = null;
 
   function update(job) {
-    const next = job ? `${job.id} ${job.status} ${job.can.stop} ${job.can.resume}` : "";
+    const next = job ? `${job.id} ${job.status}` : "";
     if (next !== shape) {
       const focused = node.contains(document.activeElement);
       shape = next;
@@ -25,15 +25,15 @@ export function progress({ isStaged = false } = {}) {
   function live(job) {
     const gauge = bar(job.title, job.share), line = el("p", { class: "now" }), last = el("p", { class: "quiet last-words", "aria-hidden": "true" });
     const stages = isStaged ? el("ol", { class: "stages", "aria-label": "Stages" }) : null;
-    const end = job.can.stop ? button(job.status === "stopping" ? "Stop at once" : "Stop", () => halt(job), { kind: "small", icon: "stop" }) : null;
+    const end = button(job.status === "stopping" ? "Stop at once" : "Stop", () => halt(job), { kind: "small", icon: "stop" });
     return {
       node: [gauge, el("div", { class: "row spread" }, line, end), stages, last],
       update(now) {
         if (now.share === null) gauge.removeAttribute("value");
         else gauge.value = now.share;
         line.textContent = doing(now);
-        last.textContent = stageOf(now) ? now.line : ""; // else it stands above
-        if (stages) fill(stages, now.stages.filter((stage) => stage.status !== "skipped").map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, stage.label)));
+        last.textContent = now.stage ? now.line : ""; // else it stands above
+        if (stages) fill(stages, now.stages.map((stage) => el("li", { class: stage.status, "aria-current": stage.status === "running" ? "step" : null }, stage.label)));
       },
     };
   }
@@ -44,16 +44,16 @@ export function progress({ isStaged = false } = {}) {
 function doing(job) {
   if (job.status === "stopping") return "Saving, then stopping";
   const left = job.remaining_s === null ? "" : job.remaining_s < 5 ? "a few seconds left" : `about ${duration(job.remaining_s)} left`;
-  return [stageOf(job) || job.line || job.title, job.share === null ? "" : `${Math.floor(100 * job.share)}%`, left].filter(Boolean).join(" · ");
+  return [job.stage || job.line || job.title, job.share === null ? "" : `${Math.floor(100 * job.share)}%`, left].filter(Boolean).join(" · ");
 }
 
 function ended(job) {
   if (job?.status === "stopped") {
     return [el("p", { class: "paused" }, job.share ? `Paused at ${Math.floor(100 * job.share)}%. Nothing is lost.` : "Stopped. Nothing is lost."),
-      row(job.can.resume ? button("Go on", () => resume(job), { kind: "primary", icon: "start" }) : button("Start again", () => start(job.request), { kind: "primary" }), dismissal(job))];
+      row(button("Go on", () => resume(job), { kind: "primary", icon: "start" }), dismissal(job))];
   }
   if (job?.status === "failed" || job?.status === "killed") {
-    return [problem(failure(job)), row(button("Try again", () => (job.can.resume ? resume(job) : start(job.request)), { kind: "primary" }), dismissal(job))];
+    return [problem(failure(job)), row(button("Try again", () => resume(job), { kind: "primary" }), dismissal(job))];
   }
   return null;
 }
