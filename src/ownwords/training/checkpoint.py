@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,13 +23,13 @@ from ownwords.core.workspace import (
     write_atomically,
     writing_atomically,
 )
+from ownwords.models.decoder import CausalLM
 from ownwords.models.untrusted_files import read_json
+from ownwords.training.distributed import World
 from ownwords.training.optim import Optimizer
 from ownwords.training.run import CHECKPOINTS, RunRecord
+from ownwords.training.settings import Recipe
 from ownwords.training.weight_averaging import EMA
-
-if TYPE_CHECKING:
-    from ownwords.training.loop import TrainJob
 
 _LIMITS = "limits.json"
 _NAME = re.compile(r"step-(\d{8,})\.pt")
@@ -178,30 +178,37 @@ class TrainingState:
     All processes must call each method; only the first one reads and writes files.
     """
 
-    def __init__(self, job: "TrainJob", note: Callable[[str], None]) -> None:
-        self._is_bf16 = job.settings.train.precision == "bf16"
-        self._float32_weights = float32_weights(job.model, is_bf16=self._is_bf16)
-        self._job, self._world, self._note = job, job.world, note
-        self._loop = job.settings.train
-        self._checkpoints = job.run.checkpoints
+    def __init__(
+        self,
+        model: CausalLM,
+        settings: Recipe,
+        run: Run,
+        world: World,
+        note: Callable[[str], None],
+    ) -> None:
+        self._model, self._world, self._note = model, world, note
+        self._optim, self._loop = settings.optim, settings.train
+        self._is_bf16 = self._loop.precision == "bf16"
+        self._float32_weights = float32_weights(model, is_bf16=self._is_bf16)
+        self._checkpoints = run.checkpoints
         self.record = RunRecord()
         self.ema: EMA | None = None
         self.optimizer: Optimizer
         self._saved_step = self._rolled_back_to = -1
         self._saved_at = self._began = time.monotonic()
 
-    def make_optimizer(self) -> None:
+    def make_optimizer(self, start_token: int | None) -> None:
         """Make the optimizer and the average, after sharding has replaced the parameters."""
-        job, exact = self._job, self._float32_weights
+        exact = self._float32_weights
         if exact:
-            exact = self._world.scatter(exact, job.model)
+            exact = self._world.scatter(exact, self._model)
         self._float32_weights = {}
         self.optimizer = Optimizer(
-            job.model,
-            job.settings.optim,
+            self._model,
+            self._optim,
             master_weights=self._is_bf16,
             exact=exact or None,
-            start_token=job.batches.dataset.pure_start,
+            start_token=start_token,
         )
         if half_life := self._loop.ema_half_life:
             self.ema = EMA(self.optimizer.weights(), half_life * self._loop.steps)
@@ -323,12 +330,12 @@ class TrainingState:
         self.record = decode(RunRecord, checkpoint.record)
         self._began = time.monotonic() - self.record.seconds
         self._load(checkpoint)
-        optimizer = self._world.scatter(checkpoint.groups["optimizer"], self._job.model)
+        optimizer = self._world.scatter(checkpoint.groups["optimizer"], self._model)
         self.optimizer.load_state(optimizer)
         self.optimizer.lr_factor = self.record.lr_factor
 
     def _load(self, checkpoint: Checkpoint) -> None:
-        model = self._job.model
+        model = self._model
         self.optimizer.load_weights(self._world.scatter(checkpoint.groups["weights"], model))
         if self.ema is not None:
             self.ema.load_state(self._world.scatter(checkpoint.groups["average"], model))

@@ -164,13 +164,13 @@ class _TrainingLoop:
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
-        self.state = TrainingState(job, progress.note)
+        self.state = TrainingState(job.model, job.settings, job.run, job.world, progress.note)
         # FSDP could not assemble the blocks of a compiled model one at a time.
         compiles = self.loop.compile and not self.world.is_sharded
         if note := try_compile(self.model, compiles, self.device):
             progress.note(note)
         self.task = self.world.wrap(LossModule(self.model), self.model.blocks)
-        self.state.make_optimizer()
+        self.state.make_optimizer(job.batches.dataset.pure_start)
         self.optimizer, self.ema = self.state.optimizer, self.state.ema
         rows = self.world.rows_per_process(self.loop.batch_size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
