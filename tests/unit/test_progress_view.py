@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ownwords.cli.progress_view import ProgressView, line_chart, picture
 from ownwords.core.progress import Event, Progress
-from ownwords.training.run_history import RunHistory
+from ownwords.training.run import RunHistory
 
 
 def metric(step: int, steps_done: int | None = None, total: int = 100, **values: float) -> Event:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from ownwords.core.progress import Event, duration, printable
-from ownwords.training.run_history import SAMPLE, STAGE, RunHistory
+from ownwords.training.run import SAMPLE, STAGE, RunHistory
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -28,7 +28,7 @@ from ownwords.cli.progress_view import line_chart
 from ownwords.core.config import Resolved, settings_of
 from ownwords.core.progress import Progress, parse_event
 from ownwords.core.workspace import Workspace
-from ownwords.training.run_history import RunHistory
+from ownwords.training.run import RunHistory
 from ownwords.view.blocks import Line, Pairs, Paragraph
 from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 

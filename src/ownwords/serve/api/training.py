@@ -6,8 +6,8 @@ restarted server shows the same as before.
 
 import re
 import time
-import tomllib
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import is_held
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import EventTail
 from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
-from ownwords.training.run_history import COMPARISON, CurvePoint, RunHistory
+from ownwords.training.plan import read_plan
+from ownwords.training.run import COMPARISON, CurvePoint, RunHistory
 
 _POLL_S = 1.0
 _MAX_LOG = 200
 _MAX_SAMPLES = 40
-_MAX_BYTES = 16 << 20  # read at most of samples.txt, plan.toml or config.toml
+_MAX_BYTES = 16 << 20  # read at most of samples.txt or plan.toml
 _LOG = "metrics.jsonl"
 _STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
-_PLAN_COLUMNS = ("key", "value", "reason", "source", "origin")
 
 
 def routes(state: AppState) -> list[BaseRoute]:
@@ -79,8 +80,7 @@ class TrainingReader:
             "curve": _curve(self._history),
             "samples": _samples(self._text("samples.txt")),
             "log": [{"time": at, "text": text} for at, text in self._history.notes[-_MAX_LOG:]],
-            "plan": _plan(self._text("plan.toml")),
-            "settings": self._text("config.toml"),
+            **_plan(self._text("plan.toml")),
         }
 
     def _newest(self, since: float) -> Path | None:
@@ -144,22 +144,17 @@ def _samples(text: str) -> list[dict[str, Any]]:
     return samples[-_MAX_SAMPLES:]
 
 
-def _plan(text: str) -> dict[str, Any] | None:
-    """The plan's values with their reasons, and its forecast; None without a readable plan.
-
-    Parsed as plain TOML, since the plan's own reader imports PyTorch.
-    """
+@lru_cache(maxsize=2)
+def _plan(text: str) -> dict[str, Any]:
+    """The plan's values with their reasons, its forecast, and all settings of the run."""
     try:
-        plan = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
-    numbers = plan.get("number")
-    if not isinstance(numbers, list):
-        return None
-    rows = [number for number in numbers if isinstance(number, dict)]
+        plan = read_plan(text)
+    except OwnwordsError:
+        return {"plan": None, "settings": ""}
+    numbers = [asdict(number) for number in plan.reasons]
     return {
-        "numbers": [{name: row.get(name, "") for name in _PLAN_COLUMNS} for row in rows],
-        "expected": plan.get("expected", {}),
+        "plan": {"numbers": numbers, "expected": asdict(plan.expected)},
+        "settings": plan.resolved().to_toml(),
     }
 
 
