@@ -2,26 +2,24 @@
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
-from ownwords.inference import generation
 from ownwords.inference.generation import FinishReason, GenerationRequest
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, error_response, invalid, no_such_model
+from ownwords.serve.errors import ApiError, invalid, no_such_model
 from ownwords.serve.json_api import read_body
 from ownwords.serve.model_worker import (
     DecodedStream,
@@ -103,38 +101,13 @@ def engine_requests(
     ]
 
 
-def check_length(prompt: TokenizedPrompt, context: int, name: str) -> None:
-    """Raise ApiError if the prompt is longer than the context."""
-    if len(prompt.ids) > context:
-        raise invalid(
-            f"{name} has {len(prompt.ids):,} tokens, but the model's context is {context:,}",
-            hint="shorten it; its end matters most",
-            param=name,
-            code="context_length_exceeded",
-        )
-
-
 # --- answers -------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class CompletionUsage:
-    """Token counts of a request; a prompt counts once for all of its texts."""
-
-    prompt: int
-    completion: int
-
-    def to_dict(self) -> JsonObject:
-        """Convert to OpenAI's `usage` object."""
-        return {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
-        }
+Part = Literal["whole", "first", "next"]  # of a text: all of it, or what is streamed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Formatter:
+class Formatter(ABC):
     """Formats responses as the JSON of one of the two APIs."""
 
     model: str
@@ -145,28 +118,28 @@ class Formatter:
     kind: ClassVar[str]
     chunk_kind: ClassVar[str]
 
+    @abstractmethod
+    def choice(
+        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
+    ) -> JsonObject:
+        """A text, or a part of it."""
+
+    @abstractmethod
+    def begins_with_chunk(self, index: int) -> bool:
+        """Whether a chunk is streamed before the text itself."""
+
     def response(
-        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: CompletionUsage
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
     ) -> JsonObject:
         """The whole response."""
-        choices = [self.choice(i, chunk, reason) for i, (chunk, reason) in enumerate(texts)]
-        return self._object(self.kind, choices) | {"usage": usage.to_dict()}
+        choices = [
+            self.choice(i, chunk, reason, "whole") for i, (chunk, reason) in enumerate(texts)
+        ]
+        return self._object(self.kind, choices) | {"usage": usage}
 
-    def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
-        """A whole text within the response."""
-        raise NotImplementedError
-
-    def first_chunk(self, index: int) -> JsonObject | None:
-        """The chunk that is streamed before a text, if any."""
-        raise NotImplementedError
-
-    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
-        """A streamed chunk of one text."""
-        raise NotImplementedError
-
-    def usage_chunk(self, usage: CompletionUsage) -> JsonObject:
-        """The last chunk of a stream with usage."""
-        return self._object(self.chunk_kind, []) | {"usage": usage.to_dict()}
+    def chunk(self, *choices: JsonObject) -> JsonObject:
+        """A streamed chunk; the one with the usage holds no choices."""
+        return self._object(self.chunk_kind, choices)
 
     def _object(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
         return {
@@ -187,74 +160,51 @@ class CompletionFormatter(Formatter):
     id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
     kind = chunk_kind = "text_completion"
 
-    def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
-        return self._choice(index, self.prefixes[index], chunk, finish_reason)
+    def begins_with_chunk(self, index: int) -> bool:
+        return bool(self.prefixes[index])
 
-    def first_chunk(self, index: int) -> JsonObject | None:
-        if not self.prefixes[index]:
-            return None
-        choice = self._choice(index, self.prefixes[index], TextChunk(""), None)
-        return self._object(self.chunk_kind, [choice])
-
-    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
-        return self._object(self.chunk_kind, [self._choice(index, "", chunk, finish_reason)])
-
-    def _choice(
-        self, index: int, prefix: str, chunk: TextChunk, finish_reason: FinishReason | None
+    def choice(
+        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
-        logprobs = None
-        if self.has_logprobs:
-            logprobs = _logprob_lists(chunk.tokens, len(self.prefixes[index]))
+        prefix = self.prefixes[index]
         return {
             "index": index,
-            "text": prefix + chunk.text,
-            "logprobs": logprobs,
+            "text": chunk.text if part == "next" else prefix + chunk.text,
+            "logprobs": _logprob_lists(chunk.tokens, len(prefix)) if self.has_logprobs else None,
             "finish_reason": finish_reason,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatFormatter(Formatter):
-    """Formats the responses of /v1/chat/completions."""
+    """Formats the responses of /v1/chat/completions; the role comes with the first chunk."""
 
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
-    def choice(self, index: int, chunk: TextChunk, finish_reason: FinishReason) -> JsonObject:
-        message: JsonObject = {"role": "assistant", "content": chunk.text, "refusal": None}
-        return self._choice(index, "message", message, self._logprobs(chunk), finish_reason)
+    def begins_with_chunk(self, index: int) -> bool:
+        return True
 
-    def first_chunk(self, index: int) -> JsonObject | None:
-        """The chunk with the role."""
-        delta: JsonObject = {"role": "assistant", "content": "", "refusal": None}
-        return self._object(self.chunk_kind, [self._choice(index, "delta", delta, None, None)])
-
-    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
-        delta: JsonObject = {"content": chunk.text} if chunk.text else {}
-        logprobs = self._logprobs(chunk) if chunk.tokens else None
-        choice = self._choice(index, "delta", delta, logprobs, finish_reason)
-        return self._object(self.chunk_kind, [choice])
-
-    def _choice(
-        self,
-        index: int,
-        field_name: str,
-        message: JsonObject,
-        logprobs: JsonObject | None,
-        finish_reason: FinishReason | None,
+    def choice(
+        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
     ) -> JsonObject:
-        text = {"index": index, field_name: message, "logprobs": logprobs}
-        return {**text, "finish_reason": finish_reason}
-
-    def _logprobs(self, chunk: TextChunk) -> JsonObject | None:
-        if not self.has_logprobs:
-            return None
-        content = [
-            _logprob_object(token.sampled)
-            | {"top_logprobs": [_logprob_object(x) for x in token.top]}
-            for token in chunk.tokens
-        ]
-        return {"content": content, "refusal": None}
+        message: JsonObject = {"content": chunk.text} if chunk.text else {}
+        if part != "next":
+            message = {"role": "assistant", "content": chunk.text, "refusal": None}
+        logprobs: JsonObject | None = None
+        if self.has_logprobs and (chunk.tokens or part == "whole"):
+            content = [
+                _logprob_object(token.sampled)
+                | {"top_logprobs": [_logprob_object(x) for x in token.top]}
+                for token in chunk.tokens
+            ]
+            logprobs = {"content": content, "refusal": None}
+        return {
+            "index": index,
+            "message" if part == "whole" else "delta": message,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
 
 
 def _logprob_object(token: TokenLogprob) -> JsonObject:
@@ -284,40 +234,32 @@ def _token_text(token: TokenLogprob) -> str:
 
 # --- generation ----------------------------------------------------------------------------------
 
-
-class ChunkHandler(Protocol):
-    """Handles a chunk of the text with this index; the last one comes with the finish reason."""
-
-    async def __call__(
-        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None
-    ) -> None: ...
+# Takes a chunk of the text with this index; the last one comes with the finish reason.
+ChunkHandler = Callable[[int, TextChunk, FinishReason | None], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class GenerationTask:
-    """Generates all texts of one request."""
+class _Task:
+    """All texts of one request."""
 
     loaded: LoadedModel
     params: GenerationParams
-    requests: Sequence[generation.GenerationRequest]
+    requests: Sequence[GenerationRequest]
     prompt_tokens: int
     formatter: Formatter
 
-    async def run(self, handle: ChunkHandler) -> CompletionUsage:
-        """Generate all texts concurrently. Raises TooManyRequestsError if the queue is too full."""
+    async def run(self, handle: ChunkHandler) -> JsonObject:
+        """Generate all texts concurrently; returns OpenAI's `usage`."""
         tokens = 0
         errors: list[OwnwordsError] = []
 
-        async def generate(index: int, request: generation.GenerationRequest) -> None:
+        async def generate(index: int, request: GenerationRequest) -> None:
             nonlocal tokens
+            top = self.params.logprob_count or 0
             try:
                 async with self.loaded.worker.generate(request) as stream:
-                    text = DecodedStream(
-                        stream,
-                        self.loaded.model.tokenizer,
-                        self.params.stops,
-                        top=self.params.logprob_count or 0,
-                    )
+                    tokenizer = self.loaded.model.tokenizer
+                    text = DecodedStream(stream, tokenizer, self.params.stops, top=top)
                     async for chunk in text:
                         if chunk:
                             await handle(index, chunk, None)
@@ -332,7 +274,43 @@ class GenerationTask:
                 group.start_soon(generate, index, request)
         if errors:
             raise errors[0]
-        return CompletionUsage(self.prompt_tokens, tokens)
+        return {
+            "prompt_tokens": self.prompt_tokens,  # a prompt counts once for all of its texts
+            "completion_tokens": tokens,
+            "total_tokens": self.prompt_tokens + tokens,
+        }
+
+    async def response(self) -> JsonObject:
+        """The response with all texts."""
+        chunks: list[list[TextChunk]] = [[] for _ in self.requests]
+        reasons: list[FinishReason] = ["length" for _ in self.requests]
+
+        async def collect(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
+            chunks[index].append(chunk)
+            reasons[index] = reason or reasons[index]
+
+        usage = await self.run(collect)
+        texts = list(zip(map(join_chunks, chunks), reasons, strict=True))
+        return self.formatter.response(texts, usage)
+
+    async def stream(self, events: EventSender) -> None:
+        """Send the texts as they are generated."""
+        formatter, is_begun = self.formatter, anyio.Lock()
+        no_usage: JsonObject = {"usage": None} if self.params.include_usage else {}
+
+        async def send(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
+            async with is_begun:  # send the first chunks of all texts before any other
+                if not events.has_started:
+                    for i in filter(formatter.begins_with_chunk, range(len(self.requests))):
+                        first = formatter.choice(i, TextChunk(""), None, "first")
+                        await events.send(formatter.chunk(first) | no_usage)
+            choice = formatter.choice(index, chunk, reason, "next")
+            await events.send(formatter.chunk(choice) | no_usage)
+
+        usage = await self.run(send)
+        if self.params.include_usage:
+            await events.send(formatter.chunk() | {"usage": usage})
+        await events.send_bytes(b"data: [DONE]\n\n")
 
 
 async def create_completion(state: AppState, request: Request) -> Response:
@@ -340,9 +318,8 @@ async def create_completion(state: AppState, request: Request) -> Response:
     params = await read_body(state, request, CompletionRequest)
     loaded = await _get_model(state, params.model)
 
-    def prepare() -> GenerationTask:
-        tokenizer = loaded.model.tokenizer
-        tokenized = [tokenize_prompt(tokenizer, prompt) for prompt in params.prompts]
+    def prepare() -> _Task:
+        tokenized = [tokenize_prompt(loaded.model.tokenizer, each) for each in params.prompts]
         echoes = [prompt.text if params.echo else "" for prompt in tokenized]
         formatter = CompletionFormatter(
             model=loaded.name,
@@ -352,7 +329,7 @@ async def create_completion(state: AppState, request: Request) -> Response:
         )
         return _task(state, loaded, params, tokenized, formatter, name="prompt")
 
-    return _respond(await state.run(prepare))
+    return await _respond(request, await state.run(prepare))
 
 
 async def create_chat_completion(state: AppState, request: Request) -> Response:
@@ -360,14 +337,14 @@ async def create_chat_completion(state: AppState, request: Request) -> Response:
     params = await read_body(state, request, ChatRequest)
     loaded = await _get_model(state, params.model)
 
-    def prepare() -> GenerationTask:
+    def prepare() -> _Task:
         prompt = tokenize_conversation(loaded.model.tokenizer, params.conversation)
         formatter = ChatFormatter(
             model=loaded.name, fingerprint=_fingerprint(loaded), has_logprobs=params.logprobs
         )
         return _task(state, loaded, params, [prompt], formatter, name="messages")
 
-    return _respond(await state.run(prepare))
+    return await _respond(request, await state.run(prepare))
 
 
 async def _get_model(state: AppState, name: str) -> LoadedModel:
@@ -387,7 +364,7 @@ def _task(
     formatter: Formatter,
     *,
     name: str,
-) -> GenerationTask:
+) -> _Task:
     texts = len(tokenized) * params.n
     if texts > state.settings.queue:
         raise invalid(
@@ -396,73 +373,24 @@ def _task(
             param="n",
             code="integer_above_max_value",
         )
+    context = loaded.worker.length
     for prompt in tokenized:
-        check_length(prompt, loaded.worker.length, name)
-    return GenerationTask(
-        loaded,
-        params,
-        [x for prompt in tokenized for x in engine_requests(loaded.model, prompt, params)],
-        prompt_tokens=sum(len(prompt.ids) for prompt in tokenized),
-        formatter=formatter,
-    )
+        if len(prompt.ids) > context:
+            raise invalid(
+                f"{name} has {len(prompt.ids):,} tokens, but the model's context is {context:,}",
+                hint="shorten it; its end matters most",
+                param=name,
+                code="context_length_exceeded",
+            )
+    requests = [x for prompt in tokenized for x in engine_requests(loaded.model, prompt, params)]
+    return _Task(loaded, params, requests, sum(len(each.ids) for each in tokenized), formatter)
 
 
-def _respond(task: GenerationTask) -> Response:
+async def _respond(request: Request, task: _Task) -> Response:
     if task.params.stream:
-        return EventStreamResponse(partial(_stream, task))
-    return _JsonResponse(task)
-
-
-class _JsonResponse(Response):
-    """A response with all texts; generation is cancelled if the client disconnects."""
-
-    def __init__(self, task: GenerationTask) -> None:
-        super().__init__()
-        self._task = task
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def work() -> None:
-            try:
-                body = to_json(await _generate_all(self._task))
-            except OwnwordsError as error:
-                response: Response = error_response(str(scope["path"]), error)
-            else:
-                response = Response(body, media_type="application/json")
-            await response(scope, receive, send)
-
-        await run_until_disconnect(receive, work)
-
-
-async def _generate_all(task: GenerationTask) -> JsonObject:
-    chunks: list[list[TextChunk]] = [[] for _ in task.requests]
-    finish_reasons: list[FinishReason] = ["length" for _ in task.requests]
-
-    async def collect(index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> None:
-        chunks[index].append(chunk)
-        if finish_reason is not None:
-            finish_reasons[index] = finish_reason
-
-    usage = await task.run(collect)
-    texts = list(zip(map(join_chunks, chunks), finish_reasons, strict=True))
-    return task.formatter.response(texts, usage)
-
-
-async def _stream(task: GenerationTask, events: EventSender) -> None:
-    formatter, is_begun = task.formatter, anyio.Lock()
-    no_usage: JsonObject = {"usage": None} if task.params.include_usage else {}
-
-    async def send(index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> None:
-        async with is_begun:  # send the first chunks of all texts before any other
-            if not events.has_started:
-                for i in range(len(task.requests)):
-                    if (first := formatter.first_chunk(i)) is not None:
-                        await events.send({**first, **no_usage})
-        await events.send({**formatter.chunk(index, chunk, finish_reason), **no_usage})
-
-    usage = await task.run(send)
-    if task.params.include_usage:
-        await events.send(formatter.usage_chunk(usage))
-    await events.send_bytes(b"data: [DONE]\n\n")
+        return EventStreamResponse(task.stream)
+    body = await run_until_disconnect(request.receive, task.response())
+    return Response(to_json(body), media_type="application/json")
 
 
 def _fingerprint(loaded: LoadedModel) -> str:
