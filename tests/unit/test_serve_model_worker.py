@@ -19,9 +19,15 @@ from ownwords.inference.generation import GeneratedToken, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import generate
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.metrics import Metrics
-from ownwords.serve.model_worker import FairLock, ModelWorker, StreamDecoder, TextChunk, join_chunks
-from ownwords.serve.openai.completions import ChatFormatter, CompletionFormatter
+from ownwords.serve.model_worker import (
+    FairLock,
+    Metrics,
+    ModelWorker,
+    StreamDecoder,
+    TextChunk,
+    join_chunks,
+)
+from ownwords.serve.openai.routes import ChatFormatter, CompletionFormatter
 from ownwords.tokenizers.bpe import BPETokenizer
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files

@@ -36,11 +36,11 @@ from ownwords.serve.job_requests import (
     MakeRequest,
 )
 from ownwords.serve.jobs import JobManager
-from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import (
     DecodedStream,
     FairLock,
     LoadedModel,
+    Metrics,
     ModelWorker,
     cache_size,
     load,
