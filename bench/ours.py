@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
@@ -15,7 +16,6 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches
-from ownwords.training.corpus import TrainingText
 from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.loop import train
 from ownwords.training.run import Run

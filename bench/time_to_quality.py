@@ -164,8 +164,8 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     import numpy as np
     from bench.ours import make
 
+    from ownwords.archive.corpus import TrainingText
     from ownwords.evaluation import bits_per_byte
-    from ownwords.training.corpus import TrainingText
 
     training, held_out = _texts()
     setting = recipes()[name]

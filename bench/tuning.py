@@ -27,14 +27,14 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import SHARED
 
 if TYPE_CHECKING:
-    from ownwords.training.corpus import Corpus, TrainingText
+    from ownwords.archive.corpus import Corpus, TrainingText
 
 
 def main() -> int:
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.core.workspace import Workspace
-    from ownwords.training import corpus
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("base", type=Path)

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from ownwords.archive.document import Document, Kind, Link, ParsedBody, Segment
+from ownwords.archive.features import extract_features
 from ownwords.archive.store import Archive
 
 
@@ -48,7 +49,9 @@ def put(path: Path, entries: Mapping[str, Entry], removed: Iterable[str] = ()) -
                 id_, entry.title, entry.segments, kind=entry.kind, date=day, url=entry.url
             )
             links = tuple(Link(f"ref:{to}", words) for words, to in entry.links)
-            archive.put(document, entry.key, ParsedBody(entry.segments, links), b"")
+            archive.put(
+                document, entry.key, ParsedBody(entry.segments, links), extract_features(document)
+            )
         archive.set_selection((id_, entry.decision, 0, "") for id_, entry in entries.items())
         lines = [
             {"id": id_, "decision": entry.decision, "flags": list(entry.flags)}

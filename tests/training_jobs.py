@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from families import TINY
+from ownwords.archive.corpus import TrainingText
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batches
-from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose
 from ownwords.training.loop import TrainJob
 from ownwords.training.run import Run

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from families import EVEN
+from ownwords.archive.corpus import TrainingText
 from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
-from ownwords.training.corpus import TrainingText
 from ownwords.training.device import choose
 from ownwords.training.distributed import World, full_tensor, init_distributed
 from ownwords.training.job import Objective, TrainJob, TrainOutcome, next_token

@@ -14,11 +14,11 @@ import model_directories
 import small_bases
 from fake_hub import FakeServer, serving
 from fake_training import EXPECTED
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.core.workspace import data_folder
 from ownwords.training import recipes
-from ownwords.training.corpus import TrainingText
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest

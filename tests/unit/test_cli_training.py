@@ -12,11 +12,11 @@ import pytest
 
 import large_vocabulary
 from fake_training import EXPECTED
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import trimming
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
 from ownwords.training import recipes
-from ownwords.training.corpus import TrainingText
 from ownwords.training.job import TrainOutcome
 from ownwords.training.loop import TrainingInterrupted
 from ownwords.training.plan import Plan, PlannedValue

@@ -13,6 +13,8 @@ import torch
 import families
 import foreign_tokenizers
 import ownwords
+from ownwords.archive import corpus
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
@@ -24,7 +26,6 @@ from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import (
-    corpus,
     metrics,
     recipes,
     replay_text,
@@ -32,7 +33,6 @@ from ownwords.training import (
     token_dataset,
     weight_averaging,
 )
-from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.job import LossModule, TrainJob, next_token

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foreign_tokenizers
+from ownwords.archive import corpus
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import atomic_dir
@@ -24,9 +26,7 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import from_files
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
-from ownwords.training import corpus
 from ownwords.training import token_dataset as room
-from ownwords.training.corpus import TrainingText
 from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 TEXTS = [
@@ -309,7 +309,8 @@ from pathlib import Path
 from ownwords.core import fingerprint
 from ownwords.models import atomic_dir
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus, token_dataset
+from ownwords.archive import corpus
+from ownwords.training import token_dataset
 
 root, moment = Path(sys.argv[1]), sys.argv[2]
 token_dataset._GROUP = 1000
@@ -365,7 +366,7 @@ def test_memory_holds_a_group_and_not_the_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "_GROUP", 1 << 18)
-    monkeypatch.setattr(corpus, "_MOST_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(corpus, "_MAX_IN_MEMORY", 1 << 20)
     document = "hats and caps " * 7000  # 98 kB
 
     class Many:

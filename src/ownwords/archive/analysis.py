@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document, SkippedItem
-from ownwords.archive.features import SHARED_KINDS, decode_features
+from ownwords.archive.features import SHARED_KINDS
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
@@ -99,7 +99,7 @@ class ArchiveAnalysis:
         self._archive, self._ingested, self._progress = archive, ingested, progress
         self._provenance, self._split = provenance, split
         self._headers = {header.id: header for header in archive.headers()}
-        self._features = {id_: decode_features(data) for id_, data in archive.features()}
+        self._features = dict(archive.features())
         progress.begin("analyse")
         with progress.stage("Finding duplicates"):
             self._pairs = find_near_duplicates(

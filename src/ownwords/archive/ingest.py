@@ -19,7 +19,7 @@ from ownwords.archive.document import (
     SkippedItem,
     SourceNote,
 )
-from ownwords.archive.features import encode_features, extract_features
+from ownwords.archive.features import extract_features
 from ownwords.archive.report import SourceSummary
 from ownwords.archive.segments import parse_body
 from ownwords.archive.settings import ArchiveConfig
@@ -245,7 +245,7 @@ class _SourceReader:
             tags=tuple(repair_line(tag) for tag in raw.tags),
             summary=repair_line(raw.summary),
         )
-        self._archive.put(document, key, body, encode_features(extract_features(document)))
+        self._archive.put(document, key, body, extract_features(document))
         return True
 
 

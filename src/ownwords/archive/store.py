@@ -1,7 +1,7 @@
 """The store `archive.sqlite`: documents, segments and links; `ownwords ask` adds its index.
 
-Each document has a checksum of its content, so that reading it detects damage. A damaged archive
-is never repaired: `ownwords look` rebuilds it from the author's own files.
+Each document has a hash of its content, so that no text is read wrongly. A damaged archive is never
+repaired: `ownwords look` rebuilds it from the author's own files.
 """
 
 import json
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from hashlib import blake2b
 from pathlib import Path
 from typing import cast
 
@@ -25,20 +24,20 @@ from ownwords.archive.document import (
     SegmentKind,
     Status,
 )
+from ownwords.archive.features import Features, decode_features, encode_features
 from ownwords.archive.split import Side
 from ownwords.core.errors import InUseError, WorkspaceError
+from ownwords.core.fingerprint import digest
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
-VERSION = 4
-_CHECKSUM_BYTES = 16
-_TABLES_OF_ALL_VERSIONS = {"documents"}
+VERSION = 5
 
 _SCHEMA = """
 CREATE TABLE documents (
     id TEXT PRIMARY KEY, source TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
     title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL, tags TEXT NOT NULL,
-    summary TEXT NOT NULL, key TEXT NOT NULL, dropped TEXT NOT NULL, checksum BLOB NOT NULL,
+    summary TEXT NOT NULL, key TEXT NOT NULL, dropped TEXT NOT NULL, hash TEXT NOT NULL,
     features BLOB NOT NULL
 );
 CREATE TABLE segments (
@@ -60,7 +59,7 @@ CREATE TABLE selection (
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 _HEADERS = """
-    SELECT id, source, kind, status, title, date, url, author, tags, summary, checksum
+    SELECT id, source, kind, status, title, date, url, author, tags, summary, hash
     FROM documents"""
 
 
@@ -104,25 +103,11 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         raise DamagedArchiveError(path, message) from error
 
 
-def checksum(rows: Iterable[Sequence[object]]) -> bytes:
-    """A digest of rows of text, numbers and bytes, in order."""
-    digest = blake2b(digest_size=_CHECKSUM_BYTES)
-    for row in rows:
-        for value in row:
-            data = (
-                value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-            )
-            # Include the type: a flipped bit can turn a text into a blob of the same bytes.
-            digest.update(b"%s %d:" % (type(value).__name__.encode(), len(data)))
-            digest.update(data)
-        digest.update(b"\n")
-    return digest.digest()
-
-
-def check_indexed(path: Path, row: Sequence[object]) -> None:
-    """Check a row of a table that `ask` adds: an id, its values, their checksum."""
-    if checksum([row[1:-1]]) != row[-1]:
-        raise DamagedArchiveError(path, "its search index was changed")
+def _content_hash(header: Sequence[object], segments: Sequence[Sequence[object]]) -> str:
+    # With the types, as a flipped bit can turn a text into a blob of the same bytes.
+    return digest(
+        *(f"{type(value).__name__} {value}" for row in (header, *segments) for value in row)
+    )
 
 
 class Archive:
@@ -131,17 +116,18 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.path = path
         with translate_sqlite_errors(path):
-            self._db = sqlite3.connect(path, isolation_level=None)
+            self._connect()
             try:
-                self._db.execute("PRAGMA foreign_keys = ON")
-                self._db.execute("PRAGMA temp_store = MEMORY")
-                self._db.execute("PRAGMA cache_size = -65536")  # 64 MiB, to hold index pages
-                self._refuse_others()
-                if self._version() != VERSION:
-                    self._start_anew()
+                self._prepare()
             except BaseException:
                 self._db.close()
                 raise
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(self.path, isolation_level=None)
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("PRAGMA temp_store = MEMORY")
+        self._db.execute("PRAGMA cache_size = -65536")  # 64 MiB, to hold index pages
 
     def close(self) -> None:
         """Close the database."""
@@ -182,7 +168,7 @@ class Archive:
 
     # ---- writing
 
-    def put(self, document: Document, key: str, body: ParsedBody, features: bytes) -> None:
+    def put(self, document: Document, key: str, body: ParsedBody, features: Features) -> None:
         """Store a document, replacing any with the same id."""
         self.remove([document.id])
         header = (
@@ -204,8 +190,8 @@ class Archive:
                 *header,
                 key,
                 json.dumps(body.dropped),
-                checksum([header, *segments]),
-                features + checksum([(features,)]),
+                _content_hash(header, segments),
+                encode_features(features),
             ),
         )
         first = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM segments").fetchone()[0]
@@ -250,7 +236,7 @@ class Archive:
         order = "coalesce(date, '9999'), id" if ids is None else "id"
         for row, header in self._headers(ids, order):
             segments = self._segments(header.id)
-            if checksum([row[:-1], *segments]) != row[-1]:
+            if _content_hash(row[:-1], segments) != row[-1]:
                 raise DamagedArchiveError(self.path, f"the text {header.id!r} was changed")
             yield replace(header, segments=tuple(Segment(*segment) for segment in segments))
 
@@ -285,12 +271,11 @@ class Archive:
             )
         )
 
-    def features(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the encoded features of every document, after checking them."""
-        for id_, stored in self._rows("SELECT id, features FROM documents ORDER BY id"):
-            features = stored[:-_CHECKSUM_BYTES]
-            if features + checksum([(features,)]) != stored:
-                raise DamagedArchiveError(self.path, f"what is known of {id_!r} was changed")
+    def features(self) -> Iterator[tuple[str, Features]]:
+        """Yield the features of every document, by id."""
+        for id_, data in self._rows("SELECT id, features FROM documents ORDER BY id"):
+            with self._unreadable_is_damage():
+                features = decode_features(data)
             yield id_, features
 
     def dropped(self) -> dict[str, int]:
@@ -340,23 +325,10 @@ class Archive:
         return sides if of == settings else {}
 
     def verify(self) -> None:
-        """Check the file's structure and every checksum in it; raises DamagedArchiveError."""
+        """Check the file's structure; raises DamagedArchiveError."""
         for (message,) in self._rows("PRAGMA quick_check(1)"):
             if message != "ok":
                 raise DamagedArchiveError(self.path, message)
-        for _ in self.documents():
-            pass
-        for _ in self.features():
-            pass
-        indexes = list(
-            self._rows(
-                "SELECT t.name FROM sqlite_master t JOIN pragma_table_info(t.name) c"
-                " WHERE t.type = 'table' AND t.name != 'documents' AND c.name = 'checksum'"
-            )
-        )
-        for (name,) in indexes:
-            for row in self._rows(f'SELECT * FROM "{name}"'):  # noqa: S608
-                check_indexed(self.path, row)
 
     # ---- the file
 
@@ -384,36 +356,24 @@ class Archive:
         except (ValueError, TypeError) as error:
             raise DamagedArchiveError(self.path, str(error)) from error
 
-    def _refuse_others(self) -> None:
+    def _prepare(self) -> None:
+        """Create the tables, in place of those of another version."""
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            return
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
-        if names and not names >= _TABLES_OF_ALL_VERSIONS:
+        if names and "documents" not in names:
             raise WorkspaceError(
                 f"{self.path} is the database of another program",
                 hint="give another folder to --workspace",
             )
-
-    def _version(self) -> int:
-        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        return version
-
-    def _start_anew(self) -> None:
+        if names:
+            self._db.close()
+            self.path.unlink()
+            self._connect()
         with self.transaction():
-            # Triggers and virtual tables first: dropping a virtual table drops its shadow tables.
-            for kind in ("trigger", "virtual table", "view", "table"):
-                for name in self._named(kind):
-                    self._db.execute(f'DROP {kind.removeprefix("virtual ")} "{name}"')
             for statement in _SCHEMA.split(";\n"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _named(self, kind: str) -> list[str]:
-        created = "CREATE VIRTUAL%" if kind.startswith("virtual") else "%"
-        rows = self._db.execute(
-            "SELECT name FROM sqlite_master WHERE type = ? AND sql LIKE ?"
-            " AND name NOT GLOB 'sqlite_*'",
-            (kind.removeprefix("virtual "), created),
-        )
-        return [row[0] for row in rows]
 
 
 def is_current(path: Path) -> bool:

@@ -10,7 +10,7 @@ from rich.text import Text
 from ownwords.ask.answer import Answer
 from ownwords.ask.citations import Citation
 from ownwords.ask.index import MONTHS
-from ownwords.ask.passages import PassageExcerpt, RetrievedPassage, Whose, is_code, units
+from ownwords.ask.passages import Passage, PassageExcerpt, Whose, is_code, units
 from ownwords.cli.output import StreamingWordWrap
 from ownwords.view import format as say
 from ownwords.view.terminal import ACCENT, LOUD, QUIET, TerminalWriter
@@ -125,7 +125,7 @@ class AskView(TerminalWriter):
         if url:
             self.line(say.plain(url, 300), QUIET, indent=_INDENT)
 
-    def _excerpt(self, passage: RetrievedPassage, excerpt: PassageExcerpt) -> None:
+    def _excerpt(self, passage: Passage, excerpt: PassageExcerpt) -> None:
         """Print the part of the passage that answers, with its best units in bold; code as code."""
         text = passage.text
         first, last = excerpt.span

@@ -11,7 +11,7 @@ from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag,
 from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
-from ownwords.make.make_request import COMPARED_FROM, MINUTES, MakeRequest, base_of
+from ownwords.make.make_request import COMPARED_FROM, MINUTES, MakeRequest
 
 if TYPE_CHECKING:
     from ownwords.cli.make_view import MakeView
@@ -80,26 +80,27 @@ def make(
     request = MakeRequest(
         paths=paths,
         workspace=workspace.root,
-        minutes=MINUTES if minutes is None else minutes,
-        is_timed=minutes is not None,
-        base=base_of(base),
-        chooses_base=not base,
+        minutes=minutes,
+        base=base,
+        name=name,
         trims=not no_trim,
         fixed=training_settings(resolved),
         archive=resolved.settings.archive,
         provenance=resolved.settings.provenance,
         split=resolved.settings.split,
         device=device,
-        began=began,
-        name=name,
     )
     view = MakeView(stdout(), stages=not common.quiet)
     with watching(common) as (progress, ask, _):
         callbacks = MakeCallbacks() if common.json else view
         if plan:
-            planned = pipeline.plan(request, progress=progress, ask=ask, callbacks=callbacks)
+            planned = pipeline.plan(
+                request, progress=progress, ask=ask, callbacks=callbacks, began=began
+            )
         else:
-            made = pipeline.make(request, progress=progress, ask=ask, callbacks=callbacks)
+            made = pipeline.make(
+                request, progress=progress, ask=ask, callbacks=callbacks, began=began
+            )
     if plan:
         common.show(plan_figures(planned), lambda console: print_plan(planned, console))
         return
@@ -117,7 +118,7 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None
 
     from ownwords.cli.chat import HELP, ChatSession
     from ownwords.inference.model import Model
-    from ownwords.make.paragraph import MOST_TOKENS, cut_at_paragraph, prompt_of
+    from ownwords.make.paragraph import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of
 
     @cache
     def model() -> Model:
@@ -126,7 +127,7 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None
     can_open = bool(made.scorecard) and has_desktop()
     names = [name for name in _CHOICES if name != "open" or can_open]
     numbers = {str(number): name for number, name in enumerate(names, 1)}
-    console, seed = stderr(), made.paragraph.seed
+    console, seed = stderr(), SEED
     while True:
         console.print(Text("\nWhat now?", style="bold"))
         for number, name in numbers.items():
@@ -142,7 +143,7 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None
         if name == "write":
             seed += 1
             title = made.paragraph.title
-            pieces = model().write(prompt_of(title), max_tokens=MOST_TOKENS, seed=seed)
+            pieces = model().write(prompt_of(title), max_tokens=MAX_TOKENS, seed=seed)
             view.on_writing(title, cut_at_paragraph(pieces))
         elif name == "chat":
             console.print(Text(HELP))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.archive.analysis import AskAuthor
-    from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
+    from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
     from ownwords.training.distributed import Mode, World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
@@ -191,15 +191,15 @@ def reading(
     ask: "AskAuthor | None",
     *,
     world: "World | None" = None,
-) -> "Iterator[tuple[Corpus, CorpusSplit | None]]":
+) -> "Iterator[tuple[Corpus, TextCollection | None]]":
     """The author's texts and the base's own text, both read as `ownwords look` reads them.
 
     Of several processes that train together one on each machine reads, the others take what it has
     stored.
     """
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.training import corpus
 
     def read(sources: Sequence[Path], workspace: Workspace, ask: "AskAuthor | None") -> None:
         look(

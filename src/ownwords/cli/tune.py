@@ -71,7 +71,7 @@ def tune(
     Every trial is a whole training. At the end the best two and the plan are trained again with
     other seeds, and only those decide. The same command resumes after any interruption.
     """
-    from ownwords.make.make_request import base_of, check_minutes
+    from ownwords.make.make_request import check_minutes, find_base
 
     began = command_start()
     check_minutes(minutes)
@@ -94,7 +94,7 @@ def tune(
         storage=storage,
         keep=keep,
     )
-    folder = base_of(base)
+    folder = find_base(base)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
     with watching(common) as (progress, ask, _):

@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import torch_product
@@ -43,7 +44,6 @@ from ownwords.training import (
     weight_averaging,
 )
 from ownwords.training.batches import Batches
-from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token

@@ -19,10 +19,8 @@ from ownwords.base import catalogue
 from ownwords.base.known_bases import find_known
 from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import is_held
-from ownwords.make.make_request import NOTHING
-from ownwords.make.paragraph import FirstParagraph
-from ownwords.make.result import TrainingSummary
-from ownwords.make.stage_cache import StageCache
+from ownwords.make.make_request import SCRATCH
+from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, as_conflict
 from ownwords.serve.job_requests import BaseRequest, JobRequest, MakeRequest, parse_request
@@ -175,7 +173,7 @@ def _names_path(request: JobRequest) -> bool:
         source = request.source
         is_name = bool(find_known(source)) or is_model_name(source)
         return not is_name or Path(source).exists()
-    names = {"", NOTHING, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
+    names = {"", SCRATCH, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
     return isinstance(request, MakeRequest) and request.base not in names
 
 

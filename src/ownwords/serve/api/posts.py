@@ -13,14 +13,15 @@ from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
+from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.features import Features, decode_features
+from ownwords.archive.features import Features
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import RetrievedPassage, content_stems, excerpt_of, stems
+from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
 from ownwords.core.config import parse_toml, resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, write_atomically
@@ -29,7 +30,6 @@ from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_api import ApiCall, NoBody, json_route
 from ownwords.serve.source_list import command_here
-from ownwords.training.corpus import training_text
 from ownwords.view import format as fmt
 from ownwords.view import html
 
@@ -187,8 +187,8 @@ class _Decisions:
         self._workspace, self._cached = workspace, cached
         # Small even for large texts; reading them takes about 0.1 ms per text.
         self._facts = [
-            PostFacts(id_, post.title, _without_comparisons(data), _day(post))
-            for id_, data in archive.features()
+            PostFacts(id_, post.title, _without_comparisons(features), _day(post))
+            for id_, features in archive.features()
             if (post := cached.post(id_))
         ]
         # The last selection and what it was made with, since showing any post needs it.
@@ -296,9 +296,8 @@ def _decision(post: PostSummary) -> dict[str, Any]:
     }
 
 
-def _without_comparisons(data: bytes) -> Features:
+def _without_comparisons(features: Features) -> Features:
     """The features without the large ones that only the comparison of posts needs."""
-    features = decode_features(data)
     large = ("sketch", "vocabulary", "counts", "style")
     return replace(features, **{name: getattr(features, name)[:0] for name in large})
 
@@ -418,7 +417,7 @@ class _Corpus:
         searched = result.searched_question(question)
         wanted = content_stems(searched)
 
-        def hit(passage: RetrievedPassage) -> dict[str, Any]:
+        def hit(passage: Passage) -> dict[str, Any]:
             cosines = result.window_cosines.get(passage.id, ())
             text = passage.text
             # The words of the text, in its own spelling, that match the query.
