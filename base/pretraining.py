@@ -100,7 +100,7 @@ def start_from(folder: Path, source: Path, layers: int | None = None) -> int:
         )
     if not start.exists():
         loaded = bundle.load(source)
-        old, new = tokenizers.from_files(loaded.tokenizer_files), mix.tokenizer(folder)
+        old, new = tokenizers.Tokenizer(loaded.tokenizer_files), mix.tokenizer(folder)
         loaded.check_tokenizer(old)
         state = loaded.model.float().state_dict()
         state["embedding.weight"] = translated(state["embedding.weight"], old, new)

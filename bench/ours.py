@@ -12,7 +12,7 @@ from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches

@@ -15,7 +15,7 @@ from ownwords.archive.corpus import TrainingText
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.device import choose
 from ownwords.training.loop import TrainJob

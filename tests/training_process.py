@@ -21,7 +21,7 @@ from families import EVEN
 from ownwords.archive.corpus import TrainingText
 from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import choose
 from ownwords.training.distributed import World, full_tensor, init_distributed

@@ -28,7 +28,7 @@ from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD
 from ownwords.native import bindings
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 torch.set_num_threads(1)  # where it computes, it does so on models too small for two
 WRITE = (sys.executable, "-m", "ownwords", "write", "a")

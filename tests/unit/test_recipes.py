@@ -24,7 +24,7 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training import (
     metrics,
     recipes,
@@ -97,7 +97,7 @@ def weights(trained: TrainedModel) -> bytes:
 def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
     loaded = bundle.load(folder)
     dataset = build_dataset(
-        texts, tokenizers.from_files(loaded.tokenizer_files), folder_path / "again"
+        texts, tokenizers.Tokenizer(loaded.tokenizer_files), folder_path / "again"
     )
     return metrics.bits_per_byte(
         LossModule(loaded.model, next_token),
@@ -237,7 +237,7 @@ def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
     base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
     stored = bundle.load(base.folder)
     narrow = tmp_path / "narrow"
-    tokenizer = tokenizers.from_files(stored.tokenizer_files)
+    tokenizer = tokenizers.Tokenizer(stored.tokenizer_files)
     bundle.save(narrow, stored.model, tokenizer, dtype=torch.bfloat16)
     dtypes: list[torch.dtype] = []
     attach = lora.attach
@@ -301,7 +301,7 @@ def test_without_steps_the_base_is_saved_unchanged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [0, 24])
 def test_prompts_of_a_tuned_model_begin_as_its_documents_did(steps: int, tmp_path: Path) -> None:
-    base_tokenizer = tokenizers.from_files(foreign_tokenizers.files_of("SmolLM"))
+    base_tokenizer = tokenizers.Tokenizer(foreign_tokenizers.files_of("SmolLM"))
     config = replace(families.TINY["llama"], vocabulary=base_tokenizer.vocabulary_size)
     model = build(config)
     model.init_weights(7)

@@ -38,7 +38,7 @@ from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.security import HEADERS
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from this_machine import reachable
 
 pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")

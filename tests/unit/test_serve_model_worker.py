@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
+from foreign_tokenizers import ODD
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.generation import GeneratedToken, GenerationRequest
@@ -28,9 +29,8 @@ from ownwords.serve.model_worker import (
     join_chunks,
 )
 from ownwords.serve.openai.routes import ChatFormatter, CompletionFormatter
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import Tokenizer, from_files
+from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 LIVELY = SamplingParams(temperature=1.0)
 FOREVER = 1_000_000
@@ -278,8 +278,6 @@ def test_requests_are_not_changed_by_being_stream() -> None:
 
 
 BYTES = ByteTokenizer()
-# Tokens of parts of characters, of several characters, of both.
-ODD = BPETokenizer([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
 
 
 def decode_stream(
@@ -365,7 +363,7 @@ def test_logprobs_are_reported_only_on_request(ids: list[int]) -> None:
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_a_continuation_keeps_its_leading_space(kind: str) -> None:
-    tokenizer = from_files(foreign.files_of(kind))
+    tokenizer = Tokenizer(foreign.files_of(kind))
     before, full_text = "in the", "in the thing the"
     ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
     assert ids[: len(prefix_ids)] == prefix_ids

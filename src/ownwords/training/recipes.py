@@ -32,7 +32,7 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import (
@@ -170,7 +170,7 @@ def plan_finetuning(
     session = TrainingSession(request, texts, held_out)
     device = str(session.device.torch_device)
     loaded = bundle.load(base, device=device)
-    tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+    tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype

@@ -259,7 +259,7 @@ class TuneRun:
         """Measure the bits per byte of a saved model on the held-out texts."""
         loaded = bundle.load(folder)
         device = choose(self.train_request.device)
-        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
         tokens = self.root / "tokens"
         shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
