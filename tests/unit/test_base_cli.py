@@ -19,10 +19,10 @@ from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.core.workspace import data_folder
 from ownwords.training import recipes
-from ownwords.training.job import TrainOutcome
+from ownwords.training.checkpoint import Run
+from ownwords.training.loop import TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-from ownwords.training.run import Run
 from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")

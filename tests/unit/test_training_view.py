@@ -9,7 +9,7 @@ from rich.console import Console
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.cli.training_view import LiveRun, TrainingView, bar, line_chart, picture
 from ownwords.core.progress import Event, Progress
-from ownwords.training.run_history import EvalPoint, RunHistory
+from ownwords.training.run import Evaluation, RunHistory
 
 
 def metric(step: int, steps_done: int | None = None, total: int = 100, **values: float) -> Event:
@@ -212,4 +212,4 @@ def test_training_works_without_a_visible_view() -> None:
     events_of_a_run(Progress(view))
     view.close()
     assert terminal.getvalue() == ""
-    assert view.run.history.best == EvalPoint(25, 2.25, None, None)
+    assert view.run.history.best == Evaluation(25, 2.25, None, None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ownwords.training.distributed import Mode, World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-    from ownwords.training.run_history import RunHistory
+    from ownwords.training.run import RunHistory
 
     Texts = Iterable[TrainingText]
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from ownwords.cli.options import CommonOptions
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import Event, Progress, duration, printable
-from ownwords.training.run_history import SAMPLE, STAGE, RunHistory
+from ownwords.training.run import SAMPLE, STAGE, RunHistory
 from ownwords.view.terminal import LOUD, QUIET
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 import importlib.util
 import re
 import time
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue
 from ownwords.base.known_bases import find_known
+from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import is_held
 from ownwords.make.make_request import SCRATCH
@@ -27,7 +28,8 @@ from ownwords.serve.job_requests import BaseRequest, JobRequest, MakeRequest, pa
 from ownwords.serve.jobs import EventTail, Job, OtherJob, OtherJobs
 from ownwords.serve.json_api import ApiCall, NoBody, json_route
 from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
-from ownwords.training.run_history import COMPARISON, CurvePoint, RunHistory
+from ownwords.training.plan import read_plan
+from ownwords.training.run import COMPARISON, CurvePoint, RunHistory
 
 _POLL_S = 0.5
 _TRAINS = ("make", "score", "export")
@@ -179,10 +181,9 @@ def _names_path(request: JobRequest) -> bool:
 
 _MAX_LOG = 200
 _MAX_SAMPLES = 40
-_MAX_BYTES = 16 << 20  # read at most of samples.txt, plan.toml or config.toml
+_MAX_BYTES = 16 << 20  # read at most of samples.txt or plan.toml
 _LOG = "metrics.jsonl"
 _STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
-_PLAN_COLUMNS = ("key", "value", "reason", "source", "origin")
 
 
 class TrainingReader:
@@ -210,8 +211,7 @@ class TrainingReader:
             "curve": _curve(self._history),
             "samples": _samples(self._text("samples.txt")),
             "log": [{"time": at, "text": text} for at, text in self._history.notes[-_MAX_LOG:]],
-            "plan": _plan(self._text("plan.toml")),
-            "settings": self._text("config.toml"),
+            **_plan(self._text("plan.toml")),
         }
 
     def _newest(self, since: float) -> Path | None:
@@ -275,22 +275,17 @@ def _samples(text: str) -> list[dict[str, Any]]:
     return samples[-_MAX_SAMPLES:]
 
 
-def _plan(text: str) -> dict[str, Any] | None:
-    """The plan's values with their reasons, and its forecast; None without a readable plan.
-
-    Parsed as plain TOML, since the plan's own reader imports PyTorch.
-    """
+@lru_cache(maxsize=2)
+def _plan(text: str) -> dict[str, Any]:
+    """The plan's values with their reasons, its forecast, and all settings of the run."""
     try:
-        plan = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
-    numbers = plan.get("number")
-    if not isinstance(numbers, list):
-        return None
-    rows = [number for number in numbers if isinstance(number, dict)]
+        plan = read_plan(text)
+    except OwnwordsError:
+        return {"plan": None, "settings": ""}
+    numbers = [asdict(number) for number in plan.reasons]
     return {
-        "numbers": [{name: row.get(name, "") for name in _PLAN_COLUMNS} for row in rows],
-        "expected": plan.get("expected", {}),
+        "plan": {"numbers": numbers, "expected": asdict(plan.expected)},
+        "settings": plan.resolved().to_toml(),
     }
 
 
