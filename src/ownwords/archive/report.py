@@ -16,7 +16,6 @@ class SourceSummary:
     path: str
     detected_as: str  # "a Publii site (input/db.sqlite)"
     site_name: str = ""
-    site_url: str = ""
     documents: int = 0
 
 
