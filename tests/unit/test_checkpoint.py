@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import WorkspaceError
+from ownwords.models.untrusted_files import ModelError
 from ownwords.training.checkpoint import CheckpointError, Checkpoints
 
 STATE = {"record": {"loss": 0.1, "none": None, "list": [1, 2.5]}, "name": "ä"}
@@ -147,7 +148,7 @@ def test_a_checkpoint_of_another_version_is_refused(checkpoints: Checkpoints) ->
 
 
 def test_an_unsupported_value_raises_and_writes_nothing(checkpoints: Checkpoints) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(ModelError):
         checkpoints.save(1, {"weights": {"a": torch.zeros(3, dtype=torch.float64)}}, {})
     with pytest.raises(ValueError, match="JSON"):
         checkpoints.save(1, {}, {"loss": float("nan")})

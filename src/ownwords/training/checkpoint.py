@@ -12,14 +12,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import atomic_dir
-from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
-from ownwords.models.safetensors_header import TensorInfo, read_header
 from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.models.weights import read_tensors, write_tensors
 
 _MANIFEST = "checkpoint.json"
 _FORMAT = 3
@@ -70,13 +68,7 @@ class Checkpoints:
         """
         with atomic_dir.replace_dir(self.path(step)) as beside:
             for group, tensors in groups.items():
-                write_tensors(
-                    beside / f"{group}.safetensors",
-                    [
-                        TensorToWrite(name, each.dtype, tuple(each.shape), [each.detach().cpu()])
-                        for name, each in tensors.items()
-                    ],
-                )
+                write_tensors(beside / f"{group}.safetensors", tensors)
             content = {
                 "format": _FORMAT,
                 "step": step,
@@ -136,20 +128,8 @@ def _read(folder: Path) -> LoadedCheckpoint:
         path = folder / f"{group}.safetensors"
         if _checksum(path) != checksum:
             raise CheckpointError(f"{path} is damaged: it does not match its checksum")
-        groups[group] = {name: _read_tensor(stored) for name, stored in read_header(path).items()}
+        groups[group] = read_tensors(path)
     return LoadedCheckpoint(content["step"], groups, content["state"])
-
-
-def _read_tensor(stored: TensorInfo) -> Tensor:
-    """Read a tensor from a safetensors file."""
-    value = torch.empty(stored.shape, dtype=FLOATS[stored.dtype])
-    rows = value if stored.shape else value.view(1)
-    at = 0
-    with open_file(stored.path) as file:
-        for block in read_blocks(stored, file):
-            rows[at : at + len(block)] = block
-            at += len(block)
-    return value
 
 
 def _digest(content: object) -> str:
