@@ -459,7 +459,6 @@ class TrainingSession:
             settings=recipe,
             run=self.run,
             device=self.device,
-            tokenizer=self.tokenizer,
             validation=self.held_out,
             world=self.world,
             progress=self.progress,
