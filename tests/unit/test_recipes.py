@@ -36,8 +36,8 @@ from ownwords.training import (
 )
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
-from ownwords.training.job import LossModule, TrainJob, next_token
-from ownwords.training.metrics import SampleWriter
+from ownwords.training.loop import TrainJob
+from ownwords.training.metrics import LossModule, SampleWriter
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.recipes import (
@@ -101,7 +101,7 @@ def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
         texts, tokenizers.Tokenizer(loaded.tokenizer_files), folder_path / "again"
     )
     return metrics.bits_per_byte(
-        LossModule(loaded.model, next_token),
+        LossModule(loaded.model),
         dataset,
         rows=8,
         context=32,
@@ -130,7 +130,7 @@ def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     assert "bits per byte on whole held-out texts" in loaded.card
     assert "| train.batch_size | 8 | as you set it | setting |" in loaded.card
     assert read_plan((trained.run.folder / "plan.toml").read_text()) == trained.plan
-    assert "steps = 24  # setting" in trained.run.config.read_text()
+    assert "steps = 24  # setting" in trained.plan.resolved().to_toml()
     assert planned.plan == trained.plan
     assert trained.plan.expected.sentences()
     assert trained.judged
@@ -182,7 +182,7 @@ def test_steps_that_are_set_are_done_unless_they_must_fit_the_time(
     now += 3600  # until the user has read the plan and says yes
     with pytest.raises(PowerCut):
         planned.train()
-    loop, seconds = jobs[0].loop, jobs[0].seconds
+    loop, seconds = jobs[0].settings.train, jobs[0].seconds
     assert seconds == (pytest.approx(0.97 * 600 - 1) if is_timed else None)
     assert loop.max_steps == steps if steps else loop.max_steps >= loop.steps
 
