@@ -232,8 +232,7 @@ class SourceList:
 
     def _write(self, contents: _Contents) -> None:
         if not self._workspace.root.is_dir():
-            with self._workspace.opened():  # makes the folder a workspace
-                pass
+            self._workspace.create()
         write_atomically(self._file, json.dumps(encode(contents), ensure_ascii=False) + "\n")
 
     def _stored(self, path: Path) -> str:

@@ -130,8 +130,7 @@ class SavedTexts:
         text = replace(text, title=text.title.strip() or _title(text.content))
         root = self._workspace.root
         if not root.is_dir() or not any(root.iterdir()):
-            with self._workspace.opened():  # makes the folder a workspace
-                pass
+            self._workspace.create()
         with translate_os_errors(self._folder):
             self._folder.mkdir(exist_ok=True)
         write_atomically(self._path(text.id), json.dumps(asdict(text), ensure_ascii=False) + "\n")
