@@ -55,8 +55,8 @@ class AskView(TerminalWriter):
         if answer.why:
             self.space()
             self.line(answer.why, QUIET if answer.answer else None)
-        for citation in answer.citations:
-            self._citation(citation)
+        for number, citation in enumerate(answer.citations, 1):
+            self._citation(number, citation)
         shows_passages = bool(answer.passages) and not answer.citations
         if shows_passages:
             self._notes(answer.notes)  # first, since they may say what the passages lack
@@ -81,11 +81,12 @@ class AskView(TerminalWriter):
             shown=lambda word: self.text(word).plain,
         )
 
-    def _citation(self, citation: Citation) -> None:
+    def _citation(self, number: int, citation: Citation) -> None:
+        passage = citation.passage
         self.space()
-        self._head(f"[{citation.number}]", citation.title, citation.date, citation.whose)
+        self._head(f"[{number}]", passage.title, passage.date, citation.whose)
         self.line(f"“{say.plain(citation.quote, _QUOTED)}”", indent=_INDENT)
-        self._address(citation.url)
+        self._address(passage.url)
 
     def _passages(self, answer: Answer) -> None:
         many = len(answer.passages) > 1
