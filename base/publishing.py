@@ -61,7 +61,7 @@ def publish(
             f"{folder / 'model'} does not say how it was trained",
             hint="make it with `base/build.py finish`",
         )
-    tokenizer = tokenizers.from_files(base.tokenizer_files)
+    tokenizer = tokenizers.Tokenizer(base.tokenizer_files)
     base.check_tokenizer(tokenizer)
     parameters = sum(parameter.numel() for parameter in base.model.parameters())
     with tempfile.TemporaryDirectory() as scratch:

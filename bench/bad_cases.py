@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import ROOT

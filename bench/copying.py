@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import ROOT

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import ownwords

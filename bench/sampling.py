@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.machine import measuring

@@ -21,7 +21,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED
@@ -110,7 +110,7 @@ def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
 
     loaded = bundle.load(model)
     held_out_texts = [text.text for text in texts]
-    read = tokenizer.from_files(loaded.tokenizer_files)
+    read = tokenizer.Tokenizer(loaded.tokenizer_files)
     return bits_per_byte.score(loaded.model.float(), read, held_out_texts).bits_per_byte
 
 

@@ -120,7 +120,7 @@ def own_model(model_folder: Path, template: str | None = None) -> Path:
     from ownwords.models import bundle
     from ownwords.models.configs.qwen3 import Qwen3Config
     from ownwords.models.decoder import build
-    from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+    from ownwords.tokenizers.bpe import ByteTokenizer
 
     tokenizer = ByteTokenizer()
     tokenizer.template = template

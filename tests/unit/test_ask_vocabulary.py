@@ -188,4 +188,6 @@ def test_the_vocabulary_is_reloaded_when_the_archive_changes(tmp_path: Path) -> 
 
 
 def test_replacements_are_spelled_as_in_the_post(foreign: ArchiveSearcher) -> None:
-    assert foreign.find("strasse").substitutions == (WordSubstitution("strasse", ("straßenbahn",)),)
+    assert foreign.find("Was ist auf der strasse?").substitutions == (
+        WordSubstitution("strasse", ("straßenbahn",)),
+    )

@@ -18,8 +18,7 @@ from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 
 WORDS = 6
 

@@ -57,8 +57,9 @@ from ownwords.native.bindings import load_library
 from ownwords.native.encoder import NativeEncoder
 
 if TYPE_CHECKING:
-    from ownwords.ask.index import SearchIndex
     from tokenizers import Tokenizer
+
+    from ownwords.ask.index import SearchIndex
 
 
 MODULES = "modules.json"

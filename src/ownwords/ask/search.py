@@ -271,8 +271,9 @@ class IndexVocabulary:
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
         """The words of the archive to search for in place of a word that it lacks.
 
-        Other spellings first ("strasse", "email"). Unless the word is English ("drought" is no typo
-        of "draught"): other forms and compounds; last, words at one typo's distance.
+        Other spellings first ("strasse", "email"); in languages other than English, other forms and
+        compounds; last, words at one typo's distance, unless the word is English ("drought" is no
+        typo of "draught").
         """
         stems = self._current()
         (stem,) = _stems([word])
@@ -281,8 +282,7 @@ class IndexVocabulary:
         found = (
             [term for term in stems if _plain_spelling(term, is_english) == spelling]
             or self._split_word(word, stems)
-            or ([] if is_english else _forms(stem, stems))
-            or ([] if is_english else _compounds(stem, stems))
+            or ([] if language == "en" else _forms(stem, stems) or _compounds(stem, stems))
             or ([] if is_english or len(word) < _MISTYPED else _misspellings(stem, stems))
         )
         return tuple(found[:_MOST])

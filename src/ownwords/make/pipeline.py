@@ -48,6 +48,8 @@ from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
+from ownwords.training.run import CHECKPOINTS
+from ownwords.training.settings import settings_key
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
@@ -211,7 +213,7 @@ class MakeRun:
             "texts": texts.key,
             "minutes": f"{self.request.resolved_minutes:g}",
             "base": self._base_key,
-            "settings": _settings_key(self.request.fixed),
+            "settings": settings_key(self.request.fixed),
         }
         cached = self.cache.get("train", depends_on, TrainingSummary)
         if cached and model_fingerprint(self.model) == cached.key:
@@ -335,7 +337,7 @@ class MakeRun:
         depends_on = {
             "texts": texts.key,
             "seconds": f"{seconds:g}",
-            "settings": _settings_key(fixed),
+            "settings": settings_key(fixed),
         }
         cached = self.cache.get("compare", depends_on, TrainingSummary)
         if cached and model_fingerprint(out) == cached.key:
@@ -515,7 +517,7 @@ class MakeRun:
         """Delete the checkpoints of a run whose model was replaced, but not its logs."""
         if before is None or not before.run or before.run == after.run:
             return
-        checkpoints = self.workspace.runs / before.run / "checkpoints"
+        checkpoints = self.workspace.runs / before.run / CHECKPOINTS
         if checkpoints.is_dir():
             with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
                 atomic_dir.delete_dir(checkpoints)
@@ -555,7 +557,3 @@ def _summary(model: Path, run: str, posts: int) -> TrainingSummary:
     return TrainingSummary.of(
         model, read_json(atomic_dir.readable_dir(model) / PROVENANCE), run, posts
     )
-
-
-def _settings_key(settings: Mapping[str, object]) -> str:
-    return repr(sorted(settings.items()))
