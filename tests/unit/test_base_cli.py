@@ -58,7 +58,7 @@ def test_a_base_is_added_listed_verified_and_removed(
     output = capsys.readouterr().out
     lines = [line.split() for line in output.splitlines() if line.strip()]
     head, shipped, added_line = lines[:3]
-    assert head[:3] == ["name", "parameters", "size"] and head[-1] == "installed"
+    assert head[:3] == ["name", "params", "size"] and head[-1] == "installed"
     memory, minutes, bits = shipped[-7], float(shipped[-5]), float(shipped[-4])
     assert shipped[0] == "shipped" and float(memory) > 0 and minutes > 0 and 0 < bits < 8
     assert added_line[0] == "mine" and added_line[-4:] == ["-", "-", "-", "yes"]

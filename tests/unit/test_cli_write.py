@@ -301,7 +301,7 @@ def test_control_characters_do_not_reach_the_terminal(
     assert capsys.readouterr().out == "".join(pieces) + "\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     verb._show(pieces)
-    assert capsys.readouterr().out == "a?[2J\tb\n?1mé?\n"
+    assert capsys.readouterr().out == "a?[2J b\n?1mé?\n"
 
 
 ENDLESS = [*WRITE, "--max-tokens", "10000000", "--temperature"]

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.parameters import Device, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, Device, flag
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -45,7 +44,7 @@ def score(
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
-    from ownwords.cli.model_options import resolve_model_directory
+    from ownwords.cli.write import resolve_model_directory
     from ownwords.evaluation import scorecard_files
     from ownwords.evaluation.scorecard_view import scorecard_view
     from ownwords.evaluation.scoring import ScoreConfig, write_scorecard

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.model_options import Threads, Weights
+from ownwords.cli.options import Device, described, flag
 from ownwords.cli.output import open_browser
-from ownwords.cli.parameters import Device, described, flag
+from ownwords.cli.write import Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.serve.settings import (

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.files.untrusted_files import PROGRAM_FOLDERS
 from ownwords.archive.report import Report
+from ownwords.archive.untrusted_files import PROGRAM_FOLDERS
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, encode
 from ownwords.core.workspace import SUFFIX, Workspace, path_text
