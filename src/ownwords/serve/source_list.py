@@ -75,17 +75,11 @@ class _Contents:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A source as the page sees it; `problem` says why it cannot be read."""
+class Source(SourceRecord):
+    """A source as the page sees it, with its whole path; `problem` says why it cannot be read."""
 
-    id: str
-    how: How
-    name: str
-    path: str
-    label: str
-    bytes: int | None
-    added: float
-    problem: str
+    bytes: int | None = None
+    problem: str = ""
 
 
 class SourceList:
@@ -249,10 +243,8 @@ class SourceList:
             size = stat.st_size if path.is_file() else None
         except OSError as error:
             problem = f"{path_text(path)} cannot be read: {error.strerror or error}"
-        return Source(
-            *(record.id, record.how, record.name, path_text(path), record.label),
-            *(size, record.added, problem),
-        )
+        shown = vars(record) | {"path": path_text(path)}
+        return Source(**shown, bytes=size, problem=problem)
 
 
 def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:
