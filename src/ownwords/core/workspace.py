@@ -99,11 +99,6 @@ class Workspace:
                             self.root.rmdir()
                 raise
 
-    def create(self) -> None:
-        """Make the folder a workspace, if it is none yet."""
-        with self.opened():
-            pass
-
     def _create_folder(self) -> bool:
         """Create the folder; False if it exists, even if another process has just created it."""
         try:
