@@ -32,8 +32,8 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and ps
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     ours = ("OWNWORDS_", "NO_COLOR", "FORCE_COLOR", "TTY_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    ours = {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80", "PYTHONPATH": str(TESTS)}
-    return inherited | ours | dict(more or {})
+    plain = {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80", "PYTHONPATH": str(TESTS)}
+    return inherited | plain | dict(more or {})
 
 
 def call(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
