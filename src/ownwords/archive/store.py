@@ -372,9 +372,9 @@ class Archive:
             self._db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def is_current(path: Path) -> bool:
-    """Whether the file is an archive of this version; others are rebuilt."""
+def file_version(path: Path) -> int:
+    """The version of the archive in a file; archives of other versions than VERSION are rebuilt."""
     with path.open("rb") as file:
         header = file.read(64)
     # Bytes 60 to 63 of a SQLite file hold its user_version.
-    return int.from_bytes(header[60:]) == VERSION
+    return int.from_bytes(header[60:])
