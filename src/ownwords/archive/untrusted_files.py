@@ -71,13 +71,6 @@ def is_damaged_utf8(window: bytes) -> bool:
     return bad * 4 < high
 
 
-def replace_surrogates(text: str) -> str:
-    """Join paired surrogates, which JSON may contain, and replace lone ones by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def walk_files(
     folder: Path, suffixes: frozenset[str] | None = None, leave: frozenset[str] = frozenset()
 ) -> Iterator[Path | SkippedItem]:
