@@ -21,7 +21,6 @@ from ownwords.ask.query import (
     quotations,
     words_of,
 )
-from ownwords.ask.search import TermStatistics
 from ownwords.view.format import count, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
@@ -521,7 +520,7 @@ class _Question:
         if not (words := words_of(shown)):
             return None
         phrase = QueryTerm(tuple(words))
-        if marked or len(words) == 1 or TermStatistics(self._index).counts([phrase])[phrase]:
+        if marked or len(words) == 1 or self._index.count(phrase.match):
             return _Topic(phrase.match, f"“{shown}”", is_phrase=True)
         single = QueryTerms.of(shown).words
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
