@@ -27,7 +27,7 @@ from bench.fresh import SHARED, run
 if TYPE_CHECKING:
     from bench.ours import Setting
 
-    from ownwords.evaluation.scores import Score
+    from ownwords.evaluation.intervals import Score
     from ownwords.training.corpus import TrainingText
 
 SITE = SHARED / "columnist"
@@ -164,7 +164,7 @@ def _print(name: str, score: "Score", note: str) -> None:
 
 
 def _score(figures: dict[str, Any]) -> "Score":
-    from ownwords.evaluation.scores import DocumentScore, Score
+    from ownwords.evaluation.intervals import DocumentScore, Score
 
     return Score(tuple(DocumentScore(*row) for row in figures["documents"]))
 

@@ -90,7 +90,7 @@ def make(
             device=chosen_device,
             tokenizer=tokenizer,
             validation=held_out,
-            memorised=partial(extraction_rate, shards=shards) if held_out else None,
+            memorised=partial(extraction_rate, documents=shards) if held_out else None,
         )
         outcome = train(job)
     return TrainedModel(

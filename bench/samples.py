@@ -19,7 +19,7 @@ from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.intervals import PairedEstimate
 from ownwords.evaluation.lexicon import Lexicon
-from ownwords.evaluation.posts import EvaluationPosts
+from ownwords.evaluation.scoring import EvaluationPosts
 from ownwords.training import corpus
 
 HOW_MANY = 20

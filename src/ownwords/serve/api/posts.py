@@ -26,7 +26,7 @@ from ownwords.core.config import parse_toml, resolve
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, Workspace, path_text, write_atomically
-from ownwords.evaluation import scorecard_files as card
+from ownwords.evaluation.scorecard import DATA
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError
@@ -408,7 +408,7 @@ class _Corpus:
             "has": {
                 "archive": workspace.archive.exists(),
                 "model": bool(self._state.own_model),
-                "score": (workspace.root / card.DATA).exists(),
+                "score": (workspace.root / DATA).exists(),
             },
         }
 
