@@ -34,7 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED, own_peak_mb, run
@@ -324,10 +324,10 @@ def by_the_laws() -> None:
 
 def search_row(args: argparse.Namespace, scratch: Path) -> int:
     """The plan's own choice beside the best of a search; counts the cases that lose over 3%."""
+    from ownwords.archive import corpus as texts_of
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.make.make_request import find_base
-    from ownwords.training import corpus as texts_of
     from ownwords.training.recipes import TrainRequest
     from ownwords.tune import tuning
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.machine import measuring
@@ -123,9 +123,9 @@ def describe(setting: Setting) -> str:
 
 def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.evaluation.lexicon import Lexicon
-    from ownwords.training import corpus
 
     with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)

@@ -17,7 +17,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import DATA
 from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.models.model_library import ModelLibrary
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from unit import sample_card
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from rich.console import Console
 
 from ownwords.archive.report import PostSummary, Report, ReportTotals, SourceSummary, SplitCounts
 from ownwords.base.catalogue import SHIPPED_TITLE
-from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
-from ownwords.cli.model_options import WritingOptions
+from ownwords.cli.write import ChatSession, WritingOptions
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.evaluation.scorecard import BitsRow, Conclusion, ModelFacts, Scorecard

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
 from ownwords.evaluation import scoring
 from ownwords.evaluation.scorecard import Scorecard, read_scorecard
 from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.evaluation.scoring import (
-    EvaluationPost,
-    EvaluationPosts,
     MetricCache,
     sample_posts,
 )
@@ -136,7 +135,7 @@ posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_si
 def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
     texts: list[str], most_bytes: int, most: int
 ) -> None:
-    every = [EvaluationPost(str(number), text) for number, text in enumerate(texts)]
+    every = [TrainingText(str(number), text) for number, text in enumerate(texts)]
     drawn = sample_posts(every, most_bytes, most)
     assert drawn == [post for post in every if post in drawn]  # in their order
     assert drawn
@@ -150,32 +149,3 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
     assert {post.id for post in shuffled} == {post.id for post in drawn}
     if sum(sizes) <= most_bytes and len(texts) <= most:
         assert drawn == every
-
-
-def test_posts_know_their_titles_and_days() -> None:
-    from datetime import datetime
-
-    from ownwords.archive.document import Document
-
-    @dataclass(frozen=True)
-    class Text:
-        id: str
-        text: str
-
-    @dataclass(frozen=True)
-    class Sides:
-        train: tuple[Text, ...] = (Text("1", "One\n\nbody"), Text("2", "two"))
-        validation: tuple[Text, ...] = ()
-        test: tuple[Text, ...] = (Text("3", "three"),)
-        key: str = "k"
-
-    documents = [
-        Document("1", "One", (), date=datetime(2009, 5, 4, 12), url="https://a.example/"),
-        Document("3", "Three", ()),
-    ]
-    titled = EvaluationPosts.of(Sides(), documents)
-    assert titled.train[0] == EvaluationPost(
-        "1", "One\n\nbody", "One", "2009-05-04", "https://a.example/"
-    )
-    assert titled.train[1] == EvaluationPost("2", "two")  # gone from the archive meanwhile
-    assert (titled.test[0].title, titled.key) == ("Three", "k")

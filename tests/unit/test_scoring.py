@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import families
+from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import bits_per_byte, scoring
@@ -20,8 +21,6 @@ from ownwords.evaluation.scorecard import BASE, OURS, SCRATCH, Scorecard
 from ownwords.evaluation.scored_model import ScoredModel
 from ownwords.evaluation.scoring import (
     ComparisonModels,
-    EvaluationPost,
-    EvaluationPosts,
     ScoreConfig,
     score_model,
 )
@@ -55,10 +54,10 @@ WORDS = [
 random.Random(9).shuffle(WORDS)
 
 
-def post(number: int, chosen: list[str]) -> EvaluationPost:
+def post(number: int, chosen: list[str]) -> TrainingText:
     sentences = [" ".join(chosen[at : at + 9]).capitalize() for at in range(0, len(chosen), 9)]
     title = f"Post {number}"
-    return EvaluationPost(
+    return TrainingText(
         f"post/{number}",
         f"{title}\n\n{'. '.join(sentences)}.",
         title,
@@ -67,11 +66,18 @@ def post(number: int, chosen: list[str]) -> EvaluationPost:
     )
 
 
-def posts() -> EvaluationPosts:
+def corpus_of(
+    train: list[TrainingText], validation: list[TrainingText], test: list[TrainingText]
+) -> Corpus:
+    read = TextCollection.read
+    return Corpus(read(train), read(validation), read(test))
+
+
+def posts() -> Corpus:
     rng = random.Random(4)
     train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
     held_out_posts = [post(n, rng.sample(WORDS, 45)) for n in range(10, 17)]
-    return EvaluationPosts(train=train, validation=held_out_posts[:2], test=held_out_posts[2:])
+    return corpus_of(train, held_out_posts[:2], held_out_posts[2:])
 
 
 # Of whole words, so that a small model learns them soon.
@@ -156,7 +162,7 @@ def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def run_scoring(
-    folders: Folders, workspace: Path, of: EvaluationPosts, progress: Progress | None = None
+    folders: Folders, workspace: Path, of: Corpus, progress: Progress | None = None
 ) -> Scorecard:
     rivals = ComparisonModels(
         base=folders.babbling, base_name="a babbler", scratch=folders.babbling
@@ -316,7 +322,7 @@ def test_only_figures_changed_by_a_new_post_are_measured_again(
     card, workspace = copying
     shutil.copytree(workspace, tmp_path / "w")
     more = posts()
-    more = replace(more, train=[*more.train, post(3, WORDS[135:144])])
+    more = replace(more, train=TextCollection.read([*more.train, post(3, WORDS[135:144])]))
     events: list[Event] = []
     changed = run_scoring(folders, tmp_path / "w", more, Progress(events.append))
     assert changed.row(OURS) == card.row(OURS)
@@ -359,7 +365,7 @@ def test_a_damaged_cached_figure_is_measured_again(
 def test_without_held_out_posts_the_remaining_figures_are_reported(
     folders: Folders, tmp_path: Path
 ) -> None:
-    alone = replace(posts(), validation=[], test=[])
+    alone = corpus_of(list(posts().train), [], [])
     card = score_model(folders.copying, alone, ComparisonModels(), workspace=tmp_path, config=SMALL)
     assert card.bits == ()
     assert card.ours is None
@@ -371,7 +377,7 @@ def test_scoring_without_any_post_is_an_error(folders: Folders, tmp_path: Path) 
     with pytest.raises(CorpusError, match="no posts here that the model learned from"):
         score_model(
             folders.copying,
-            EvaluationPosts([], [], []),
+            corpus_of([], [], []),
             ComparisonModels(),
             workspace=tmp_path,
             config=SMALL,

@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foreign_tokenizers
+from ownwords.archive import corpus
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
-from ownwords.training import corpus
 from ownwords.training import token_dataset as room
-from ownwords.training.corpus import TrainingText
 from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 TEXTS = [
@@ -42,12 +42,10 @@ class CountingTokenizer(ByteTokenizer):
 
     encoded = 0
 
-    def encode_batch(
-        self, texts: Iterable[str], *, threads: int | None = None
-    ) -> list[npt.NDArray[np.uint32]]:
+    def encode_batch(self, texts: Iterable[str]) -> list[npt.NDArray[np.uint32]]:
         texts = list(texts)
         self.encoded += len(texts)
-        return super().encode_batch(texts, threads=threads)
+        return super().encode_batch(texts)
 
 
 class LargeTokenizer(ByteTokenizer):
@@ -61,9 +59,7 @@ class LargeTokenizer(ByteTokenizer):
     def vocabulary_size(self) -> int:
         return self._size
 
-    def encode_batch(
-        self, texts: Iterable[str], *, threads: int | None = None
-    ) -> list[npt.NDArray[np.uint32]]:
+    def encode_batch(self, texts: Iterable[str]) -> list[npt.NDArray[np.uint32]]:
         return [ids * np.uint32(self._times) for ids in super().encode_batch(texts)]
 
 
@@ -242,7 +238,7 @@ def test_characters_without_tokens_are_counted_and_said_once(tmp_path: Path) -> 
     document = json.loads(files["tokenizer.json"])
     vocabulary = document["model"]["vocab"]
     vocabulary[3 * LETTER_OF[4]] = vocabulary.pop(LETTER_OF[4])
-    tokenizer = from_files(files | {"tokenizer.json": json.dumps(document).encode()})
+    tokenizer = Tokenizer(files | {"tokenizer.json": json.dumps(document).encode()})
     notes: list[str] = []
 
     def on_event(event: Event) -> None:
@@ -308,15 +304,16 @@ import os, signal, sys
 from pathlib import Path
 from ownwords.core import fingerprint
 from ownwords.models import atomic_dir
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus, token_dataset
+from ownwords.archive import corpus
+from ownwords.tokenizers.bpe import ByteTokenizer
+from ownwords.training import token_dataset
 
 root, moment = Path(sys.argv[1]), sys.argv[2]
 token_dataset._GROUP = 1000
 calls = 0
 
 class Fatal(ByteTokenizer):
-    def encode_batch(self, texts, *, threads=None):
+    def encode_batch(self, texts):
         global calls
         calls += 1
         if moment == "encoding" and calls == 3:
@@ -365,7 +362,7 @@ def test_memory_holds_a_group_and_not_the_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "_GROUP", 1 << 18)
-    monkeypatch.setattr(corpus, "_MOST_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(corpus, "_MAX_IN_MEMORY", 1 << 20)
     document = "hats and caps " * 7000  # 98 kB
 
     class Many:

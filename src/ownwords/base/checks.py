@@ -65,7 +65,7 @@ def check_fits(folder: Path) -> None:
     else:
         fitted = weight_mapping.map_weights(stored, config, folder)
         weight_mapping.check_shapes(fitted, config, folder)
-    model_files.check_tokenizer(tokenizer.from_files(model_files.tokenizer_files))
+    model_files.check_tokenizer(tokenizer.Tokenizer(model_files.tokenizer_files))
 
 
 def check_usable(folder: Path) -> None:

@@ -33,7 +33,6 @@ from ownwords.models.weight_mapping import (
     map_weights,
 )
 from ownwords.tokenizers import tokenizer, tokenizer_json, trimming
-from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 COMMON = "common.txt.xz"  # the words and marks that are commonest in English prose
@@ -90,11 +89,11 @@ def trim(
         if found := _trimmed_before(out, key):
             return found
         files = directory.read(folder)
-        full = tokenizer.from_files(files.tokenizer_files)
+        full = tokenizer.Tokenizer(files.tokenizer_files)
         files.check_tokenizer(full)
         stored = find_tensors(folder)
-        if not isinstance(full, HFTokenizer) or is_quantized(stored):
-            return TrimmedBase(base, before, before)  # ours are small, packed ones are finished
+        if is_quantized(stored):
+            return TrimmedBase(base, before, before)  # packed ones are finished
         mapped = map_weights(stored, files.config, folder)
         with (progress or Progress()).stage("Trimming the vocabulary") as stage:
             document = tokenizer_json.read(TOKENIZER, files.tokenizer_files[TOKENIZER])
@@ -237,7 +236,7 @@ def _files(
     for name in (tokenizer_json.TEMPLATE, tokenizer_json.SPECIAL_MAP):
         if (folder / name).exists():
             data[name] = (folder / name).read_bytes()
-    own = tokenizer.from_files(data)
+    own = tokenizer.Tokenizer(data)
     provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
     shape = registry.config_from_json(config)
     data[PROVENANCE] = _json(

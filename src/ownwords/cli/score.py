@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.parameters import Device, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, Device, flag
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -43,12 +42,12 @@ def score(
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
-    from ownwords.cli.model_options import resolve_model_directory
+    from ownwords.cli.write import resolve_model_directory
     from ownwords.evaluation.scorecard import PAGE, read_scorecard
     from ownwords.evaluation.scorecard_view import scorecard_view
     from ownwords.evaluation.scoring import ScoreConfig, score_workspace
-    from ownwords.training import corpus
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -72,7 +71,6 @@ def score(
             place.root,
             folder,
             _comparison_models(folder, base, place, texts.key),
-            archive,
             texts,
             _report(archive),
             spent=spent,

@@ -146,10 +146,10 @@ class ScoredModel:
     def _weights(self) -> "tuple[CausalLM, Tokenizer]":
         from ownwords.inference.engine_loader import choose_device  # noqa: PLC0415
         from ownwords.models import bundle, fused  # noqa: PLC0415
-        from ownwords.tokenizers import tokenizer as tokenizers  # noqa: PLC0415
+        from ownwords.tokenizers.tokenizer import Tokenizer  # noqa: PLC0415
 
         loaded = bundle.load(self.folder, device=choose_device(self.device, self.folder))
-        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        tokenizer = Tokenizer(loaded.tokenizer_files)
         loaded.check_tokenizer(tokenizer)
         model = loaded.model
         # In bfloat16 Gemma 3 270M takes .02% more bits than in float32, a third of the time, and

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from ownwords.archive.document import Document
+from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.archive.report import Report
-from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
@@ -62,77 +60,9 @@ T = TypeVar("T")
 # --- what is scored -------------------------------------------------------------------------------
 
 
-class SplitText(Protocol):
-    """A text as it is given to a model."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-
-
-class SplitTexts(Protocol):
-    """The split texts of an archive, as from `training.corpus.load_corpus`."""
-
-    @property
-    def train(self) -> Iterable[SplitText]: ...
-    @property
-    def validation(self) -> Iterable[SplitText]: ...
-    @property
-    def test(self) -> Iterable[SplitText]: ...
-    @property
-    def key(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class EvaluationPost:
-    """A post as it is given to a model, title first, with its date and address."""
-
-    id: str
-    text: str
-    title: str = ""
-    day: str = ""  # ISO
-    url: str = ""
-
-    @cached_property
-    def bytes(self) -> int:
-        return len(self.text.encode())
-
-    @cached_property
-    def key(self) -> str:
-        return digest(self.id, self.text)
-
-
-@dataclass(frozen=True)
-class EvaluationPosts:
-    """The training, validation and test posts."""
-
-    train: Sequence[EvaluationPost]
-    validation: Sequence[EvaluationPost]
-    test: Sequence[EvaluationPost]
-    key: str = ""  # key of the whole split, which models trained on it store
-
-    @classmethod
-    def of(cls, texts: SplitTexts, documents: Iterable[Document]) -> "EvaluationPosts":
-        """Join the split texts with the titles, dates and addresses of the archive's documents."""
-        by_id = {document.id: document for document in documents}
-
-        def post(text: SplitText) -> EvaluationPost:
-            document = by_id.get(text.id)
-            if document is None:
-                return EvaluationPost(text.id, text.text)
-            day = document.date.date().isoformat() if document.date else ""
-            return EvaluationPost(text.id, text.text, document.title, day, document.url)
-
-        train, validation, test = (
-            [post(text) for text in side] for side in (texts.train, texts.validation, texts.test)
-        )
-        return cls(train, validation, test, texts.key)
-
-
 def sample_posts(
-    posts: Sequence[EvaluationPost], max_bytes: int, max_posts: int
-) -> list[EvaluationPost]:
+    posts: Sequence[TrainingText], max_bytes: int, max_posts: int
+) -> list[TrainingText]:
     """Choose a reproducible random sample of whole posts of up to `max_bytes` in total.
 
     The posts keep their order. If no post fits, the shortest one is chosen.
@@ -200,8 +130,7 @@ def score_workspace(
     workspace: Path,
     model: Path,
     rivals: ComparisonModels,
-    archive: Archive,
-    texts: SplitTexts,
+    corpus: Corpus,
     report: Report,
     *,
     spent: Mapping[str, float],
@@ -212,7 +141,7 @@ def score_workspace(
     """Measure the model, write the scorecard into the workspace, and return it."""
     card = score_model(
         model,
-        EvaluationPosts.of(texts, archive.documents()),
+        corpus,
         rivals,
         workspace=workspace,
         report=report,
@@ -227,7 +156,7 @@ def score_workspace(
 
 def score_model(
     model: Path,
-    posts: EvaluationPosts,
+    corpus: Corpus,
     rivals: ComparisonModels,
     *,
     workspace: Path,
@@ -241,7 +170,7 @@ def score_model(
 
     `report` is the corpus report, `spent` the seconds of earlier stages.
     """
-    if not posts.train:
+    if not len(corpus.train):
         raise CorpusError(
             "there are no posts here that the model learned from",
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
@@ -255,7 +184,7 @@ def score_model(
         )
     )
     cache = MetricCache(workspace / FOLDER)
-    run = _Scoring(posts, ours, base, cache, config or ScoreConfig(), progress or Progress())
+    run = _Scoring(corpus, ours, base, cache, config or ScoreConfig(), progress or Progress())
     with run.stage(2 if scratch else 1):
         samples = run.samples(ours, "ours", run.prompts)
         more = run.samples(ours, "ours-more", run.more_prompts)
@@ -312,23 +241,24 @@ class _Scoring:
 
     def __init__(
         self,
-        posts: EvaluationPosts,
+        corpus: Corpus,
         ours: ScoredModel,
         base: ScoredModel | None,
         cache: "MetricCache",
         config: ScoreConfig,
         progress: Progress,
     ) -> None:
-        self.posts, self._ours, self._base = posts, ours, base
+        self.corpus, self._ours, self._base = corpus, ours, base
         self._cache, self._config, self._progress = cache, config, progress
-        self.judged = sample_posts(posts.test, config.max_bytes, config.max_posts)
+        self.learned, limits = list(corpus.train), (config.max_bytes, config.max_posts)
+        self.judged = sample_posts(list(corpus.test), *limits)
         # Posts that only choosing the model has seen: its own text does not depend on them.
-        unseen = sample_posts([*posts.validation, *posts.test], config.max_bytes, config.max_posts)
+        unseen = sample_posts([*corpus.validation, *corpus.test], *limits)
         self._training, self._held_out, self._unseen = (
-            [post.text for post in kind] for kind in (posts.train, self.judged, unseen)
+            [post.text for post in kind] for kind in (self.learned, self.judged, unseen)
         )
         self._training_key, self._key, self._unseen_key = (
-            digest(*(post.key for post in kind)) for kind in (posts.train, self.judged, unseen)
+            digest(*(post.key for post in kind)) for kind in (self.learned, self.judged, unseen)
         )
         new = [SamplePrompt("", seed) for seed in range(1, config.seeds + 1)]
         continued = self._beginnings()[: config.prompts]
@@ -411,10 +341,10 @@ class _Scoring:
             passage, number = longest_copied(texts, self._training)
             if not passage:
                 return CopiedPassage("", 0)
-            post = self.posts.train[number]
+            post = self.learned[number]
             return CopiedPassage(passage, count_words(passage), post.title, post.day, post.url)
 
-        posts = (f"{post.key} {post.day} {post.url}" for post in self.posts.train)
+        posts = (f"{post.key} {post.day} {post.url}" for post in self.learned)
         return self._measured(
             f"copied-{name}",
             "Looking for the samples in your posts",
@@ -459,13 +389,11 @@ class _Scoring:
         """Prompts with the beginnings of held-out posts, in reproducible random order."""
         prompts = []
         for post in sorted(self.judged, key=lambda post: post.key):
-            head, gap, body = post.text.partition("\n\n")
-            if not (post.title and body):
-                head, gap, body = "", "", post.text
+            head, body = post.head_and_body
             words = list(_WORD.finditer(body))
             if len(words) >= _MIN_BODY:
                 beginning = body[: words[self._config.prompt_words - 1].end()]
-                prompts.append(SamplePrompt(f"{head}{gap}{beginning}", 1, post.title))
+                prompts.append(SamplePrompt(head + beginning, 1, post.title))
         return prompts
 
     def _measured(
@@ -525,7 +453,7 @@ def _bits_row(
 
 
 def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | None) -> ModelFacts:
-    posts, folder = run.posts, ours.folder.resolve().parent.name.removesuffix(".ownwords")
+    corpus, folder = run.corpus, ours.folder.resolve().parent.name.removesuffix(".ownwords")
     # As the report counts them, where there is one: the same figure everywhere.
     counted = {post.id: post.training_words for post in report.posts} if report else {}
     return ModelFacts(
@@ -533,11 +461,11 @@ def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | N
         model=str(ours.folder),
         base=base,
         parameters=ours.parameters,
-        training_posts=len(posts.train),
-        training_words=sum(counted.get(p.id, len(p.text.split())) for p in posts.train),
-        training_bytes=sum(post.bytes for post in posts.train),
-        validation_posts=len(posts.validation),
-        test_posts=len(posts.test),
+        training_posts=len(corpus.train),
+        training_words=sum(counted.get(post.id, post.words) for post in run.learned),
+        training_bytes=corpus.train.bytes,
+        validation_posts=len(corpus.validation),
+        test_posts=len(corpus.test),
         judged_posts=len(run.judged),
         judged_bytes=sum(post.bytes for post in run.judged),
         version=__version__,
@@ -549,17 +477,17 @@ def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | N
 def _notes(run: _Scoring, trained_on: str) -> list[str]:
     """Notes on what was limited and what could not be measured."""
     notes = []
-    if trained_on and run.posts.key not in ("", trained_on):
+    if trained_on and run.corpus.key not in ("", trained_on):
         notes.append(
             "Your blog was read again after this model was trained, so it may have learned from"
             " posts that are held out now. To be sure, train it again."
         )
-    posts, judged = run.posts.test, run.judged
+    posts, judged = len(run.corpus.test), run.judged
     if not posts:
         notes.append("No post was held out, so nobody can say how well it predicts new ones.")
-    elif len(judged) < len(posts):
+    elif len(judged) < posts:
         notes.append(
-            f"{count(len(judged))} of {count(len(posts), 'held-out post')}, chosen at random, were"
+            f"{count(len(judged))} of {count(posts, 'held-out post')}, chosen at random, were"
             f" scored: {size(sum(post.bytes for post in judged))}."
         )
     return notes

@@ -34,7 +34,7 @@ def title_for(report: Report) -> str:
 
 
 def prompt_of(title: str) -> str:
-    """The prompt for a text with this title, in the format of `training.corpus`."""
+    """The prompt for a text with this title, in the format of `archive.corpus`."""
     return f"{title}\n\n" if title else ""
 
 

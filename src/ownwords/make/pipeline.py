@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.archive import corpus
+from ownwords.archive.corpus import Corpus
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
@@ -45,8 +47,8 @@ from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
-from ownwords.training import corpus
-from ownwords.training.corpus import Corpus
+from ownwords.training.run import CHECKPOINTS
+from ownwords.training.settings import settings_key
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
@@ -100,7 +102,7 @@ def make(
         progress.begin("compare")
         compared = run.train_from_scratch(texts, report)
         progress.begin("score")
-        card = run.score(archive, texts, report, trained, compared)
+        card = run.score(texts, report, trained, compared)
         ModelLibrary(run.workspace.root).keep(request.name)
     return MakeResult(
         workspace=run.workspace.root,
@@ -210,7 +212,7 @@ class MakeRun:
             "texts": texts.key,
             "minutes": f"{self.request.resolved_minutes:g}",
             "base": self._base_key,
-            "settings": _settings_key(self.request.fixed),
+            "settings": settings_key(self.request.fixed),
         }
         cached = self.cache.get("train", depends_on, TrainingSummary)
         if cached and model_fingerprint(self.model) == cached.key:
@@ -334,7 +336,7 @@ class MakeRun:
         depends_on = {
             "texts": texts.key,
             "seconds": f"{seconds:g}",
-            "settings": _settings_key(fixed),
+            "settings": settings_key(fixed),
         }
         cached = self.cache.get("compare", depends_on, TrainingSummary)
         if cached and model_fingerprint(out) == cached.key:
@@ -362,7 +364,6 @@ class MakeRun:
 
     def score(
         self,
-        archive: Archive,
         texts: Corpus,
         report: Report,
         trained: TrainingSummary,
@@ -396,7 +397,6 @@ class MakeRun:
                 root,
                 self.model,
                 rivals,
-                archive,
                 texts,
                 report,
                 spent=self.seconds("train", "write", "compare"),
@@ -458,7 +458,7 @@ class MakeRun:
         if choice is None:
             task = TuningTask(
                 seconds=self.request.resolved_minutes * 60,
-                text_bytes=sum(len(text.text.encode()) for text in texts.train),
+                text_bytes=texts.train.bytes,
                 is_english=not is_new_language(self.base, texts),
                 flops_per_s=ExpectedBits.load().flops_per_s(self.request.device),
                 memory_bytes=hardware.read_memory().available_bytes or math.inf,
@@ -515,7 +515,7 @@ class MakeRun:
         """Delete the checkpoints of a run whose model was replaced, but not its logs."""
         if before is None or not before.run or before.run == after.run:
             return
-        checkpoints = self.workspace.runs / before.run / "checkpoints"
+        checkpoints = self.workspace.runs / before.run / CHECKPOINTS
         if checkpoints.is_dir():
             with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
                 atomic_dir.delete_dir(checkpoints)
@@ -555,7 +555,3 @@ def _summary(model: Path, run: str, posts: int) -> TrainingSummary:
     return TrainingSummary.of(
         model, read_json(atomic_dir.readable_dir(model) / PROVENANCE), run, posts
     )
-
-
-def _settings_key(settings: Mapping[str, object]) -> str:
-    return repr(sorted(settings.items()))
