@@ -85,7 +85,6 @@ def make(
             settings=Recipe(train=loop, optim=setting.optim, schedule=setting.schedule),
             run=Run.new(Path(folder) / "runs", "bench"),
             device=chosen_device,
-            tokenizer=tokenizer,
             validation=held_out,
             memorised=partial(extraction_rate, documents=shards) if held_out else None,
         )

@@ -26,7 +26,7 @@ from ownwords.evaluation import scorecard_view, scoring
 from ownwords.evaluation.scoring import MetricCache
 from ownwords.make import pipeline
 from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
-from ownwords.models import atomic_dir, bundle, lora, peft
+from ownwords.models import atomic_dir, bundle, lora
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training import throughput, weight_averaging
 
@@ -107,8 +107,8 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
-    "before the adapter is saved": lambda *_: kill_on_call(peft, "save"),
-    "when the adapter is saved": lambda *_: kill_on_call(peft, "save", after=True),
+    "before the adapter is saved": lambda *_: kill_on_call(lora, "save"),
+    "when the adapter is saved": lambda *_: kill_on_call(lora, "save", after=True),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
     "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
     "before the model is saved": lambda *_: kill_on_call(bundle, "save"),

@@ -77,7 +77,6 @@ def job(
         "settings": recipe,
         "run": Run.new(folder / "runs", key),
         "device": choose("cpu"),
-        "tokenizer": ByteTokenizer(),
         "validation": dataset(folder, count=4, seed=2) if held_out else None,
     }
     made = TrainJob(**{**settings, **options})
@@ -106,7 +105,7 @@ def set_objective(job: TrainJob, objective: Objective) -> None:
 
     def loss(ids_BT: Tensor, targets_BT: Tensor, **more: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         batch = Batch(
-            ids_BT, targets_BT, more.get("documents_BT"), 0, weights_BT=more.get("weights_BT")
+            ids_BT, targets_BT, more.get("documents_BT"), (), weights_BT=more.get("weights_BT")
         )
         return objective(job.model, batch, more.get("z_weight", 0.0))
 

@@ -103,7 +103,6 @@ def job(
         settings=Recipe(train=loop, optim=optim),
         run=Run.new(folder, f"{world.mode}-{world.size}"),
         device=choose("cpu"),
-        tokenizer=tokenizer,
         validation=held_out,
         world=world,
     )

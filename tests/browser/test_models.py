@@ -57,8 +57,8 @@ def job_site(tmp_path: Path) -> Iterator[Site]:
 def job_page(browser: "Browser", job_site: Site, expected: list[str]) -> "Iterator[Page]":
     for page in open_page(browser, job_site, expected):
         yield page
-        for job in page.request.get("/api/jobs").json()["jobs"]:
-            if job["can"]["stop"]:
+        for job in page.request.get("/api/home").json()["jobs"]:
+            if job["ended"] is None:
                 stop(page, job["id"])
 
 
@@ -261,7 +261,7 @@ def test_more_samples_are_written_without_a_job_and_beside_one(job_page: "Page")
     page.get_by_role("button", name="Write more samples").wait_for()  # again, when it is done
     assert samples.count() == before + 3
     assert all(len(text) > len("A new text …") for text in samples.all_inner_texts())
-    assert page.request.get("/api/jobs").json()["jobs"] == []
+    assert page.request.get("/api/home").json()["jobs"] == []
     start(page, "make")
     page.get_by_role("button", name="Result").click()
     page.get_by_role("button", name="Write more samples").click()
@@ -307,4 +307,4 @@ def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismis
     page.locator(".page.models").get_by_text("Nothing is lost.").wait_for()
     page.get_by_role("button", name="Dismiss").click()
     until(page, "!document.querySelector('.paused')")
-    assert page.request.get("/api/jobs").json()["jobs"] == []
+    assert page.request.get("/api/home").json()["jobs"] == []

@@ -299,60 +299,6 @@ def test_a_full_disk_is_reported_and_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from ownwords.core import fingerprint
-from ownwords.models import atomic_dir
-from ownwords.archive import corpus
-from ownwords.tokenizers.bpe import ByteTokenizer
-from ownwords.training import token_dataset
-
-root, moment = Path(sys.argv[1]), sys.argv[2]
-token_dataset._GROUP = 1000
-calls = 0
-
-class Fatal(ByteTokenizer):
-    def encode_batch(self, texts):
-        global calls
-        calls += 1
-        if moment == "encoding" and calls == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().encode_batch(texts)
-
-write_file = atomic_dir.write_file
-def fatal(path, data):
-    if moment in path.name:
-        path.write_bytes(data[: len(data) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-    write_file(path, data)
-atomic_dir.write_file = fatal
-
-def put(beside, folder):
-    os.kill(os.getpid(), signal.SIGKILL)
-if moment == "put":
-    atomic_dir._put = put
-texts = [corpus.TrainingText(str(i), "hat " * 200) for i in range(9)]
-token_dataset.build_dataset(texts, Fatal(), root)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-@pytest.mark.parametrize("moment", ["encoding", "index.json", "put"])
-def test_a_kill_half_way_leaves_no_shards(tmp_path: Path, moment: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), moment], env=_environment(), check=False
-    )
-    assert process.returncode == -9
-    files = list(tmp_path.iterdir())
-    assert len(files) == 1
-    assert files[0].name.startswith(".")
-    texts = [TrainingText(str(i), "hat " * 200) for i in range(9)]
-    dataset = build_dataset(texts, ByteTokenizer(), tmp_path)
-    check(dataset, texts, dataset.start, dataset.end)
-    assert [path.name for path in tmp_path.iterdir()] == [dataset.key]
-
-
 def _environment() -> Mapping[str, str]:
     source = Path(room.__file__).parents[2]
     return {**os.environ, "PYTHONPATH": str(source)}

@@ -25,16 +25,13 @@ import numpy as np
 from ownwords.ask.index import TOKENIZER, Floats, Ids, SearchIndex, StoredVectors, folded
 from ownwords.ask.passages import Passage
 from ownwords.ask.query import (
-    OTHERS,
     OVERVIEW,
     QueryTerm,
     QueryTerms,
     asks_for_overview,
-    detect_stop_words,
     is_content_word,
     normalized_question,
     quotations,
-    synonyms_of,
 )
 from ownwords.core.errors import ConfigError
 from ownwords.evaluation.lexicon import Lexicon
@@ -260,46 +257,35 @@ _BEGINNING, _ENDING = 4, 3
 _COMPOUND = 5  # minimum letters of a word to look for in compounds
 # Shorter words are too often one letter away from another word.
 _MISTYPED = 7
-# An archive is taken to be in another language, too, if words that only that language has are at
-# least this frequent, relative to English stop words: a German post among eight English ones.
-_OTHER_LANGUAGE_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class _VocabularySnapshot:
-    """The stems in an index, sorted, without accents."""
-
-    generation: str
-    ordered: list[str]
-    by_spelling: dict[str, list[str]]
-    is_english: bool
 
 
 class IndexVocabulary:
-    """The words of an index, read when first needed."""
+    """The stems in an index, sorted, without accents; read when first needed."""
 
     def __init__(self, index: SearchIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
-        self._snapshot: _VocabularySnapshot | None = None
+        self._generation = ""
+        self._stems: list[str] = []
 
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
         """The words of the archive to search for in place of a word that it lacks.
 
         Other spellings first ("strasse", "email"); in languages other than English, other forms and
-        compounds; last, words at one typo's distance.
+        compounds; last, words at one typo's distance, unless the word is English ("drought" is no
+        typo of "draught").
         """
-        snapshot = self._current()
+        stems = self._current()
         (stem,) = _stems([word])
-        is_english = snapshot.is_english and language == "en"
-        words_found = (
-            snapshot.by_spelling.get(_plain_spelling(stem, is_english), [])
-            or self._split_word(word, snapshot.ordered)
-            or ([] if is_english else _forms(stem, snapshot.ordered))
-            or ([] if is_english else _compounds(stem, snapshot.ordered))
-            or ([] if _is_english_word(word) else _misspellings(stem, snapshot.ordered))
+        is_english = language == "en" and _lexicon().knows(word)
+        spelling = _plain_spelling(stem, is_english)
+        found = (
+            [term for term in stems if _plain_spelling(term, is_english) == spelling]
+            or self._split_word(word, stems)
+            or ([] if language == "en" else _forms(stem, stems) or _compounds(stem, stems))
+            or ([] if is_english or len(word) < _MISTYPED else _misspellings(stem, stems))
         )
-        return tuple(words_found[:_MOST])
+        return tuple(found[:_MOST])
 
     def _split_word(self, word: str, ordered: Sequence[str]) -> list[str]:
         """The word as two adjacent words of the archive: "e mail"."""
@@ -314,54 +300,22 @@ class IndexVocabulary:
             query = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
             return [two for two in pairs_present if db.execute(query, (f'"{two}"',)).fetchone()]
 
-    def _current(self) -> _VocabularySnapshot:
+    def _current(self) -> list[str]:
         generation = self._index.generation()
-        with self._lock:
-            if self._snapshot is None or self._snapshot.generation != generation:
-                self._snapshot = _read(self._index, generation)
-            return self._snapshot
-
-
-def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
-    with index.reading() as db:
-        db.execute(
-            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, chunk_search, row)"
-        )
-        frequencies: dict[str, int] = dict(db.execute("SELECT term, cnt FROM temp.words"))
-    ordered = sorted(frequencies)
-    is_english = _is_english(frequencies)
-    by_spelling: dict[str, list[str]] = {}
-    for term in ordered:
-        if not is_english or not term.isascii():
-            by_spelling.setdefault(_plain_spelling(term, is_english), []).append(term)
-    return _VocabularySnapshot(generation, ordered, by_spelling, is_english)
-
-
-def _is_english(frequencies: Mapping[str, int]) -> bool:
-    """Whether the words are English, judged by how often stop words occur.
-
-    Not by whether they occur: notes with code contain most of the short words of any language.
-    """
-
-    def frequency(words: Iterable[str]) -> int:
-        return sum(frequencies.get(stem, 0) for stem in set(_stems(sorted(words))))
-
-    _, english = detect_stop_words(())
-    others = (
-        frequency(word for word in words if word not in english and not _lexicon().knows(word))
-        for words in OTHERS
-    )
-    return max(others) <= _OTHER_LANGUAGE_SHARE * frequency(english)
+        with self._lock, self._index.reading() as db:
+            if self._generation != generation:
+                db.execute(
+                    "CREATE VIRTUAL TABLE IF NOT EXISTS"
+                    " temp.words USING fts5vocab(main, chunk_search, row)"
+                )
+                rows = db.execute("SELECT term FROM temp.words ORDER BY term")
+                self._generation, self._stems = generation, [row[0] for row in rows]
+            return self._stems
 
 
 @cache
 def _lexicon() -> Lexicon:
     return Lexicon.load()
-
-
-def _is_english_word(word: str) -> bool:
-    """Whether a word is English ("drought" is no typo of "draught") or too short to be a typo."""
-    return len(word) < _MISTYPED or _lexicon().knows(word)
 
 
 def _stems(words: Iterable[str]) -> list[str]:
@@ -577,10 +531,8 @@ class ArchiveSearcher:
 
     def _substitute(self, term: QueryTerm, language: str) -> tuple[QueryTerm, int]:
         (word,) = term.words
-        candidate = QueryTerm(term.words, synonyms_of(word))
-        if not (number := self._occurrences.counts([candidate])[candidate]):
-            candidate = QueryTerm(term.words, self._vocabulary.substitutes(word, language))
-            number = self._occurrences.counts([candidate])[candidate]
+        candidate = QueryTerm(term.words, self._vocabulary.substitutes(word, language))
+        number = self._occurrences.counts([candidate])[candidate]
         return (candidate, number) if number else (term, 0)
 
     def _substitutions(self, counts: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:

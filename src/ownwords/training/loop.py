@@ -24,7 +24,6 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM, eval_mode
-from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, Prefetcher
 from ownwords.training.checkpoint import Run, TrainingState
@@ -66,7 +65,6 @@ class TrainJob:
     settings: Recipe
     run: Run
     device: Device
-    tokenizer: Tokenizer
     validation: TokenDataset | None = None
     world: World = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)

@@ -33,20 +33,25 @@ from ownwords.training.token_dataset import build_dataset
 from ownwords.tune.search import (
     FIRST_SEED,
     SearchBudget,
+    SearchSpace,
     Study,
     TrialFailedError,
     TrialResult,
     open_storage,
     search,
+    search_space,
+    settings_toml,
 )
-from ownwords.tune.search_space import SearchAxis, SearchSpace, search_space, settings_toml
-from ownwords.tune.trials_page import trial_text, trials_csv, trials_view
 from ownwords.tune.verdict import (
+    SearchAxis,
     TrialRecord,
     TuneVerdict,
     best_trials,
     judge,
     scored_trials,
+    trial_text,
+    trials_csv,
+    trials_view,
     winning_runs,
 )
 from ownwords.view import html
