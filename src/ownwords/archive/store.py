@@ -354,14 +354,14 @@ class Archive:
 
     def _prepare(self) -> None:
         """Create the tables, in place of those of another version."""
-        if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
-            return
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
         if names and "documents" not in names:
             raise WorkspaceError(
                 f"{self.path} is the database of another program",
                 hint="give another folder to --workspace",
             )
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            return
         if names:
             self._db.close()
             self.path.unlink()
