@@ -232,7 +232,7 @@ def test_unavailable_models_are_reported(workspace: Workspace, loads: CountingLo
 def test_without_any_model_it_says_how_to_make_one(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "_BOX", workspace.root / "nowhere")
+    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", workspace.root / "nowhere")
     state = AppState(workspace)
 
     async def work() -> None:
