@@ -184,18 +184,6 @@ def test_other_files_are_not_detected_as_ghost(tmp_path: Path) -> None:
     assert ghost.detect(tmp_path / "missing.json") is None
 
 
-@settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(content=st.binary(max_size=300), name=st.sampled_from(["x.json", "x.zip"]))
-def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    ghost.detect(path)
-    with pytest.raises(SourceError):
-        list(ghost.read(path))
-
-
 any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),

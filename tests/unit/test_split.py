@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.settings import MIN_TRAIN_SHARE, SplitConfig
-from ownwords.archive.split import (
+from ownwords.archive.selection import (
     MIN_GROUPS,
     PostSplit,
     SplitInput,
     split_posts,
 )
+from ownwords.archive.settings import MIN_TRAIN_SHARE, SplitConfig
 from ownwords.core.errors import ConfigError
 
 CONFIG = SplitConfig()

@@ -28,11 +28,13 @@ from ownwords.archive.selection import (
     Decision,
     PostDecision,
     PostFacts,
+    PostSplit,
+    SplitInput,
     effective_posts,
     select_posts,
+    split_posts,
 )
 from ownwords.archive.settings import ProvenanceConfig, SplitConfig
-from ownwords.archive.split import PostSplit, SplitInput, split_posts
 from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import find_style_outliers
 from ownwords.core.progress import Progress

@@ -1,21 +1,29 @@
-"""Select the posts that a model is trained on, and how many words of each.
+"""Select the posts that a model is trained on, how many words of each, and which are held out.
 
 A decision concerns training only: every post stays in the archive and can be searched and cited.
-The author's own choice overrides every default.
+The author's own choice overrides every default. Whole posts are held out, near-duplicates together,
+and a post keeps its side for life: a model that has learned from it must not be measured on it.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
-from typing import Literal
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal, get_args
 
 from ownwords.archive.features import Features
 from ownwords.archive.near_duplicates import duplicate_groups
-from ownwords.archive.report import Duplicate, UnlikePost
-from ownwords.archive.settings import ProvenanceConfig
-from ownwords.view.format import count, quoted
+from ownwords.archive.report import Duplicate, PostSummary, SplitCounts, UnlikePost
+from ownwords.archive.report_view import flags
+from ownwords.archive.settings import MIN_TRAIN_SHARE, ProvenanceConfig, SplitConfig
+from ownwords.core.config import parse_toml
+from ownwords.core.errors import ConfigError
+from ownwords.core.validation import decode
+from ownwords.view.format import count, plain, quoted
 
 Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
@@ -259,3 +267,284 @@ def cap_limit(words: Iterable[int], cap: float, uncapped: int = 0) -> int:
             return int(limit) if cut else longest
         rest -= longest
     return 0
+
+
+# ---- split: training, validation and test posts
+
+
+Side = Literal["train", "validation", "test"]
+
+MIN_GROUPS = 5  # with fewer groups, everything is for training
+
+_KEY = b"ownwords split 1"
+_MAX_OVERSHOOT = 1.25  # a side may exceed its quota by this factor, as posts are not divided
+
+
+@dataclass(frozen=True, slots=True)
+class SplitInput:
+    """A document to split; without training words it is on no side."""
+
+    id: str
+    words: int  # training words
+    train_only: bool = False  # capped or dominant, and so not representative for testing
+
+
+@dataclass(frozen=True, slots=True)
+class PostSplit:
+    """The side of each document by id, and a note if nothing could be held out.
+
+    `kept` are the sides to give to the next split: also those of copies without training words, and
+    of posts that are gone.
+    """
+
+    sides: dict[str, Side]
+    kept: dict[str, Side]
+    note: str = ""
+
+    def counts(self, documents: Iterable[SplitInput]) -> SplitCounts:
+        """The number of posts and words on each side."""
+        posts: Counter[str] = Counter()
+        words: Counter[str] = Counter()
+        for document in documents:
+            if side := self.sides.get(document.id):
+                posts[side] += 1
+                words[side] += document.words
+        order: tuple[Side, ...] = ("train", "validation", "test")
+        return SplitCounts(
+            {side: posts[side] for side in order}, {side: words[side] for side in order}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SplitGroup:
+    ids: tuple[str, ...]
+    used: tuple[str, ...]  # with training words
+    words: int
+    key: bytes
+    train_only: bool
+    kept: Side | None
+
+
+def split_posts(
+    documents: Iterable[SplitInput],
+    duplicates: Iterable[frozenset[str]],
+    config: SplitConfig,
+    kept: Mapping[str, Side] | None = None,
+) -> PostSplit:
+    """Assign each document a side; groups of near-duplicates stay on one side.
+
+    Those in `kept` stay where they are, and new ones fill up what is to be held out, in the order
+    of a keyed hash of their ids. Only a side without any post takes some from training.
+    """
+    every = _group(list(documents), duplicates, kept or {})
+    groups = [group for group in every if group.words]
+    sides = {group: group.kept for group in every if group.kept}
+    note = ""
+    if len(groups) < MIN_GROUPS:
+        posts = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
+        note = (
+            f"Nothing is held out for testing: that takes {MIN_GROUPS} posts to train on, and "
+            f"there {'are' if len(groups) != 1 else 'is'} {posts}."
+        )
+    elif missing := _hold_out(groups, sides, config):
+        note = (
+            f"Nothing could be held out for {' and '.join(missing)}: too few posts are short"
+            " enough."
+        )
+    for group in groups:
+        sides.setdefault(group, "train")
+    return PostSplit(
+        {
+            id_: "train" if len(groups) < MIN_GROUPS else sides[group]
+            for group in groups
+            for id_ in group.used
+        },
+        {**(kept or {}), **{id_: side for group, side in sides.items() for id_ in group.ids}},
+        note,
+    )
+
+
+def _hold_out(
+    groups: Sequence[_SplitGroup], sides: dict[_SplitGroup, Side], config: SplitConfig
+) -> list[Side]:
+    """Fill up the sides that are held out; return those that stay empty."""
+    total = sum(group.words for group in groups)
+    quotas: dict[Side, float] = {
+        "test": config.test * total,
+        "validation": config.validation * total,
+    }
+
+    def words(side: Side) -> int:
+        return sum(group.words for group in groups if sides.get(group) == side)
+
+    for side, quota in quotas.items():
+        filled = words(side)
+        taken = {None} if filled else {None, "train"}
+        free = sorted(
+            (group for group in groups if not group.train_only and sides.get(group) in taken),
+            key=lambda group: (group in sides, group.key),
+        )
+        available = (1 - MIN_TRAIN_SHARE) * total - words("test") - words("validation")
+        reserved = max(0, quotas["validation"] - words("validation")) if side == "test" else 0
+        if filled < quota:
+            sides.update(dict.fromkeys(_fill(free, quota, available - reserved, filled), side))
+    return [side for side, quota in quotas.items() if quota and not words(side)]
+
+
+def _group(
+    documents: Sequence[SplitInput],
+    duplicates: Iterable[frozenset[str]],
+    kept: Mapping[str, Side],
+) -> list[_SplitGroup]:
+    single = {document.id: document for document in documents}
+    grouped = [[single.pop(id_) for id_ in sorted(ids) if id_ in single] for ids in duplicates]
+    members = [group for group in grouped if group] + [[document] for document in single.values()]
+    groups = []
+    for group in members:
+        before = {kept.get(document.id) for document in group}
+        # Of copies on different sides one was learned from, or has served to choose a model.
+        side = next((side for side in get_args(Side) if side in before), None)
+        groups.append(
+            _SplitGroup(
+                tuple(document.id for document in group),
+                tuple(document.id for document in group if document.words),
+                sum(document.words for document in group),
+                min(_hash(document.id) for document in group),
+                any(document.train_only for document in group),
+                side,
+            )
+        )
+    return groups
+
+
+def _hash(id_: str) -> bytes:
+    return blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=16, key=_KEY).digest()
+
+
+def _fill(
+    free: Sequence[_SplitGroup], quota: float, limit: float, filled: int
+) -> list[_SplitGroup]:
+    """Take groups in order until the quota is met, skipping those that would exceed it."""
+    chosen: list[_SplitGroup] = []
+    words = filled
+    for group in free:
+        if words + group.words <= min(_MAX_OVERSHOOT * quota, filled + limit):
+            chosen.append(group)
+            words += group.words
+            if words >= quota:
+                break
+    if not words:
+        # None fits: take the shortest, if that leaves enough to train on.
+        shortest = min(free, key=lambda group: (group.words, group.key), default=None)
+        chosen = [shortest] if shortest and shortest.words <= limit else []
+    return chosen
+
+
+# ---- choices.toml: the author's editable decisions
+
+
+_HEAD = """\
+# Decisions about the posts that stand out. Change any `decision`, then run the same `ownwords look`
+# again: your decisions are kept, and never asked about or overwritten. Your own comments are lost
+# when the file is written again.
+#
+#   "keep"       train on every word of the post
+#   "cap"        train on its first `training_words` words only
+#   "leave out"  do not train on it; it stays in the archive, to be searched and cited
+#
+# You can add any other post by its id (`ownwords look --json` lists them all):
+#
+#   [[post]]
+#   id = "blog:post/12"
+#   decision = "leave out"
+"""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    id: str
+    decision: Decision
+    proposed: str = ""
+    title: str = ""
+    why: str = ""
+    words: int = 0
+    training_words: int = 0
+
+
+@dataclass(frozen=True)
+class _ChoicesFile:
+    post: list[_Entry] = field(default_factory=list)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content; b"" if it does not exist. Raises ConfigError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="make it a file that you can read, or move it away: it is then written again",
+        ) from error
+
+
+def read_choices(path: Path) -> list[AuthorChoice]:
+    """Read the author's own decisions; unchanged defaults do not count."""
+    return parse_choices(read_bytes(path), path)
+
+
+def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
+    """Parse the author's own decisions; raises ConfigError that names what is wrong."""
+    try:
+        # Notepad writes a byte order mark.
+        document = parse_toml(data.decode("utf-8-sig"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}", hint="correct that line, or delete the file"
+        ) from error
+    # Unknown content is refused, as rewriting the file would silently lose it.
+    posts = decode(_ChoicesFile, document, source=str(path)).post
+    for id_, times in Counter(post.id for post in posts).items():
+        if times > 1:
+            raise ConfigError(
+                f"{path}: there are two entries for {id_!r}", hint="delete one of them"
+            )
+    return [
+        AuthorChoice(post.id, post.decision) for post in posts if post.decision != post.proposed
+    ]
+
+
+def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
+    """The text of choices.toml: the posts that stand out and those with an author's choice."""
+    chosen = {choice.id: choice for choice in choices}
+    parts = [_HEAD]
+    for post in posts:
+        choice = chosen.pop(post.id, None)
+        if not choice and post.decision == "keep" and not post.flags:
+            continue
+        lines = [
+            "[[post]]",
+            f"id = {_quoted(post.id)}",
+            f"title = {_quoted(plain(post.title, 160))}",
+        ]
+        lines.append(f"decision = {_quoted(post.decision)}")
+        if not choice:
+            # Lets `parse_choices` tell a changed decision from an unchanged default.
+            lines.append(f"proposed = {_quoted(post.decision)}")
+        lines.append(f"why = {_quoted(plain(post.reason) or flags(post))}")
+        lines.append(f"words = {post.words}")
+        lines.append(f"training_words = {post.training_words}")
+        parts.append("\n".join(lines) + "\n")
+    # Keep choices about missing posts, since a post may come back.
+    for choice in chosen.values():
+        parts.append(
+            f"[[post]]\nid = {_quoted(choice.id)}\ndecision = {_quoted(choice.decision)}\n"
+            'why = "not in the archive at present"\n'
+        )
+    return "\n".join(parts)
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string: a JSON string, whose escapes TOML shares, with DEL escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

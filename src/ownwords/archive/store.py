@@ -25,7 +25,7 @@ from ownwords.archive.document import (
     Status,
 )
 from ownwords.archive.features import Features, decode_features, encode_features
-from ownwords.archive.split import Side
+from ownwords.archive.selection import Side
 from ownwords.core.errors import InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
 

@@ -23,7 +23,7 @@ from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import atomic_dir, bundle, fused, lora, peft
+from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
@@ -211,7 +211,7 @@ def plan_finetuning(
         share, bits, base_bits = session.best_share(model, adapter, plan, outcome, before)
         if adapter:
             if session.world.is_first:
-                peft.save(request.workspace / "adapter", adapter, base.name)
+                lora.save(request.workspace / "adapter", adapter, base.name)
             adapter.merge()
             adapter.detach()
         kind, kept = ("lora", dtype) if rank else ("finetune", None)
@@ -445,7 +445,7 @@ class TrainingSession:
             # A large base's own precision: in float32 this would take longer than the evaluation.
             precision = recipe.train.precision if recipe.lora.rank else "float32"
             with self.device.autocast(precision):
-                return extraction_rate(model, dataset, prefix=passage, length=passage)
+                return extraction_rate(model, dataset, length=passage)
 
         job = TrainJob(
             model=model,

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from ownwords.archive import dates, readability, untrusted_files
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -17,7 +18,6 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import dates, readability, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a Medium export"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ownwords.archive import readability, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.files import readability, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Substack export"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lxml import etree
 
+from ownwords.archive import safe_xml, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -20,13 +22,13 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
 
-_EXPORTS = safe_xml.XmlExports((b"wordpress.org/export/",), ("*.xml", "*/*.xml"), (".xml",))
+_EXPORTS = untrusted_files.ExportFormat(
+    re.compile(rb"wordpress\.org/export/"), ("*.xml", "*/*.xml"), (".xml",)
+)
 _STATUSES: dict[str, Status] = {
     "publish": "published",
     "future": "scheduled",

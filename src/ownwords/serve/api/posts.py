@@ -12,13 +12,20 @@ from typing import Any, Literal, get_args
 from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.features import Features
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report_view import report_view
-from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
+from ownwords.archive.selection import (
+    AuthorChoice,
+    Decision,
+    PostDecision,
+    PostFacts,
+    read_choices,
+    select_posts,
+    write_choices,
+)
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
 from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
