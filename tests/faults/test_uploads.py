@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 import damage
 from ownwords.archive import sources as archive_sources
-from ownwords.archive.files import untrusted_files
+from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
 from ownwords.serve import inspect_source

@@ -17,7 +17,7 @@ from typing import Any
 
 from ownwords.archive import sources
 from ownwords.archive.document import ExpectedCount, RawDocument
-from ownwords.archive.files.untrusted_files import ExportFiles, open_packed
+from ownwords.archive.untrusted_files import ExportFiles, open_packed
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.workspace import path_text
 

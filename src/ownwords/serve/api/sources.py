@@ -122,8 +122,7 @@ class _Sources:
         state = self._state
         folder = state.sources.new_folder(state.own_name)
         if not state.workspace.root.is_dir():
-            with state.workspace.opened():  # makes the folder a workspace
-                pass
+            state.workspace.create()
         with translate_os_errors(folder):
             folder.mkdir(parents=True)
         free = shutil.disk_usage(folder).free
