@@ -38,10 +38,10 @@ def with_devices(
     """Stand-ins for two cards of these kinds; returns the numbers that become the current card."""
     current: list[int] = []
 
-    def ones_on(*shape: int, device: str) -> torch.Tensor:
+    def ones_on(*shape: int, device: str, dtype: torch.dtype) -> torch.Tensor:
         if device in broken:
             raise RuntimeError(NO_KERNEL)
-        return ONES(*shape)
+        return ONES(*shape, dtype=dtype)
 
     for kind in ("cuda", "xpu"):
         accelerator = getattr(torch, kind)
