@@ -72,7 +72,7 @@ REPORT = Report(
             "post",
             6171,
             74,
-            0.1,
+            share=0.1,
             flags=["dump"],
             decision="leave out",
             reason="a machine wrote it",
