@@ -52,7 +52,6 @@ docs: $(DEV)
 
 bench: $(REFERENCE)
 	$(BIN)/python bench/look.py
-	$(BIN)/python bench/tokenizers.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/inference.py
 	$(BIN)/python bench/copying.py

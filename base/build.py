@@ -29,11 +29,12 @@ from pathlib import Path
 if __package__ in (None, ""):  # so that bench/ is found, and its modules hide no library
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from ownwords.cli.training_view import watching
+
 import mix
 import pretraining
 import publishing
 from ownwords.cli.options import DEFAULTS
-from ownwords.cli.training_view import watching
 from ownwords.core.errors import OwnwordsError
 
 SHIPPED = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "shipped"

@@ -3,9 +3,9 @@
     python base/common_words.py FILE.txt.xz [FILE.txt.xz ...]
 
 The files hold documents that begin with the character U+001C and a line with their name, as
-base/fetch_books.py writes them. `common.txt.xz` in src/ownwords/base/reference gets the pieces that
-occur most often and in several documents, in order: words with their capitals and the space before
-them, numbers of up to three digits, groups of marks. It holds no text.
+base/fetch_books.py writes them. `common.txt.xz` in src/ownwords/evaluation/reference gets the
+pieces that occur most often and in several documents, in order: words with their capitals and the
+space before them, numbers of up to three digits, groups of marks. It holds no text.
 """
 
 import lzma
@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "reference"
+OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 PIECE = re.compile(r" ?[^\W\d_]+(?:['’][^\W\d_]+)?| ?\d{1,3}| ?[^\w\s]+")
 # Every word that is left out costs 11 bits where an author uses it, since the base has never seen
 # it in pieces: with 24,000 it was one token in fifty, and 4% of all bits.

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import texts
+from ownwords.archive import corpus
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.archive.look import look
 from ownwords.archive.settings import SplitConfig
 from ownwords.archive.store import Archive
@@ -18,8 +20,6 @@ from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import corpus
-from ownwords.training.corpus import TextCollection, TrainingText
 from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
 from texts import Chapters, Cleaner, HeldOutCheck, documents, split_into_files
 

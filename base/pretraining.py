@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 import torch
 from bench.machine import BackgroundWork
+from ownwords.training.job import LossModule, TrainJob, identity, next_token
 
 import mix
 from ownwords.core.errors import ConfigError, WorkspaceError
@@ -23,7 +24,6 @@ from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import LoadedCheckpoint
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
-from ownwords.training.job import LossModule, TrainJob, identity, next_token
 from ownwords.training.loop import train
 from ownwords.training.metrics import SampleWriter, bits_per_byte
 from ownwords.training.plan_constants import PLAN_CONSTANTS
@@ -100,7 +100,7 @@ def start_from(folder: Path, source: Path, layers: int | None = None) -> int:
         )
     if not start.exists():
         loaded = bundle.load(source)
-        old, new = tokenizers.from_files(loaded.tokenizer_files), mix.tokenizer(folder)
+        old, new = tokenizers.Tokenizer(loaded.tokenizer_files), mix.tokenizer(folder)
         loaded.check_tokenizer(old)
         state = loaded.model.float().state_dict()
         state["embedding.weight"] = translated(state["embedding.weight"], old, new)

@@ -18,6 +18,7 @@ import msgspec
 import mix
 import texts
 from ownwords.archive.advice import MEASURED, MeasuredBase
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue, checks
 from ownwords.base.catalogue import Manifest
 from ownwords.base.checks import sha256_of
@@ -33,7 +34,6 @@ from ownwords.models.quantization_scheme import INT8
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import replay_text
-from ownwords.training.corpus import TrainingText
 from ownwords.training.plan import number
 
 STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
@@ -61,7 +61,7 @@ def publish(
             f"{folder / 'model'} does not say how it was trained",
             hint="make it with `base/build.py finish`",
         )
-    tokenizer = tokenizers.from_files(base.tokenizer_files)
+    tokenizer = tokenizers.Tokenizer(base.tokenizer_files)
     base.check_tokenizer(tokenizer)
     parameters = sum(parameter.numel() for parameter in base.model.parameters())
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,8 +4,8 @@
 
 Each file holds documents that begin with the character U+001C and, on a line, their name:
 "Author/Title.md", or "peps/...rst" for the proposals of the Python community, the only modern
-prose in them. Two files are written into src/ownwords/base/reference: `words.txt.xz`, the words
-there are, and `voices.npz.xz`, how other authors write.
+prose in them. Two files are written into src/ownwords/evaluation/reference: `words.txt.xz`, the
+words there are, and `voices.npz.xz`, how other authors write.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from ownwords.evaluation.lexicon import Lexicon, folded, words_in
 from ownwords.evaluation.reference_authors import FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.stylometry import plain
 
-OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "reference"
+OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 DIVIDER = "\x1c"
 
 # A word is one if several people have written it: no slip of the pen, no one author's dialect. Few

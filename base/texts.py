@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.archive import corpus
+from ownwords.archive.corpus import TrainingText
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.store import Archive
 from ownwords.core.workspace import write_atomically, writing_atomically
-from ownwords.training import corpus
-from ownwords.training.corpus import TrainingText
 
 DIVIDER = "\x1c"
 SHORTEST = 1200  # characters of a chapter; shorter ones are read with what follows
@@ -101,13 +101,13 @@ class Chapters:
     """The chapters of a part's documents, each a text of its own under its heading."""
 
     archive: Archive
-    part: corpus.CorpusSplit
+    part: corpus.TextCollection
 
     def __iter__(self) -> Iterator[TrainingText]:
-        for id_ in sorted(self.part.words):
-            for document in self.archive.documents([id_]):
+        for book in self.part:
+            for document in self.archive.documents([book.id]):
                 for number, text in enumerate(chapters(document)):
-                    yield TrainingText(f"{id_}#{number:04d}", text)
+                    yield TrainingText(f"{book.id}#{number:04d}", text)
 
 
 def chapters(document: Document) -> Iterable[str]:

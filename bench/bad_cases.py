@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import ROOT
@@ -81,9 +81,9 @@ def main() -> int:
 
 def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
     """A folder with enough posts of a blog for a number of bytes."""
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.training import corpus
 
     folder = path / "posts"
     look([source], workspace=path / "source.ownwords")
@@ -112,8 +112,7 @@ def card(case: Case, blog: Path, folder: Path) -> "Scorecard":
             [blog],
             workspace=folder / f"{case.name}.ownwords",
             minutes=case.minutes,
-            is_timed=True,
-            base=None,
+            base="none",
             fixed=case.fixed,
         )
     )

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import ROOT
@@ -105,9 +105,9 @@ def main() -> int:
 
 def posts(scratch: Path) -> list[str]:
     """The training texts that `make` takes from the first posts of the sample blog."""
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.training import corpus
 
     look([BLOG], workspace=scratch / "blog.ownwords")
     with Archive(scratch / "blog.ownwords" / "archive.sqlite") as archive:
@@ -118,9 +118,9 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
     """Overfit a model without regularisation, and save it with its guard."""
     from bench.ours import Setting, make
 
+    from ownwords.archive.corpus import TrainingText
     from ownwords.inference import copy_guard
     from ownwords.models import bundle
-    from ownwords.training.corpus import TrainingText
     from ownwords.training.settings import LoopConfig, OptimConfig
 
     setting = Setting(

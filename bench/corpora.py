@@ -34,7 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED, own_peak_mb, run
@@ -222,11 +222,9 @@ def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[s
     """The figures of `ownwords make` on a corpus, or its error."""
     from ownwords.core.errors import OwnwordsError
     from ownwords.make import pipeline
-    from ownwords.make.make_request import MakeRequest, base_of
+    from ownwords.make.make_request import MakeRequest
 
-    order = MakeRequest(
-        [folder], workspace=workspace, minutes=minutes, is_timed=True, base=base_of(base)
-    )
+    order = MakeRequest([folder], workspace=workspace, minutes=minutes, base=base)
     try:
         return figures(pipeline.make(order))
     except OwnwordsError as error:
@@ -238,7 +236,8 @@ def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[s
 def figures(result: "MakeResult") -> dict[str, Any]:
     """The figures of a make: the input, the plan and the result."""
     trained, card = result.trained, result.scorecard
-    plan = {setting.key: setting.value for setting in trained.plan}
+    provenance = json.loads((result.model / "ownwords.json").read_bytes())
+    plan = {number["key"]: number["value"] for number in provenance["plan"]}
     values: dict[str, Any] = {
         "posts": len(result.report.posts),
         "words": result.report.totals.own_words,
@@ -325,10 +324,10 @@ def by_the_laws() -> None:
 
 def search_row(args: argparse.Namespace, scratch: Path) -> int:
     """The plan's own choice beside the best of a search; counts the cases that lose over 3%."""
+    from ownwords.archive import corpus as texts_of
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.make.make_request import base_of
-    from ownwords.training import corpus as texts_of
+    from ownwords.make.make_request import find_base
     from ownwords.training.recipes import TrainRequest
     from ownwords.tune import tuning
 
@@ -352,7 +351,7 @@ def search_row(args: argparse.Namespace, scratch: Path) -> int:
                 own_share=texts.own_share,
                 corpus=texts.key,
             )
-            result = tuning.tune(texts, work, order, base=base_of(base))
+            result = tuning.tune(texts, work, order, base=find_base(base))
         verdict = result.verdict
         print(f"\n{name}, {'from nothing' if base else 'the base in the box'}:")
         for sentence in verdict.sentences():

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED, run
@@ -27,8 +27,8 @@ from bench.fresh import SHARED, run
 if TYPE_CHECKING:
     from bench.ours import Setting
 
+    from ownwords.archive.corpus import TrainingText
     from ownwords.evaluation.scores import Score
-    from ownwords.training.corpus import TrainingText
 
 SITE = SHARED / "columnist"
 BORDER = "\x1c"  # nanoGPT knows of no documents: this character ends each and begins the next
@@ -170,9 +170,9 @@ def _score(figures: dict[str, Any]) -> "Score":
 
 
 def sides() -> DataSplit:
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.training import corpus
 
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
         workspace = Path(folder) / "columnist.ownwords"

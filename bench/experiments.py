@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED
@@ -34,8 +34,8 @@ from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Sche
 if TYPE_CHECKING:
     from bench.ours import TrainedModel
 
+    from ownwords.archive.corpus import TrainingText
     from ownwords.models.decoder import CausalLM
-    from ownwords.training.corpus import TrainingText
 
 HELD_OUT_BOOKS = 40
 
@@ -185,7 +185,7 @@ def _less(label: str) -> "Callable[[CausalLM], None] | None":
 
 def texts(experiment: Experiment) -> "tuple[list[TrainingText], list[TrainingText]]":
     """Training and held-out texts."""
-    from ownwords.training.corpus import TrainingText
+    from ownwords.archive.corpus import TrainingText
 
     if experiment.text == "columnist":
         from bench.data_efficiency import sides

@@ -42,7 +42,7 @@ def _megabytes(most_resident: int) -> float:
 
 
 def run(module: str, *arguments: str, environment: dict[str, str] | None = None) -> RunOutput:
-    """`python -m bench.<module>`: from the root, since bench/tokenizers.py hides a library."""
+    """`python -m bench.<module>`: from the root."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
     began = time.perf_counter()
     with subprocess.Popen(

@@ -7,19 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches
-from ownwords.training.corpus import TrainingText
-from ownwords.training.job import TrainJob, TrainOutcome
-from ownwords.training.loop import train
-from ownwords.training.run import Run
-from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.checkpoint import Run
+from ownwords.training.loop import TrainJob, TrainOutcome, train
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe, ScheduleConfig
 from ownwords.training.token_dataset import build_dataset
 
 
@@ -83,12 +82,9 @@ def make(
                 seed=loop.seed,
                 config=setting.data,
             ),
-            loop=loop,
-            optim=setting.optim,
-            schedule=setting.schedule,
+            settings=Recipe(train=loop, optim=setting.optim, schedule=setting.schedule),
             run=Run.new(Path(folder) / "runs", "bench"),
             device=chosen_device,
-            tokenizer=tokenizer,
             validation=held_out,
             memorised=partial(extraction_rate, shards=shards) if held_out else None,
         )

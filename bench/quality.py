@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import run
@@ -128,7 +128,7 @@ def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> flo
     from ownwords.tokenizers import tokenizer
 
     opened = directory.read(model)
-    its_own = tokenizer.from_files(opened.tokenizer_files)
+    its_own = tokenizer.Tokenizer(opened.tokenizer_files)
     if engine == "torch":
         from ownwords.evaluation.bits_per_byte import score
         from ownwords.models import bundle

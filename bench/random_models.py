@@ -82,16 +82,15 @@ def make(shape: str, folder: Path) -> None:
 
 def tokenizer_of(shape: str) -> "Tokenizer":
     """A byte tokenizer, or one with three-letter tokens up to the vocabulary size."""
-    from ownwords.tokenizers.bpe import BPETokenizer
-    from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+    from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 
     plain = ByteTokenizer()
     if shape not in ("5m", "30m"):
         return plain
     pairs = [a + b for a, b in product(ascii_lowercase, repeat=2)]
-    words = pairs + [pair + letter for pair, letter in product(pairs, ascii_lowercase)]
+    merges = [(pair[0], pair[1]) for pair in pairs] + list(product(pairs, ascii_lowercase))
     room = config(shape).vocabulary - plain.vocabulary_size
-    return BPETokenizer([word.encode() for word in words[:room]])
+    return BPETokenizer(merges[:room])
 
 
 def quantise(source: Path, into: Path, type: str, *, threads: int = 2) -> None:

@@ -10,18 +10,16 @@ import argparse
 import sys
 from pathlib import Path
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import ownwords
+from ownwords.archive import corpus
 from ownwords.archive.store import Archive
-from ownwords.base.trimming import REFERENCE
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.intervals import PairedEstimate
 from ownwords.evaluation.lexicon import Lexicon
-from ownwords.evaluation.posts import EvaluationPosts
-from ownwords.training import corpus
 
 HOW_MANY = 20
 TOKENS = 300
@@ -34,7 +32,7 @@ def main() -> None:
     args = parser.parse_args()
     workspace = Workspace(args.workspace)
     with Archive(workspace.archive) as archive:
-        posts = EvaluationPosts.of(corpus.load_corpus(archive), archive.documents())
+        posts = corpus.load_corpus(archive)
     model = ownwords.load(workspace.root / "model")
     titles = [post.title for post in posts.test if post.title]
     prompts = [""] * (HOW_MANY // 2)
@@ -47,7 +45,7 @@ def main() -> None:
         texts,
         [post.text for post in posts.test],
         [post.text for post in posts.train],
-        Lexicon.load(REFERENCE),
+        Lexicon.load(),
     )
     lines = [
         f"# {HOW_MANY} texts of one model",

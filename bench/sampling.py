@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.machine import measuring
@@ -123,17 +123,15 @@ def describe(setting: Setting) -> str:
 
 def read(workspace: Path) -> RealPosts:
     """The posts of an archive, without those used to choose between models."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
-    from ownwords.base.trimming import REFERENCE
-    from ownwords.evaluation import lexicon
-    from ownwords.training import corpus
+    from ownwords.evaluation.lexicon import Lexicon
 
     with Archive(workspace / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)
         unseen = [text.text for side in (texts.test, texts.validation) for text in side]
         training = [text.text for text in texts.train]
-    words = lexicon.Lexicon.load(REFERENCE) if (REFERENCE / lexicon.FILE).exists() else None
-    return RealPosts([text.partition("\n")[0] for text in unseen], unseen, training, words)
+    return RealPosts([text.partition("\n")[0] for text in unseen], unseen, training, Lexicon.load())
 
 
 Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32]]", int]

@@ -31,7 +31,7 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.training.batches import Batches, Prefetcher
 from ownwords.training.device import Device, choose
-from ownwords.training.job import next_token
+from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, OptimConfig, Precision
 from ownwords.training.throughput import flops_per_token
@@ -169,7 +169,7 @@ class _Steps:
         device: Device,
         precision: Precision,
     ) -> None:
-        self._model, self._optimizer, self._stream = model, optimizer, stream
+        self._loss, self._optimizer, self._stream = LossModule(model), optimizer, stream
         self._device, self._precision = device, precision
 
     def run(self) -> None:
@@ -177,7 +177,7 @@ class _Steps:
             step, batch = next(self._stream)
             batch = batch.to(self._device.torch_device)
         with record_function(_LABEL + "forward"), self._device.autocast(self._precision):
-            loss, _ = next_token(self._model, batch, 0.0)
+            loss = self._loss(batch)
         with record_function(_LABEL + "backward"):
             torch.autograd.backward(loss / batch.tokens)
         with record_function(_LABEL + "optimizer"):

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED, run
@@ -164,8 +164,8 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     import numpy as np
     from bench.ours import make
 
+    from ownwords.archive.corpus import TrainingText
     from ownwords.evaluation import bits_per_byte
-    from ownwords.training.corpus import TrainingText
 
     training, held_out = _texts()
     setting = recipes()[name]

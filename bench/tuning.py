@@ -21,20 +21,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+if __package__ in (None, ""):  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.fresh import SHARED
 
 if TYPE_CHECKING:
-    from ownwords.training.corpus import Corpus, TrainingText
+    from ownwords.archive.corpus import Corpus, TrainingText
 
 
 def main() -> int:
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.core.workspace import Workspace
-    from ownwords.training import corpus
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("base", type=Path)
@@ -110,7 +110,7 @@ def _score(model: Path, texts: "Iterable[TrainingText]") -> float:
 
     loaded = bundle.load(model)
     held_out_texts = [text.text for text in texts]
-    read = tokenizer.from_files(loaded.tokenizer_files)
+    read = tokenizer.Tokenizer(loaded.tokenizer_files)
     return bits_per_byte.score(loaded.model.float(), read, held_out_texts).bits_per_byte
 
 

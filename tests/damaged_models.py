@@ -13,8 +13,8 @@ from ownwords.inference import native_engine
 from ownwords.inference.engine import ForwardInput
 from ownwords.models import bundle, directory
 from ownwords.models.quantization_scheme import INT4, INT8
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.bpe import ByteTokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 # Of what kind, and in files of how many bytes; a quantised model is one file.
 CASES: list[tuple[str, int | None]] = [
@@ -39,7 +39,7 @@ def peak_bytes() -> int:
 def load_network(folder: Path) -> None:
     """Load it as PyTorch's model."""
     loaded = bundle.load(folder)
-    loaded.check_tokenizer(from_files(loaded.tokenizer_files))
+    loaded.check_tokenizer(Tokenizer(loaded.tokenizer_files))
 
 
 def load_engine(folder: Path) -> None:

@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import write_atomically
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.training import recipes
-from ownwords.training.corpus import TrainingText
-from ownwords.training.job import TrainOutcome
+from ownwords.training.checkpoint import Run
+from ownwords.training.loop import TrainOutcome
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-from ownwords.training.run import Run
 from ownwords.training.settings import Recipe
 from ownwords.tune.tuning import TuneRun
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from ownwords.tokenizers.bpe import BPETokenizer
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -159,3 +160,24 @@ def files_of(kind: str) -> dict[str, bytes]:
         "tokenizer.json": json.dumps(DOCUMENTS[kind], ensure_ascii=False).encode(),
         "tokenizer_config.json": json.dumps(config).encode(),
     }
+
+
+def _letters(data: bytes) -> str:
+    return "".join(LETTER_OF[byte] for byte in data)
+
+
+# Its tokens are of parts of characters, of several characters, of both.
+ODD = BPETokenizer(
+    [
+        (_letters(left), _letters(right))
+        for left, right in (
+            (b"\xc3", b"\xa9"),
+            (b"e", b"\xc3"),
+            (b"\xf0", b"\x9f"),
+            (b"\xa6", b"\x8a"),
+            (b"a", b"b"),
+            (b"ab", b"c"),
+            (b"\n", b"\n"),
+        )
+    ]
+)

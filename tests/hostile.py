@@ -38,7 +38,7 @@ import tiny_make
 from ownwords.archive import sources
 from ownwords.cli.main import main as ownwords
 from ownwords.models import bundle
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 HERE = Path(__file__).parent
 HANGS_S = 60

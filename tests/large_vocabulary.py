@@ -12,7 +12,6 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.decoder import build
 from ownwords.tokenizers import tokenizer, tokenizer_json
-from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 
 ALPHABET = "aeinrst "
 SHAPE = LlamaConfig(vocabulary=1, context=128, width=32, layers=2, heads=2, hidden=64)
@@ -60,15 +59,13 @@ def random_tokenizer_json(kind: str, seed: int = 1, merges: int = 300) -> dict[s
     return document  # type: ignore[no-any-return]
 
 
-def load_tokenizer(document: dict[str, Any]) -> HFTokenizer:
+def load_tokenizer(document: dict[str, Any]) -> tokenizer.Tokenizer:
     files = {tokenizer_json.TOKENIZER: tokenizer_json.write(document)}
     if document["model"]["byte_fallback"]:
         files[tokenizer_json.CONFIG] = tokenizer_json.write(
             {"bos_token": "<s>", "eos_token": "</s>"}
         )
-    loaded = tokenizer.from_files(files)
-    assert isinstance(loaded, HFTokenizer)
-    return loaded
+    return tokenizer.Tokenizer(files)
 
 
 def write(

@@ -23,11 +23,11 @@ from ownwords.archive.analysis import ArchiveAnalysis
 from ownwords.base import trimming
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation import scorecard_files as files
+from ownwords.evaluation import scoring
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.make import pipeline, scoring, stages
-from ownwords.make.result import MakeCallbacks, MakeResult
-from ownwords.make.stage_cache import StageCache
-from ownwords.models import atomic_dir, bundle, lora, peft
+from ownwords.make import pipeline
+from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
+from ownwords.models import atomic_dir, bundle, lora
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training import throughput, weight_averaging
 
@@ -105,11 +105,11 @@ LORA_MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while the trimmed base is put in its place": lambda *_: kill_on_call(
         atomic_dir, "_put", lambda _, folder: bool(folder.parent.name == trimming.TRIMMED)
     ),
-    "when it is trimmed": lambda *_: kill_on_call(stages.MakeStages, "train"),
+    "when it is trimmed": lambda *_: kill_on_call(pipeline.MakeRun, "train"),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "while the share is chosen": lambda *_: kill_on_call(weight_averaging, "scaling"),
-    "before the adapter is saved": lambda *_: kill_on_call(peft, "save"),
-    "when the adapter is saved": lambda *_: kill_on_call(peft, "save", after=True),
+    "before the adapter is saved": lambda *_: kill_on_call(lora, "save"),
+    "when the adapter is saved": lambda *_: kill_on_call(lora, "save", after=True),
     "while it merges": lambda *_: kill_on_call(lora.LoraAdapter, "merge"),
     "when it is merged": lambda *_: kill_on_call(lora.LoraAdapter, "merge", after=True),
     "before the model is saved": lambda *_: kill_on_call(bundle, "save"),
@@ -130,7 +130,7 @@ def make_run(kind: str, folder: Path, workspace: str, moment: str = "") -> MakeR
         MOMENTS_OF_KIND[kind][moment](progress, callbacks)
     more: dict[str, object] = {}
     if kind == "gemma":
-        more = {"base": folder / "gemma", "fixed": {**tiny_make.SMALL, "lora.rank": 4}}
+        more = {"base": str(folder / "gemma"), "fixed": {**tiny_make.SMALL, "lora.rank": 4}}
     request = tiny_make.make_request(folder, workspace=folder / workspace, **more)
     return pipeline.make(request, progress=progress, callbacks=callbacks)
 

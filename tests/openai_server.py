@@ -21,7 +21,7 @@ from ownwords.serve.app import on_error, on_http_exception
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.routes import routes
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import END, START, TURN
 from ownwords.tokenizers.tokenizer import Tokenizer
 

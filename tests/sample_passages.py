@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ownwords.ask.passages import RetrievedPassage, Whose
+from ownwords.ask.passages import Passage, Whose
 from ownwords.ask.prompt import Excerpt
 from ownwords.ask.search import RetrievalResult
 
@@ -31,8 +31,8 @@ QUOTED = (
 
 def passage(
     id_: int, text: str, *, title: str = "", date: str | None = None, whose: Whose = "own"
-) -> RetrievedPassage:
-    return RetrievedPassage(
+) -> Passage:
+    return Passage(
         id=id_,
         document=f"blog:post/{id_}",
         title=title or f"Post {id_}",

@@ -5,7 +5,7 @@ from pathlib import Path
 import model_directories
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 
 def model(family: str = "qwen3", seed: int = 1) -> CausalLM:

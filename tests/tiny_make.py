@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import families  # noqa: F401 - one thread is enough for so little
+from ownwords.archive.corpus import TrainingText
+from ownwords.evaluation import scoring
 from ownwords.evaluation.metrics import ScoreConfig
-from ownwords.make import scoring
 from ownwords.make.make_request import MakeRequest
 from ownwords.training import replay_text, throughput
-from ownwords.training.corpus import TrainingText
 from ownwords.training.recipes import TrainRequest, plan_pretraining
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def make_request(folder: Path, **more: object) -> MakeRequest:
     settings: dict[str, object] = {
         "workspace": folder / "w",
         "minutes": 10.0,
-        "base": folder / "base" / "model",
+        "base": str(folder / "base" / "model"),
         "fixed": SMALL,
         "scoring": SMALL_SCORING,
         "device": "cpu",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ownwords.tune.search import TrialFailedError, TrialResult
-from ownwords.tune.search_space import SearchAxis
+from ownwords.tune.verdict import SearchAxis
 
 AXES = (
     SearchAxis("rate", 0.25, 4.0, 1.0, True, "learning rate, times the plan's"),

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from families import TINY
+from ownwords.archive.corpus import TrainingText
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training.batches import Batches
-from ownwords.training.corpus import TrainingText
+from ownwords.tokenizers.bpe import ByteTokenizer
+from ownwords.training.batches import Batch, Batches
+from ownwords.training.checkpoint import Run
 from ownwords.training.device import choose
 from ownwords.training.loop import TrainJob
-from ownwords.training.run import Run
-from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe, ScheduleConfig
 from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 WORDS = ("hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "block")
@@ -56,9 +56,15 @@ def job(
     key: str = "run",
     held_out: bool = True,
     data: DataConfig | None = None,
-    **options: Any,  # noqa: ANN401 - any field of a Job
+    **options: Any,  # noqa: ANN401 - any field of a TrainJob, a section of its settings, `objective`
 ) -> TrainJob:
     """A job whose run is in `folder`; built from scratch by each call, as in a new process."""
+    objective = options.pop("objective", None)
+    recipe = Recipe(
+        train=loop,
+        optim=options.pop("optim", OptimConfig()),
+        schedule=options.pop("schedule", ScheduleConfig()),
+    )
     settings = {
         "model": model(),
         "batches": Batches(
@@ -68,15 +74,42 @@ def job(
             seed=loop.seed,
             config=data or DataConfig(),
         ),
-        "loop": loop,
-        "optim": OptimConfig(),
-        "schedule": ScheduleConfig(),
+        "settings": recipe,
         "run": Run.new(folder / "runs", key),
         "device": choose("cpu"),
-        "tokenizer": ByteTokenizer(),
         "validation": dataset(folder, count=4, seed=2) if held_out else None,
     }
-    return TrainJob(**{**settings, **options})
+    made = TrainJob(**{**settings, **options})
+    if objective:
+        set_objective(made, objective)
+    return made
+
+
+Objective = Callable[[CausalLM, Batch, float], tuple[Tensor, Tensor]]
+
+
+def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+    """The model's own loss."""
+    return type(model).loss(
+        model,
+        batch.ids_BT,
+        batch.targets_BT,
+        documents_BT=batch.documents_BT,
+        weights_BT=batch.weights_BT,
+        z_weight=z_weight,
+    )
+
+
+def set_objective(job: TrainJob, objective: Objective) -> None:
+    """Let the job's model compute another loss."""
+
+    def loss(ids_BT: Tensor, targets_BT: Tensor, **more: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        batch = Batch(
+            ids_BT, targets_BT, more.get("documents_BT"), (), weights_BT=more.get("weights_BT")
+        )
+        return objective(job.model, batch, more.get("z_weight", 0.0))
+
+    job.model.loss = loss  # type: ignore[method-assign]
 
 
 def with_adapter(job: TrainJob, dropout: float = 0.0) -> TrainJob:
@@ -84,7 +117,7 @@ def with_adapter(job: TrainJob, dropout: float = 0.0) -> TrainJob:
     return job
 
 
-def checksum(weights: dict[str, Tensor]) -> str:
+def checksum(weights: Mapping[str, Tensor]) -> str:
     """A checksum of every byte of every tensor."""
     hasher = hashlib.blake2b()
     for name, weight in sorted(weights.items()):

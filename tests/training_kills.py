@@ -6,7 +6,6 @@ Started by tests/faults/test_training_killed.py with a folder and what to do; pr
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -18,8 +17,6 @@ from typing import Any, cast
 import torch
 
 from families import EVEN, TINY
-from ownwords.models import atomic_dir
-from ownwords.training import checkpoint
 from ownwords.training.loop import TrainingInterrupted, train
 from ownwords.training.settings import LoopConfig, Precision
 from training_jobs import checksum, job, model
@@ -144,11 +141,11 @@ def while_writing(folder: Path) -> dict[str, Any]:
         setattr(owner, name, deadly)
 
     moments: list[tuple[object, str, int, bool]] = [
-        (checkpoint, "write_tensors", 11, True),  # three files a checkpoint: in its second
-        (atomic_dir, "write_file", 4, False),
-        (atomic_dir, "_put", 4, False),
-        (atomic_dir, "_put", 4, True),
-        (shutil, "rmtree", 5, False),
+        (torch, "save", 4, False),
+        (torch, "save", 4, True),
+        (os, "replace", 4, False),
+        (os, "replace", 4, True),
+        (Path, "unlink", 2, False),
     ]
     statuses = []
     for i, moment in enumerate(moments):

@@ -18,18 +18,19 @@ import torch
 from torch import Tensor
 
 from families import EVEN
+from ownwords.archive.corpus import TrainingText
 from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.training.batches import Batch, Batches
-from ownwords.training.corpus import TrainingText
+from ownwords.training.checkpoint import Run
 from ownwords.training.device import choose
 from ownwords.training.distributed import World, full_tensor, init_distributed
-from ownwords.training.job import Objective, TrainJob, TrainOutcome, next_token
-from ownwords.training.loop import TrainingInterrupted, train
-from ownwords.training.run import DivergenceDetector, Run
-from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.loop import TrainingInterrupted, TrainJob, TrainOutcome, train
+from ownwords.training.run import DivergenceDetector
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe
 from ownwords.training.token_dataset import build_dataset
+from training_jobs import Objective, next_token, set_objective
 
 STEPS = 20
 # Muon and AdamW make tiny gradients large, and with them what rounding made of them: at full rates
@@ -95,19 +96,18 @@ def job(
         rank=world.rank,
         world=world.size,
     )
-    return TrainJob(
+    optim = replace(GENTLE, newton_schulz_dtype="bfloat16") if bfloat16_seed else GENTLE
+    run_job = TrainJob(
         model=model,
         batches=batches,
-        loop=loop,
-        optim=replace(GENTLE, newton_schulz_dtype="bfloat16") if bfloat16_seed else GENTLE,
-        schedule=ScheduleConfig(),
+        settings=Recipe(train=loop, optim=optim),
         run=Run.new(folder, f"{world.mode}-{world.size}"),
         device=choose("cpu"),
-        tokenizer=tokenizer,
         validation=held_out,
         world=world,
-        objective=objective,
     )
+    set_objective(run_job, objective)
+    return run_job
 
 
 class DisturbedObjective:

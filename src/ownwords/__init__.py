@@ -57,10 +57,8 @@ def make_model(
         make_request.MakeRequest(
             [Path(path) for path in paths],
             workspace=Path(workspace) if workspace else None,
-            minutes=make_request.MINUTES if minutes is None else minutes,
-            is_timed=minutes is not None,
-            base=make_request.base_of(base),
-            chooses_base=not base,
+            minutes=minutes,
+            base=base if isinstance(base, str) else str(base.absolute()),
         )
     )
 

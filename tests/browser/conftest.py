@@ -15,7 +15,7 @@ import openai_server
 from browser.site import Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation import scorecard_files as files
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from unit import sample_card
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ def _main(arguments: list[str]) -> int:
         jobs.PROGRAM = (sys.executable, __file__)
     elif arguments[:1] == ["make"]:
         from ownwords.evaluation.metrics import ScoreConfig
-        from ownwords.make import make_request, paragraph
+        from ownwords.make import make_request, pipeline
 
         make_request._QUICK_SCORING = ScoreConfig(
             max_posts=3,
@@ -33,7 +33,7 @@ def _main(arguments: list[str]) -> int:
             max_tokens=24,
             more_seeds=0,
         )
-        paragraph.MOST_TOKENS = 40
+        vars(pipeline)["MAX_TOKENS"] = 40
     from ownwords.cli.main import main
 
     return main(arguments)

@@ -18,7 +18,7 @@ from browser.site import Site, open_page
 from fake_jobs import until
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

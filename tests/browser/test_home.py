@@ -19,7 +19,7 @@ from exports import wordpress
 from fake_make import PLAN, metric
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace
-from ownwords.training.run_history import COMPARISON
+from ownwords.training.run import COMPARISON
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -16,7 +16,7 @@ from browser.site import WIDTHS, Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation import scorecard_files as files
 from ownwords.models.model_library import ModelLibrary
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from unit import sample_card
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ownwords.archive.corpus import load_corpus
 from ownwords.archive.document import Document
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.ask.index import SearchIndex
 from ownwords.core.errors import OwnwordsError
-from ownwords.training.corpus import load_corpus
 
 FLIPS = 200
 

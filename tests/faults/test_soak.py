@@ -23,7 +23,7 @@ from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.native import engine as native
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not there")
 

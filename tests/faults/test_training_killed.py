@@ -55,7 +55,7 @@ def test_five_kills_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     result = run_helper(tmp_path, "writing")
     assert result["statuses"] == [-signal.SIGKILL] * 5
     # Checkpoints after 0, 1, 2 and, where it was in its place, 3 steps.
-    assert result["steps"] == [[1, 2], [1, 2], [1, 2], [1, 2, 3], [1, 2]]
+    assert result["steps"] == [[1, 2], [1, 2], [1, 2], [1, 2, 3], [1, 2, 3]]
     assert result["ends"] == [result["calm"]] * 5
     assert result["left"] == []
 

@@ -25,7 +25,7 @@ from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf.container import WRITABLE, open_gguf
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 pytestmark = pytest.mark.reference
 

@@ -1,7 +1,6 @@
 """Adapters exported to PEFT and imported from it: the same logits in transformers."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,13 +10,12 @@ pytest.importorskip("peft")
 
 import torch
 import transformers
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from torch import Tensor
 
-from ownwords.models import lora, peft, registry
+from ownwords.models import lora, registry
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.lora import AdapterConfig
-from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
 
 pytestmark = [
@@ -100,80 +98,11 @@ def _fill(parameters: list[torch.nn.Parameter]) -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        AdapterConfig(4, 8.0),
-        AdapterConfig(3, 16.0, 0.1, ("*.mlp.down", "*.attention.output"), rank_stabilised=True),
-        AdapterConfig(2, 4.0, targets=("blocks.1.mlp.down",)),
-    ],
-    ids=["all layers", "rank-stabilised", "one layer"],
-)
-def test_our_adapter_loads_in_peft(kind: str, settings: AdapterConfig, tmp_path: Path) -> None:
+def test_our_adapter_loads_in_peft(kind: str, tmp_path: Path) -> None:
     ours, theirs = _pair(kind)
     assert _distance(ours, theirs) < 1e-4
-    adapter = lora.attach(ours, settings, seed=7)
-    _fill(adapter.parameters())
+    adapter = lora.attach(ours, AdapterConfig(4, 8.0, 0.1), seed=7)
+    _fill([each for each in ours.parameters() if each.requires_grad])
     assert _distance(ours, theirs) > 1e-2  # or the comparison would show nothing
-    peft.save(tmp_path, adapter)
+    lora.save(tmp_path, adapter)
     assert _distance(ours, PeftModel.from_pretrained(theirs, str(tmp_path)).eval()) < 1e-4
-
-
-# PEFT's own names for layers, as its users write them.
-TARGETS: dict[str, list[str] | str] = {
-    "gpt2": ["c_attn", "mlp.c_proj"],
-    "llama": ["q_proj", "v_proj"],
-    "qwen3": "all-linear",
-    "gemma3_text": r".*\.layers\.1\.(mlp\.(up|down)|self_attn\.k)_proj",
-}
-
-
-@pytest.mark.parametrize("kind", FAMILIES)
-@pytest.mark.parametrize("stabilised", [False, True])
-def test_an_adapter_of_peft_loads_here(kind: str, stabilised: bool, tmp_path: Path) -> None:
-    ours, theirs = _pair(kind)
-    config = LoraConfig(
-        r=4,
-        lora_alpha=6,
-        lora_dropout=0.1,
-        target_modules=TARGETS[kind],
-        use_rslora=stabilised,
-        fan_in_fan_out=kind == "gpt2",
-        task_type="CAUSAL_LM",
-    )
-    adapted = get_peft_model(theirs, config).eval()
-    _fill([p for name, p in adapted.named_parameters() if "lora_" in name])
-    assert _distance(ours, adapted) > 1e-2
-    adapted.save_pretrained(str(tmp_path))
-    adapter = peft.load(tmp_path, ours)
-    assert _distance(ours, adapted) < 1e-4
-    adapter.merge()
-    adapter.detach()
-    assert _distance(ours, adapted) < 1e-4
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"use_dora": True},
-        {"bias": "lora_only"},
-        {"modules_to_save": ["lm_head"]},
-        {"lora_bias": True},
-        {"init_lora_weights": "pissa"},
-        {"target_modules": ["embed_tokens", "q_proj"]},
-        {"target_modules": ["lm_head"]},
-        {"trainable_token_indices": [1, 2]},
-    ],
-    ids=str,
-)
-def test_unsupported_adapters_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
-    ours, theirs = _pair("llama")
-    settings: dict[str, Any] = {
-        "r": 4,
-        "target_modules": ["q_proj"],
-        "task_type": "CAUSAL_LM",
-        **changed,
-    }
-    get_peft_model(theirs, LoraConfig(**settings)).save_pretrained(str(tmp_path))
-    with pytest.raises(ModelError):
-        peft.load(tmp_path, ours)

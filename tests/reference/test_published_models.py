@@ -22,7 +22,7 @@ from ownwords.models import gguf
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.reading import convert
 from ownwords.models.gguf.tokenizer import files_of
-from ownwords.tokenizers.tokenizer import Tokenizer, from_files, load
+from ownwords.tokenizers.tokenizer import Tokenizer, load
 
 pytestmark = pytest.mark.reference
 
@@ -103,7 +103,7 @@ def test_ten_thousand_lines_have_the_ids_of_transformers(file: Path) -> None:
         digits = pre.Digits(individual_digits=True)
         backend.pre_tokenizer = pre.Sequence([digits, pre.ByteLevel(add_prefix_space=False)])
     with open_gguf(file) as contents:
-        ours = from_files(files_of(contents.metadata))
+        ours = Tokenizer(files_of(contents.metadata))
     texts = lines(10_000)
     expected = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
     got = [row.tolist() for row in ours.encode_batch(texts)]
@@ -115,7 +115,7 @@ def test_two_thousand_lines_have_the_ids_of_llama_cpp(file: Path) -> None:
     if file.stem == "gemma":
         pytest.skip("llama.cpp splits long runs of spaces otherwise than transformers; we do not")
     with open_gguf(file) as contents:
-        ours = from_files(files_of(contents.metadata))
+        ours = Tokenizer(files_of(contents.metadata))
     check_ids_in_llama_cpp(file, ours)
 
 

@@ -13,9 +13,9 @@ from ownwords.ask import dates
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
 from ownwords.ask.citations import CHECKED
 from ownwords.ask.dates import DateAnswer
-from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.passages import Passage
 from ownwords.ask.search import RetrievalResult
-from ownwords.ask.servers import ContextLengthError, FinishReason, LLMBackend, Message, TokenUsage
+from ownwords.ask.servers import ContextLengthError, FinishReason, LLMBackend, Message
 from ownwords.core.errors import ConfigError
 from sample_passages import PASSAGES, FakeSearcher, passage
 
@@ -30,7 +30,7 @@ class FakeBackend:
     says: str = GOOD
     context: int = 0
     is_local: bool = True
-    used: TokenUsage | None = None
+    prompt_tokens: int = 0
     ended: FinishReason | None = "stop"
     thought: bool = False
     name: str = "a model"
@@ -64,7 +64,7 @@ def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | No
 
 def ask(
     writer: LLMBackend | None = None,
-    passages: tuple[RetrievedPassage, ...] = PASSAGES,
+    passages: tuple[Passage, ...] = PASSAGES,
     **options: Any,  # noqa: ANN401
 ) -> Answer:
     searcher: Any = FakeSearcher(RetrievalResult(passages))
@@ -263,8 +263,8 @@ def test_an_empty_question_is_refused(question: str, message: str) -> None:
 
 def test_answering_imports_no_torch() -> None:
     code = (
-        "import sys; import ownwords.ask.answer, ownwords.ask.servers, ownwords.cli.ask,"
-        " ownwords.cli.ask_view; print('torch' in sys.modules)"
+        "import sys; import ownwords.ask.answer, ownwords.ask.servers, ownwords.cli.ask;"
+        " print('torch' in sys.modules)"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -397,8 +397,8 @@ def test_only_passages_without_a_vector_are_embedded(tmp_path: Path) -> None:
         assert "No rain at all" in second.texts[0]
         stored = index.vectors("counting", 2)
         assert stored.passages.tolist() == index.ids()
-        for at, (_, *parts) in enumerate(index.texts(index.ids())):
-            angle = len(windows(*parts)[0]) / 100
+        for at, x in enumerate(index.passages([(id_, 0.0) for id_ in index.ids()])):
+            angle = len(windows(x.title, x.heading, x.text)[0]) / 100
             row = stored.codes[at] * stored.scales[at]
             assert np.allclose(row, [np.cos(angle), np.sin(angle)], atol=5e-3)
 
@@ -432,23 +432,6 @@ def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.Mo
         remaining = PostCounts()
         assert embed_missing(index, remaining) == 1
         assert len(remaining.texts) == 1
-
-
-def test_old_vectors_are_removed_only_when_all_new_ones_exist(tmp_path: Path) -> None:
-    def embedder(name: str, breaks_after: int | None = None) -> PostCounts:
-        embedder_made = PostCounts(breaks_after)
-        embedder_made.name = name
-        return embedder_made
-
-    with SearchIndex(blog(tmp_path, POSTS)) as index:
-        index.refresh()
-        for name in ("first", "second"):
-            embed_missing(index, embedder(name))
-        with pytest.raises(KeyboardInterrupt):
-            embed_missing(index, embedder("third", breaks_after=0))
-        assert len(index.vectors("first", 2)) == 3
-        embed_missing(index, embedder("third"))
-        assert [len(index.vectors(name, 2)) for name in ("first", "second", "third")] == [0, 3, 3]
 
 
 def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:

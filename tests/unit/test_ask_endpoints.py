@@ -1,7 +1,7 @@
 """Endpoints found on this machine or named: requests, answers, and where keys are sent."""
 
 import socket
-import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +11,10 @@ from ownwords.ask import servers
 from ownwords.ask.servers import (
     ContextLengthError,
     Endpoint,
+    EndpointBackend,
     EndpointError,
     EndpointRefusedError,
     ServedModel,
-    TokenUsage,
     discover,
     endpoint_at,
 )
@@ -24,9 +24,12 @@ LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
 
 
-def ask(endpoint: Endpoint, **options: object) -> servers.ChatStream:
-    settings = {"max_tokens": 50, "seed": 3, "temperature": 0.2, **options}
-    return servers.chat(endpoint, "writer", MESSAGES, **settings)  # type: ignore[arg-type]
+def writer_at(endpoint: Endpoint) -> EndpointBackend:
+    return EndpointBackend(replace(endpoint, models=(ServedModel("writer"),)), named=True)
+
+
+def ask(writer: EndpointBackend) -> str:
+    return "".join(writer.write(MESSAGES, max_tokens=50, seed=3, temperature=0.2))
 
 
 def test_local_servers_are_found_without_sending_them_anything(
@@ -78,9 +81,6 @@ def test_a_port_that_never_answers_is_not_a_server(monkeypatch: pytest.MonkeyPat
         mute.bind((HERE, 0))
         mute.listen()
         assert discover({mute.getsockname()[1]: "Mute"}, 0.1) == []
-        for thread in threading.enumerate():
-            if thread.name == servers._PROBE_THREAD:
-                thread.join()  # what it does next must not happen in another test
 
 
 def test_the_context_length_reported_by_servers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +100,14 @@ def test_an_answer_is_streamed_and_counted(monkeypatch: pytest.MonkeyPatch) -> N
     text = "Für einen Grund: “weil”.\nUnd 猫."
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
     with fake_endpoint(monkeypatch, replies=[text], usage=usage) as endpoint:
-        reply = ask(endpoint_at(endpoint.url))
+        writer = writer_at(endpoint_at(endpoint.url))
+        reply = writer.write(MESSAGES, max_tokens=50, seed=3, temperature=0.2)
         assert endpoint.requests == []  # nothing is sent before it is wanted
         pieces = list(reply)
         (body,) = endpoint.bodies()
     assert "".join(pieces) == text
     assert len(pieces) > 1
-    assert (reply.used, reply.ended) == (TokenUsage(12, 9), "stop")
+    assert (writer.prompt_tokens, writer.ended) == (12, "stop")
     assert body["messages"] == [dict(MESSAGES[0])]
     assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 3)
     assert (body["stream"], body["temperature"]) == (True, 0.2)
@@ -121,9 +122,9 @@ def test_an_unstreamed_answer_is_accepted_and_reasoning_ignored(
         b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
     )
     with fake_endpoint(monkeypatch, replies=[sends(data, "application/json")]) as endpoint:
-        reply = ask(endpoint_at(endpoint.url))
-        assert "".join(reply) == "Because."
-    assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
+        writer = writer_at(endpoint_at(endpoint.url))
+        assert ask(writer) == "Because."
+    assert (writer.ended, writer.thought, writer.prompt_tokens) == ("length", True, 3)
 
 
 def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,7 @@ def test_a_field_that_a_server_rejects_is_dropped(monkeypatch: pytest.MonkeyPatc
         (422, {"error": {"message": "extra field stream_options not permitted"}}),
     ]
     with fake_endpoint(monkeypatch, replies=[*refusals, "Yes."]) as endpoint:
-        assert "".join(ask(endpoint_at(endpoint.url))) == "Yes."
+        assert ask(writer_at(endpoint_at(endpoint.url))) == "Yes."
         last = endpoint.bodies()[-1]
     assert last["max_completion_tokens"] == 50
     assert not {"max_tokens", "temperature", "stream_options"} & last.keys()
@@ -149,9 +150,9 @@ def test_keys_are_sent_only_to_their_own_endpoint(monkeypatch: pytest.MonkeyPatc
     assert endpoint_at("http://example.org/v1", both).key == ""  # anybody on the way could read it
     assert "ours" not in repr(endpoint_at("https://example.org/v1", both))
     with fake_endpoint(monkeypatch, wants_key="ours", replies=["Yes."]) as endpoint:
-        assert "".join(ask(endpoint_at(endpoint.url, both))) == "Yes."
+        assert ask(writer_at(endpoint_at(endpoint.url, both))) == "Yes."
         with pytest.raises(EndpointRefusedError, match="401") as raised:
-            list(ask(endpoint_at(endpoint.url, {})))
+            ask(writer_at(endpoint_at(endpoint.url, {})))
     assert "OWNWORDS_API_KEY" in raised.value.hint
 
 
@@ -201,7 +202,7 @@ def test_a_context_overflow_reports_its_figures(
         fake_endpoint(monkeypatch, replies=[(400, body)]) as endpoint,
         pytest.raises(ContextLengthError) as raised,
     ):
-        list(ask(endpoint_at(endpoint.url)))
+        ask(writer_at(endpoint_at(endpoint.url)))
     assert (raised.value.context, raised.value.sent) == (room, sent)
 
 
@@ -249,6 +250,6 @@ def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) ->
         + chunk("two", "stop").rstrip(b"\n")
     )  # fmt: skip
     with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
-        reply = ask(endpoint_at(endpoint.url))
-        assert "".join(reply) == "one two"
-    assert reply.ended == "stop"
+        writer = writer_at(endpoint_at(endpoint.url))
+        assert ask(writer) == "one two"
+    assert writer.ended == "stop"

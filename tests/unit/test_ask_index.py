@@ -205,29 +205,6 @@ def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
     assert set(index.vectors("a", 2).passages.tolist()) == set(index.chunks("kettle"))
 
 
-def test_the_vectors_of_the_last_two_embedders_are_kept(path: Path, index: SearchIndex) -> None:
-    def names() -> dict[str, int]:
-        with closing(sqlite3.connect(path)) as db:
-            return dict(db.execute("SELECT name, count(*) FROM vectors GROUP BY name"))
-
-    ids = index.ids()
-    rows = entries(ids, np.ones((len(ids), 2), np.float32))
-    for name in ("a", "b"):
-        index.put_vectors(name, rows)
-        assert index.keep_vectors(name) == 0
-    index.put_vectors("c", rows[:1])
-    assert names() == {"a": len(ids), "b": len(ids), "c": 1}  # until all of its own are there
-    index.put_vectors("c", rows)
-    assert index.keep_vectors("c") == len(ids)
-    assert names() == {"b": len(ids), "c": len(ids)}
-    assert len(index.vectors("a", 2)) == 0
-    index.put_vectors("b", rows)
-    index.keep_vectors("b")
-    index.put_vectors("a", rows)
-    index.keep_vectors("a")
-    assert names() == {"a": len(ids), "b": len(ids)}
-
-
 def test_damaged_vectors_are_made_anew(path: Path, index: SearchIndex) -> None:
     ids = index.ids()
     for damage in (
@@ -242,11 +219,6 @@ def test_damaged_vectors_are_made_anew(path: Path, index: SearchIndex) -> None:
         assert index.without_vectors("a", 4) == [ids[1]]
         index.put_vectors("a", entries(ids[:1], np.ones((1, 4), np.float32)))
         assert index.vectors("a", 4).passages.tolist() == [ids[0], *ids[2:]]
-
-
-def test_vectors_of_the_wrong_shape_are_refused(index: SearchIndex) -> None:
-    with pytest.raises(ValueError, match=r"shape \(3,\) for chunk 1"):
-        index.put_vectors("a", [(1, np.zeros(3, np.float32))])
 
 
 def test_a_passage_names_its_source(path: Path) -> None:

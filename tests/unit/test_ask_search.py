@@ -295,7 +295,7 @@ class Unrelated:
 
 
 def with_vectors(index: SearchIndex, embedder: Letters | Unrelated) -> ArchiveSearcher:
-    rows = embedder.embed([text for *_, text in index.texts(index.ids())])
+    rows = embedder.embed([x.text for x in index.passages([(id_, 0.0) for id_ in index.ids()])])
     index.put_vectors(
         embedder.name, [(id_, row[None]) for id_, row in zip(index.ids(), rows, strict=True)]
     )

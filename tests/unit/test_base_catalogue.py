@@ -13,7 +13,7 @@ from ownwords.core.workspace import data_folder
 from ownwords.models import bundle
 from ownwords.models.quantization_scheme import INT4, INT8
 from ownwords.models.untrusted_files import ModelError
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ import model_directories
 import small_bases
 from fake_hub import FakeServer, serving
 from fake_training import EXPECTED
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.core.workspace import data_folder
 from ownwords.training import recipes
-from ownwords.training.corpus import TrainingText
-from ownwords.training.job import TrainOutcome
+from ownwords.training.checkpoint import Run
+from ownwords.training.loop import TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-from ownwords.training.run import Run
 from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
@@ -58,7 +58,7 @@ def test_a_base_is_added_listed_verified_and_removed(
     output = capsys.readouterr().out
     lines = [line.split() for line in output.splitlines() if line.strip()]
     head, shipped, added_line = lines[:3]
-    assert head[:3] == ["name", "parameters", "size"] and head[-1] == "installed"
+    assert head[:3] == ["name", "params", "size"] and head[-1] == "installed"
     memory, minutes, bits = shipped[-7], float(shipped[-5]), float(shipped[-4])
     assert shipped[0] == "shipped" and float(memory) > 0 and minutes > 0 and 0 < bits < 8
     assert added_line[0] == "mine" and added_line[-4:] == ["-", "-", "-", "yes"]

@@ -15,7 +15,7 @@ from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 TEXTS = ["", "a", "Die Mühle steht.", "so much depends upon a red wheel barrow " * 4]
 

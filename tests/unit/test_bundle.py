@@ -22,9 +22,8 @@ from ownwords.models.base_license import BaseLicense
 from ownwords.models.directory import base_name
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
-from ownwords.tokenizers.bpe import train
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.bpe import ByteTokenizer, train
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 NOTHING: tuple[None, dict[str, object]] = (None, {})
 
@@ -136,7 +135,7 @@ def test_our_own_tokenizers_are_tied_to_their_models(family: str, tmp_path: Path
     for name, tokenizer in (("bytes", ByteTokenizer()), ("bpe", train(texts, 300))):
         bundle.save(tmp_path / name, model, tokenizer)
         loaded = bundle.load(tmp_path / name)
-        reopened = from_files(loaded.tokenizer_files)
+        reopened = Tokenizer(loaded.tokenizer_files)
         loaded.check_tokenizer(reopened)
         assert reopened.encode("a hat ☂") == tokenizer.encode("a hat ☂")
     with pytest.raises(ModelError, match="is not the one"):

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 from ownwords.tokenizers.chat import ChatTemplate, encode, render
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
 

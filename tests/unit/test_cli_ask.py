@@ -22,9 +22,10 @@ from ownwords.ask import servers
 from ownwords.ask.answer import Answer
 from ownwords.ask.citations import VerifiedQuote, citation
 from ownwords.ask.servers import EndpointBackend, EndpointConsent
-from ownwords.cli.ask_view import AskView
+from ownwords.cli.ask import print_answer
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
+from ownwords.view.terminal import TerminalWriter
 from sample_passages import PASSAGES, passage
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
@@ -130,7 +131,7 @@ def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def answer_prompt(monkeypatch: pytest.MonkeyPatch, reply: str | None) -> None:
     """Answer the prompt at a terminal; None: there is no terminal."""
-    monkeypatch.setattr("ownwords.cli.ask.are_terminals", lambda *_: reply is not None)
+    monkeypatch.setattr("ownwords.cli.options.are_terminals", lambda *_: reply is not None)
     monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: reply == "y")
 
 
@@ -214,9 +215,7 @@ def test_a_model_writes_an_answer_that_is_verified(
         assert main(command) == 0
         out = capsys.readouterr().out
         assert "  You keep three copies [1].\n" in out
-        assert "[1] Three of Everything  12 March 2009" in " ".join(out.split("\n")).replace(
-            "  [1]", "[1]"
-        )
+        assert "  [1]  Three of Everything  12 March 2009\n" in out
         assert "“three copies of everything that I would miss”" in " ".join(out.split())
         assert "moon" in out.split("left out")[1]  # said to be left out, and why
         assert out.count("moon") == 1
@@ -338,7 +337,7 @@ def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **options: Any) -> str:  # noqa: ANN401
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, legacy_windows=False, **options)
-    AskView(console).show(answer)
+    print_answer(answer, TerminalWriter(console))
     file.flush()
     file.seek(0)
     return file.read()

@@ -19,7 +19,7 @@ from ownwords.base.catalogue import find_models
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, data_folder, resolve_served
-from ownwords.serve import running_servers
+from ownwords.serve import settings
 from ownwords.serve.settings import PORT
 from this_machine import reachable
 
@@ -104,7 +104,7 @@ def test_it_says_where_the_page_is_and_ctrl_c_ends_it_with_a_stream_open(tmp_pat
     with serving("--port", "0", cwd=tmp_path) as server:
         assert f"API: http://127.0.0.1:{server.port}/v1" in server.said
         assert f"Key: {server.key}\n" in server.said
-        workspace = json.loads(server.get("/api/workspace")[1])["path"]
+        workspace = json.loads(server.get("/api/home")[1])["path"]
         status, page = server.get(f"/?blog={workspace}")
         assert (status, "<title>" in page) == (200, True)
         assert server.get("/", Host="evil.example")[0] == 421
@@ -126,11 +126,11 @@ def test_without_the_key_no_account_of_this_machine_reads_anything(tmp_path: Pat
         assert server.get("/", Accept="*/*")[0] == 303
         assert server.get("/v1/models")[0] == 200
         # Local programs of the same account find the key in a file.
-        file = data_folder() / running_servers.FOLDER / f"{server.port}.json"
+        file = data_folder() / settings.FOLDER / f"{server.port}.json"
         assert file.stat().st_mode & 0o777 == 0o600
         record = json.loads(file.read_text())
         assert (record["api"], record["key"]) == (f"http://127.0.0.1:{server.port}/v1", server.key)
-        assert [server.workspace for server in running_servers.running_servers()] == [str(folder)]
+        assert [server.workspace for server in settings.running_servers()] == [str(folder)]
         server.end()
         assert not file.exists()
 
@@ -147,7 +147,7 @@ def test_after_a_restart_the_key_and_an_open_page_are_still_good(tmp_path: Path)
         assert server.get("/metrics", Cookie=cookie)[0] == 200
         server.end(signal.SIGKILL)
         # What it left behind is no server.
-        assert running_servers.running_servers() == []
+        assert settings.running_servers() == []
     with serving("--port", str(server.port), cwd=tmp_path) as restarted:
         assert restarted.key == server.key
         assert restarted.get("/metrics", Cookie=cookie)[0] == 200

@@ -12,16 +12,16 @@ import pytest
 
 import large_vocabulary
 from fake_training import EXPECTED
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import trimming
 from ownwords.cli.main import main
 from ownwords.core.workspace import Workspace
 from ownwords.training import recipes
-from ownwords.training.corpus import TrainingText
-from ownwords.training.job import TrainOutcome
-from ownwords.training.loop import TrainingInterrupted
+from ownwords.training.checkpoint import Run
+from ownwords.training.loop import TrainingInterrupted, TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-from ownwords.training.run import Evaluation, Run
+from ownwords.training.run import Evaluation
 from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
@@ -45,9 +45,9 @@ OUTCOME = TrainOutcome(
     averaged=True,
     bits_per_byte=2.25,
     evaluations=(
-        Evaluation(100, 9, 2.75),
-        Evaluation(200, 18, 2.5, 2.25),
-        Evaluation(300, 27, 2.6),
+        Evaluation(100, 2.75),
+        Evaluation(200, 2.5, 2.25),
+        Evaluation(300, 2.6),
     ),
     tokens=27,
     seconds=12.5,

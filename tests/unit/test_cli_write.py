@@ -28,7 +28,7 @@ from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD
 from ownwords.native import bindings
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 torch.set_num_threads(1)  # where it computes, it does so on models too small for two
 WRITE = (sys.executable, "-m", "ownwords", "write", "a")
@@ -301,7 +301,7 @@ def test_control_characters_do_not_reach_the_terminal(
     assert capsys.readouterr().out == "".join(pieces) + "\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     verb._show(pieces)
-    assert capsys.readouterr().out == "a?[2J\tb\n?1mé?\n"
+    assert capsys.readouterr().out == "a?[2J b\n?1mé?\n"
 
 
 ENDLESS = [*WRITE, "--max-tokens", "10000000", "--temperature"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from families import TINY
-from ownwords.models import quantize
+from ownwords.models import quantize, weights
 from ownwords.models.configs.config import RopeScaling, frequencies
 from ownwords.models.decoder import build
 from ownwords.models.layers import RotaryEmbedding
@@ -16,8 +16,9 @@ from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import (
+    check_quantized,
     hf_names,
-    map_quantized_weights,
+    open_weights,
     read_schemes,
     weight_shapes,
 )
@@ -63,20 +64,23 @@ def test_every_tensor_of_a_quantised_file_is_mapped(
     model = build(TINY[name])
     model.init_weights(1)
     path = tmp_path / "model.safetensors"
-    quantize.write_quantized(path, model, *schemes)
+    weights.write(tmp_path, model, None, schemes)
     stored, made_with = read_header(path), read_schemes(path)
     assert made_with == schemes
-    fitted = map_quantized_weights(stored, made_with, TINY[name], tmp_path)
-    assert {weight.ours: weight.stored.shape for weight in fitted} == {
-        key: tuple(tensor.shape) for key, tensor in quantize.quantized_tensors(model, *schemes)
-    }
+    fitted = {weight.name: weight for weight in open_weights(tmp_path, TINY[name])}
+    for key, tensor in quantize.quantized_tensors(model, *schemes):
+        owner, _, part = key.rpartition(".")
+        weight = fitted.get(key) or fitted[f"{owner}.weight"]
+        array = weight.scales if part == "scale" else weight.array
+        assert array is not None
+        assert array.shape == tuple(tensor.shape)
     lacking = dict(stored)
     del lacking["embedding.scale"]
     with pytest.raises(ModelError, match=r"1 missing: 'embedding\.scale'"):
-        map_quantized_weights(lacking, made_with, TINY[name], tmp_path)
+        check_quantized(lacking, made_with, TINY[name], tmp_path)
     body, ends = (INT4 if scheme.bits == 8 else INT8 for scheme in schemes)
     with pytest.raises(ModelError, match=r"packed' is .* but config\.json has"):
-        map_quantized_weights(stored, (body, ends), TINY[name], tmp_path)
+        check_quantized(stored, (body, ends), TINY[name], tmp_path)
 
 
 def test_a_directory_is_understood_without_torch() -> None:

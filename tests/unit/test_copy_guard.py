@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ownwords.archive import corpus
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError
@@ -17,9 +18,7 @@ from ownwords.inference.sampling import SamplingParams, draw_uniform, sample_tok
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus
+from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 
 WORDS = 6
 

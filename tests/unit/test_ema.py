@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
-from ownwords.training.weight_averaging import EMA, interpolate
+from ownwords.training.weight_averaging import EMA
 from stored_state import through_a_file
 
 
@@ -31,24 +30,6 @@ def test_each_step_is_weighted_by_its_age_and_weights_sum_to_one(dtype: torch.dt
         torch.testing.assert_close(averaged.double(), truth, rtol=1e-5, atol=1e-6)
 
 
-def test_after_one_step_the_average_is_that_step() -> None:
-    average = EMA(random_weights(0), 100)
-    with pytest.raises(OwnwordsError, match="before the first step"):
-        average.weights()
-    average.update(random_weights(1))
-    for name, averaged in average.weights().items():
-        torch.testing.assert_close(averaged, random_weights(1)[name])
-
-
-def test_constant_weights_are_their_own_average() -> None:
-    weights = random_weights(0)
-    average = EMA(weights, 7)
-    for _ in range(50):
-        average.update(weights)
-    for name, averaged in average.weights().items():
-        torch.testing.assert_close(averaged, weights[name])
-
-
 def test_updating_neither_changes_nor_keeps_the_weights() -> None:
     weights = random_weights(0)
     average = EMA(weights, 2)
@@ -71,13 +52,3 @@ def test_resumed_is_not_stopped(tmp_path: Path) -> None:
     assert all(
         torch.equal(tensor, uninterrupted.weights()[n]) for n, tensor in second.weights().items()
     )
-
-
-def test_interpolation_ends_are_exact_and_its_middle_is_between() -> None:
-    first, second = random_weights(0), random_weights(1)
-    assert all(torch.equal(v, first[k]) for k, v in interpolate(first, second, 0.0).items())
-    assert all(torch.equal(v, second[k]) for k, v in interpolate(first, second, 1.0).items())
-    for name, between in interpolate(first, second, 0.3).items():
-        torch.testing.assert_close(between, 0.7 * first[name] + 0.3 * second[name])
-    half = interpolate(random_weights(0, torch.bfloat16), random_weights(1, torch.bfloat16), 0.5)
-    assert {tensor.dtype for tensor in half.values()} == {torch.float32}

@@ -22,7 +22,7 @@ from ownwords.models.gguf.tokenizer import files_of
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.bpe import train
 from ownwords.tokenizers.text import START
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
     with open_gguf(written / "mine.gguf") as contents:
         metadata = contents.metadata
     assert metadata["tokenizer.ggml.add_bos_token"] is True
-    back = from_files(files_of(metadata))
+    back = Tokenizer(files_of(metadata))
     prompt = encode_prompt(ownwords.load(folder).tokenizer, "The trouble")
     assert encode_prompt(back, "The trouble") == prompt
     assert prompt[0] == back.special[START]

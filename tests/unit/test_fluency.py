@@ -16,8 +16,6 @@ from ownwords.evaluation.passages import openings
 from ownwords.evaluation.repetition import repetition
 from ownwords.evaluation.sentences import SentenceConventions, sentences
 
-REFERENCE = Path(__file__).parents[2] / "src" / "ownwords" / "base" / "reference"
-
 PROSE = """\
 The trouble with the kettle is that it works. I bought it in March, when the old one had begun
 to leak, and I have not thought about it since (which is the point of a kettle). My sister
@@ -37,7 +35,7 @@ def faults(text: str, habits: SentenceConventions = HABITS) -> list[tuple[str, .
 
 @pytest.fixture(scope="module")
 def lexicon() -> Lexicon:
-    return Lexicon.load(REFERENCE)
+    return Lexicon.load()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -96,9 +97,13 @@ def _model(
             spread = 0.05 if parameter.ndim == 2 else 0.2
             parameter.add_(spread * torch.randn(parameter.shape, generator=generator).to(dtype))
         if targets:
-            adapter = lora.attach(model, lora.AdapterConfig(5, 8.0, targets=targets), 1)
-            for parameter in adapter.parameters():
-                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+            adapter = lora.attach(model, lora.AdapterConfig(5, 8.0), 1)
+            for layer_name, layer in adapter.layers.items():
+                if any(fnmatchcase(layer_name, target) for target in targets):
+                    for parameter in (layer.down, layer.up):
+                        parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+                else:
+                    model.set_submodule(layer_name, layer.base)
     return model.train()
 
 

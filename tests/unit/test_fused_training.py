@@ -19,10 +19,9 @@ from ownwords.models import fused, fused_block
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.native.build import Isa
 from ownwords.training import optim
-from ownwords.training.job import TrainJob, TrainOutcome, next_token
-from ownwords.training.loop import TrainingInterrupted, train
+from ownwords.training.loop import TrainingInterrupted, TrainJob, TrainOutcome, train
 from ownwords.training.settings import LoopConfig, Precision
-from training_jobs import LOOP, checksum, job, model, with_adapter
+from training_jobs import LOOP, checksum, job, model, next_token, set_objective, with_adapter
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -186,7 +185,7 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
         return next_token(model, batch, z_weight)
 
     first = adapted("parts")
-    first.objective = interrupted
+    set_objective(first, interrupted)
     with pytest.raises(TrainingInterrupted):
         train(first)
     resumed, resumed_end = _train_to_end(adapted("parts"))

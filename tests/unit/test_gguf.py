@@ -34,8 +34,8 @@ from ownwords.models.gguf.tokenizer import files_of, metadata_of
 from ownwords.models.gguf_cache import model_directory
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import gguf_names
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.bpe import ByteTokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 
 def model_of(name: str, **changes: Any) -> CausalLM:  # noqa: ANN401 - any setting
@@ -64,7 +64,7 @@ def test_an_f32_file_round_trips_to_the_bit(name: str, tmp_path: Path) -> None:
         assert all(torch.allclose(ours[key], theirs[key], atol=1e-6) for key in ours)
     else:
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    its_own = from_files(back.tokenizer_files)
+    its_own = Tokenizer(back.tokenizer_files)
     assert its_own.encode("Zażółć 🙂") == ByteTokenizer().encode("Zażółć 🙂")
 
 
@@ -250,7 +250,7 @@ def test_sentencepiece_tokens_that_a_user_defined_last_are_merged_too() -> None:
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.add_space_prefix": False,
     }
-    read = from_files(files_of(metadata))
+    read = Tokenizer(files_of(metadata))
     ids = read.encode("ab\t\t b")
     assert [tokens[i] for i in ids] == ["ab", "\t\t", "\u2581", "b"]
     assert read.decode(ids) == "ab\t\t b"
@@ -311,8 +311,8 @@ def converted(kind: str) -> dict[str, Value]:
 @settings(max_examples=60, deadline=None)
 @given(text=TEXT)
 def test_ids_equal_those_of_the_tokenizer_json(kind: str, text: str) -> None:
-    there = from_files(foreign_tokenizers.files_of(kind))
-    here = from_files(files_of(converted(kind)))
+    there = Tokenizer(foreign_tokenizers.files_of(kind))
+    here = Tokenizer(files_of(converted(kind)))
     assert (here.start, here.end, here.special) == (there.start, there.end, there.special)
     if kind == "Qwen" and there.decode(there.encode(text)) != text:
         return  # llama.cpp does not normalise a text before it splits it
@@ -334,7 +334,7 @@ def test_a_file_says_whether_prompts_begin_with_the_start_token(
         metadata["tokenizer.ggml.add_bos_token"] = said
     # llama.cpp's defaults.
     begins = kind in {*SENTENCEPIECE, "Llama 3"} if said is None else said
-    tokenizer = from_files(files_of(metadata))
+    tokenizer = Tokenizer(files_of(metadata))
     assert tokenizer.adds_start == begins
     tokens = metadata["tokenizer.ggml.tokens"]
     exported, _ = metadata_of(tokenizer.files(), len(tokens), {})  # type: ignore[arg-type]

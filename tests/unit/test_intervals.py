@@ -171,7 +171,7 @@ def test_both_sides_of_a_difference_vary() -> None:
     ("degrees", "quantile"), [(2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042)]
 )
 def test_quantiles_of_student(degrees: int, quantile: float) -> None:
-    assert intervals._student_t(degrees) == pytest.approx(quantile, rel=0.01)
+    assert intervals.student_t(degrees) == pytest.approx(quantile, rel=0.01)
 
 
 # Of Brown, Cai and DasGupta 2001, and of R's prop.test(correct=FALSE).

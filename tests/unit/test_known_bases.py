@@ -17,7 +17,7 @@ from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.hub import is_model_name
 from ownwords.models import bundle, gguf
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 MODULE = "tiny_gguf_package"
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from families import some_ids
-from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models.decoder import CausalLM
@@ -26,7 +26,6 @@ from ownwords.training import loop as loop_module
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Checkpoints
-from ownwords.training.job import next_token
 from ownwords.training.loop import (
     MAX_ROLLBACKS,
     TrainingError,
@@ -39,7 +38,17 @@ from ownwords.training.loop import (
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
 from ownwords.training.weight_averaging import EMA
-from training_jobs import LOOP, checksum, dataset, job, model, weights_of, with_adapter
+from training_jobs import (
+    LOOP,
+    checksum,
+    dataset,
+    job,
+    model,
+    next_token,
+    set_objective,
+    weights_of,
+    with_adapter,
+)
 
 RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
 
@@ -81,7 +90,7 @@ def stop_after(job: TrainJob, after: int) -> TrainJob:
             signal.raise_signal(signal.SIGINT)
         return loss
 
-    job.objective = ChangedLoss(stop)
+    set_objective(job, ChangedLoss(stop))
     return job
 
 
@@ -188,7 +197,7 @@ def test_time_that_a_rollback_loses_is_lost(
     def spoil(call: int, loss: Tensor) -> Tensor:
         return clock.step(call, loss) * (math.nan if call == 9 else 1)
 
-    timed.objective = ChangedLoss(spoil)
+    set_objective(timed, ChangedLoss(spoil))
     outcome = train(timed)
     assert outcome.setbacks == 1 and clock.now == 20 and outcome.steps == 20 - (9 - 5)
 
@@ -274,7 +283,7 @@ def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path
                     )
             return loss
 
-        run_job.objective = ChangedLoss(look)
+        set_objective(run_job, ChangedLoss(look))
         train(run_job)
         gradients.append(gradients_seen)
     full_batch, parts = gradients
@@ -305,17 +314,18 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
         return objective
 
     recorder = EventLog()
-    first = job(tmp_path, objective=limited(1), progress=recorder.progress())
+    objective = limited(1)
+    first = job(tmp_path, objective=objective, progress=recorder.progress())
     outcome = train(first)
     assert outcome.micro_batch_size == 1
-    assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
+    assert objective.rows[:2] == [4, 2] and set(objective.rows[2:]) == {1}
     assert "4 rows at once do not fit into memory; from now on 2" in recorder.notes()
     by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
     train(by_one)
     assert weights_of(by_one) == weights_of(first)
-    again = job(tmp_path, objective=limited(1))
-    train(again)
-    assert set(again.objective.rows) <= {1}  # type: ignore[attr-defined]
+    again = limited(1)
+    train(job(tmp_path, objective=again))
+    assert set(again.rows) <= {1}
     with pytest.raises(TrainingError, match="one row of 24 tokens does not fit into memory"):
         train(job(tmp_path, key="none", objective=limited(0)))
 
@@ -384,7 +394,7 @@ def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
     rates = recorder.values("rate")
     assert rates[-1] < 0.5 * 0.02
     # The lesson is kept: a run resumed after it goes on at the lower rate.
-    assert job(tmp_path).run.checkpoints.load(12).state["record"]["lr_factor"] == 0.5  # type: ignore[index]
+    assert job(tmp_path).run.checkpoints.load(12).record["lr_factor"] == 0.5
 
 
 def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:
@@ -510,35 +520,6 @@ def test_a_failed_evaluation_loses_no_progress(
     assert weights_of(resumed) == weights_of(uninterrupted)
 
 
-def test_a_run_refuses_changed_inputs(tmp_path: Path) -> None:
-    with pytest.raises(TrainingInterrupted):
-        train(stop_after(job(tmp_path), 5))
-    other_text = Batches(
-        dataset(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig()
-    )
-    with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was started"):
-        train(job(tmp_path, batches=other_text))
-    with pytest.raises(ConfigError, match=r"the held-out texts have changed"):
-        train(job(tmp_path, held_out=False))
-    with pytest.raises(ConfigError, match=r"other settings: train.z_loss_weight = 0.0, now 0.1"):
-        train(job(tmp_path, replace(LOOP, z_loss_weight=0.1)))
-    with pytest.raises(ConfigError, match=r"optim.learning_rate = 0.003, now 0.001"):
-        train(job(tmp_path, optim=OptimConfig(learning_rate=0.001)))
-    with pytest.raises(ConfigError, match="the model and the adapter have changed"):
-        train(with_adapter(job(tmp_path)))
-    free = replace(
-        LOOP, micro_batch_size=2, patience=7, checkpoint_every_s=5.0, gradient_checkpointing=True
-    )
-    assert train(job(tmp_path, free)).stopped == "done"
-
-
-def test_a_run_refuses_changed_frozen_weights(tmp_path: Path) -> None:
-    with pytest.raises(TrainingInterrupted):
-        train(stop_after(with_adapter(job(tmp_path)), 5))
-    with pytest.raises(ConfigError, match="the model has changed"):
-        train(with_adapter(job(tmp_path, model=model(seed=2))))
-
-
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     def second(_: CausalLM) -> float:
         with pytest.raises(WorkspaceError, match="another process is training the run"):
@@ -555,14 +536,12 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Pa
         train(stop_after(job(tmp_path), 7))
     run = job(tmp_path).run
     assert run.checkpoints.steps() == [4, 7]
-    path = run.checkpoints.path(7) / "weights.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-100] ^= 1
-    path.write_bytes(data)
+    path = run.checkpoints.path(7)
+    path.write_bytes(path.read_bytes()[:-100])
     recorder = EventLog()
     resumed = job(tmp_path, progress=recorder.progress())
     train(resumed)
-    assert "weights.safetensors is damaged" in recorder.notes()
+    assert "step-00000007.pt is damaged" in recorder.notes()
     assert "Resuming after step 4 of 12" in recorder.notes()
     assert weights_of(resumed) == weights_of(uninterrupted)
 

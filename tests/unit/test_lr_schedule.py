@@ -1,11 +1,13 @@
 """The rate of a run by its steps, and by a clock that runs faster and slower."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.core.validation import decode
 from ownwords.training.optim import lr_scale
 from ownwords.training.run import Evaluation, RunRecord
 from ownwords.training.settings import ScheduleConfig
@@ -73,7 +75,7 @@ def by_the_clock(
     rates, places = list[float](), list[float]()
     while True:
         if record.step in resumed_at:
-            record = RunRecord.restored(record.state())
+            record = decode(RunRecord, asdict(record))
         record.update_progress(max_steps, now / 100)
         if record.is_over:
             return rates, places, now
@@ -145,9 +147,7 @@ def test_evaluations_are_evenly_spaced_and_one_is_at_the_end(
             record.update_progress(steps, now / seconds if seconds else 0.0)
             if record.is_evaluation_due(count):
                 seen.append(record.progress)
-                record.evaluations.append(
-                    Evaluation(record.step, 0, None, progress=record.progress)
-                )
+                record.evaluations.append(Evaluation(record.step, None, progress=record.progress))
             now += step_s[record.step % len(step_s)]
             record.step += 1
         assert seen[-1] == record.progress

@@ -25,8 +25,8 @@ from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import resolve_model
 from ownwords.evaluation.scorecard import SCRATCH, Scorecard
 from ownwords.inference import engine_loader
-from ownwords.make import base_choice, pipeline, stages
-from ownwords.make.make_request import MakeRequest, base_of
+from ownwords.make import pipeline
+from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
@@ -171,7 +171,6 @@ def test_a_second_make_does_nothing(made_folder: Path, monkeypatch: pytest.Monke
     messages, result = make_again(made_folder)
     assert messages == NONE
     assert not result.is_new
-    assert result.trained.plan
     assert result.scorecard is not None
     assert result.to_dict()["paragraph"]["text"] == result.paragraph.text
 
@@ -185,12 +184,12 @@ def test_the_best_installed_base_is_chosen_and_kept(
     monkeypatch.setattr(catalogue, "entries", lambda: [installed])
     memory: dict[str, float] = {"available_bytes": 8e9}
     monkeypatch.setattr(hardware, "read_memory", lambda: SimpleNamespace(**memory))
-    messages, result = make_again(made_folder, base=None, chooses_base=True)
+    messages, result = make_again(made_folder, base="")
     assert messages == ["read", messages[1], *NONE[1:]]
     assert messages[1].startswith("From gemma3-270m in 10 min: about 1.")
     assert result.trained.before is not None
     memory["available_bytes"] = 1e9  # what is free now does not change what was chosen
-    assert make_again(made_folder, base=None, chooses_base=True)[0] == messages
+    assert make_again(made_folder, base="")[0] == messages
 
 
 @pytest.mark.parametrize("kind", ["time", "memory", "time for none"])
@@ -220,7 +219,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
         )
 
     monkeypatch.setattr(recipes, "plan_finetuning", too_little)
-    choice = {"base": None, "chooses_base": True, "workspace": made_folder / "another"}
+    choice = {"base": "", "workspace": made_folder / "another"}
     messages, result = make_again(made_folder, **choice)
     assert messages[1].startswith("From gemma3-270m")
     if kind == "time for none":  # as it is, it writes
@@ -379,7 +378,6 @@ def test_a_better_model_from_a_search_is_kept(
         ]
         assert result.trained.key == key == model_fingerprint(result.model)
         assert result.trained.run == "finetune-of-trial-7"
-        assert result.trained.plan == made_before.plan
         assert result.trained.bits_per_byte == made_before.bits_per_byte
         assert make_again(made_folder)[0] == NONE
         # The checkpoints of the one before are of no use any more.
@@ -397,13 +395,13 @@ def test_a_search_before_the_first_making_is_enough(
     shutil.rmtree(made_folder / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
-        patch.setattr(stages.MakeStages, "train_from_scratch", lambda *_: None)
-        messages, result = make_again(made_folder)
+        patch.setattr(pipeline.MakeRun, "train_from_scratch", lambda *_: None)
+        messages, result = make_again(made_folder, minutes=None)
     assert messages == ["read", FOUND, "was trained", "writes", "scores", "scored"]
     assert result.trained.key == key
     # Who names the minutes wants them used.
     shutil.rmtree(made_folder / "w" / "runs" / "make")
-    messages, result = make_again(made_folder, minutes=2.0, is_timed=True)
+    messages, result = make_again(made_folder, minutes=2.0)
     assert "trained" in messages
     assert result.trained.key != key
 
@@ -419,7 +417,7 @@ def test_a_search_with_other_inputs_is_ignored(changed: dict[str, str], made_fol
 def test_a_blog_in_another_language_than_the_base_is_reported_before_planning(
     made_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_choice, "is_new_language", lambda base, texts: len(texts) > 0)
+    monkeypatch.setattr(pipeline, "is_new_language", lambda base, texts: len(texts.train) > 0)
     (made_folder / "blog" / "new.md").write_text("# Nowy\n\nZażółć gęślą jaźń.\n", "utf-8")
     messages, _ = make_again(made_folder)
     assert [message.split()[0] for message in messages[2:4]] == ["in", "planned"]
@@ -428,7 +426,7 @@ def test_a_blog_in_another_language_than_the_base_is_reported_before_planning(
 def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
     tiny_make.write_blog(tmp_path / "blog")
     fixed = {**tiny_make.SMALL, "model.parameters": 40_000}
-    messages, result = make_again(tmp_path, base=None, fixed=fixed)
+    messages, result = make_again(tmp_path, base="none", fixed=fixed)
     assert messages == ["read", "planned from nothing", "trained", messages[3], "scores", "scored"]
     assert (result.trained.before, result.compared) == (None, None)
 
@@ -436,7 +434,7 @@ def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
 def test_a_dry_run_trains_nothing(made_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     shutil.copytree(made_folder / "blog", tmp_path / "new" / "blog")
-    request = tiny_make.make_request(tmp_path / "new", base=made_folder / "base" / "model")
+    request = tiny_make.make_request(tmp_path / "new", base=str(made_folder / "base" / "model"))
     plan = pipeline.plan(request)
     assert plan.recipe.train.steps == 16
     assert not (tmp_path / "new" / "w" / "model").exists()
@@ -464,10 +462,9 @@ def test_time_spent_on_a_question_does_not_count(
         clock[0] += 50
         return "leave out"
 
-    request = tiny_make.make_request(tmp_path, base=None)
-    request = MakeRequest(request.paths, request.workspace, base=None, began=90.0)
+    request = MakeRequest([tmp_path / "blog"], tmp_path / "w", base="none")
     with pytest.raises(CorpusError, match="enough"):
-        pipeline.make(request, ask=ask)
+        pipeline.make(request, ask=ask, began=90.0)
     assert times == [90.0 + clock[0] - 100.0]
     assert clock[0] > 100
 
@@ -478,7 +475,7 @@ def test_time_spent_on_a_question_does_not_count(
         ({"minutes": 0.0}, "--minutes should be more than 0"),
         ({"minutes": float("nan")}, "--minutes should be more than 0"),
         ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
-        ({"base": Path("nowhere")}, "nowhere is not a folder"),
+        ({"base": "nowhere"}, "there is no base called nowhere"),
         ({"fixed": {"train.batch_sise": 4}}, "did you mean train.batch_size?"),
     ],
 )
@@ -488,14 +485,14 @@ def test_impossible_requests_are_refused_immediately(
     tiny_make.write_blog(tmp_path / "blog", posts=8)
     (tmp_path / "base").mkdir()
     with pytest.raises(OwnwordsError, match=message.replace("?", r"\?")):
-        pipeline.make(tiny_make.make_request(tmp_path, **{"base": None, **more}))
+        pipeline.make(tiny_make.make_request(tmp_path, **{"base": "none", **more}))
 
 
 def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
     (tmp_path / "blog").mkdir()
     (tmp_path / "blog" / "one.md").write_text("---\ntitle: One\n---\n\nToo short to learn from.\n")
     with pytest.raises(CorpusError, match="bytes of text to learn from"):
-        pipeline.make(tiny_make.make_request(tmp_path, base=None))
+        pipeline.make(tiny_make.make_request(tmp_path, base="none"))
 
 
 def test_concurrent_makes_do_not_interfere(made_folder: Path) -> None:
@@ -555,13 +552,6 @@ def test_an_impossible_from_nothing_model_does_not_stop_make(
     assert result.compared is None
 
 
-def test_a_base_is_given_by_name_or_path_or_is_none(tmp_path: Path) -> None:
-    assert base_of("none") is None
-    assert base_of(tmp_path) == tmp_path
-    with pytest.raises(OwnwordsError, match="there is no base called pigeon"):
-        base_of("pigeon")
-
-
 def test_from_python(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[MakeRequest] = []
 
@@ -569,8 +559,9 @@ def test_from_python(made_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ownwords.make_model(
         str(made_folder / "blog"), base=made_folder / "base" / "model", workspace="x"
     )
-    assert (requests[0].minutes, requests[0].workspace) == (4, Path("x"))
-    assert requests[0].base == made_folder / "base" / "model"
+    assert (requests[0].resolved_minutes, requests[0].workspace) == (4, Path("x"))
+    assert find_base(requests[0].base) == made_folder / "base" / "model"
+    assert find_base("none") is None
 
 
 def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
@@ -582,7 +573,7 @@ def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
         "from ownwords.make.make_request import MakeRequest\n"
         f"order = MakeRequest([Path({str(made_folder / 'blog')!r})],\n"
         f"    workspace=Path({str(made_folder / 'w')!r}),\n"
-        f"    minutes=10.0, base=Path({str(made_folder / 'base' / 'model')!r}), device='cpu',\n"
+        f"    minutes=10.0, base={str(made_folder / 'base' / 'model')!r}, device='cpu',\n"
         f"    fixed={tiny_make.SMALL!r}, scoring={tiny_make.SMALL_SCORING!r})\n"
         "print(pipeline.make(order).is_new)\n"
     )

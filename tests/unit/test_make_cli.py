@@ -16,18 +16,16 @@ from rich.console import Console
 
 from ownwords.archive.report import PostSummary, Report, ReportTotals, SourceSummary, SplitCounts
 from ownwords.base.catalogue import SHIPPED_TITLE
-from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
-from ownwords.cli.model_options import WritingOptions
+from ownwords.cli.write import ChatSession, WritingOptions
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.evaluation.scorecard import BitsRow, Conclusion, ModelFacts, Scorecard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest
-from ownwords.make.paragraph import FirstParagraph
-from ownwords.make.result import MakeCallbacks, MakeResult, PlanValue, TrainingSummary
+from ownwords.make.result import FirstParagraph, MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.training.plan import Forecast, Plan, PlannedValue
 from ownwords.training.settings import Recipe
 
@@ -37,14 +35,10 @@ TRAINED = TrainingSummary(
     run="finetune-1",
     parameters=8_100_000,
     steps=400,
-    tokens=1_000_000,
     epochs=6.0,
     stopped="done",
     bits_per_byte=1.534,
     before=1.812,
-    share=0.85,
-    plan=(PlanValue("train.steps", 400, "that fills the time", "measured here"),),
-    expected=("About 3 min.",),
     judged=("Time: 3 min, expected 3 min.",),
     posts=53,
 )
@@ -113,8 +107,15 @@ class FakePipeline:
         )
 
     def make(
-        self, order: MakeRequest, *, progress: Progress, ask: object, callbacks: MakeCallbacks
+        self,
+        order: MakeRequest,
+        *,
+        progress: Progress,
+        ask: object,
+        callbacks: MakeCallbacks,
+        began: float | None,
     ) -> MakeResult:
+        assert began is not None
         self.orders.append(order)
         self.wants_questions.append(ask is not None)
         callbacks.on_read(REPORT, 0.6)
@@ -184,10 +185,12 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
     (read,) = [line for line in lines if line.startswith("  Read ")]
     assert read.endswith("0.6 s")
     order = play.orders[0]
-    assert (order.base, order.minutes, order.workspace) == (None, 4, tmp_path / "blog.ownwords")
-    assert order.began is not None
+    assert (order.base, order.minutes, order.workspace) == (
+        "none",
+        None,
+        tmp_path / "blog.ownwords",
+    )
     assert order.fixed == {}
-    assert not order.is_timed
     assert play.wants_questions == [False]
 
 
@@ -198,7 +201,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> Non
         stream = io.TextIOWrapper(raw, encoding, write_through=True)
         console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
         view = MakeView(console)
-        play.make(MakeRequest([]), progress=Progress(), ask=None, callbacks=view)
+        play.make(MakeRequest([]), progress=Progress(), ask=None, callbacks=view, began=0.0)
         view.show_result(play.result)
         text = raw.getvalue().decode(encoding)
         # Paths and commands are to be copied, and stay whole.
@@ -286,11 +289,11 @@ def test_a_failure_is_one_sentence(
 
 
 def test_a_missing_base_is_reported_first(
-    play: FakePipeline, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["make", BLOG, "--base", "pigeon"]) == 2
     assert "there is no base called pigeon" in capsys.readouterr().err
-    assert not play.orders
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.report import PostSummary, Report
-from ownwords.base import catalogue
+from ownwords.base.trimming import are_english
 from ownwords.cli.output import StreamingWordWrap, has_desktop
 from ownwords.core.progress import Event, Progress
-from ownwords.make import base_choice
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest
-from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of, title_for
-from ownwords.make.stage_cache import StageCache
-from ownwords.make.stages import expect_from_writing
+from ownwords.make.paragraph import cut_at_paragraph, prompt_of, title_for
+from ownwords.make.pipeline import MakeRun
+from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training.corpus import TrainingText
 
+TRAINED = TrainingSummary("", "run", 1, 1, 1.0, "done", None, None, (), 1)
 SENTENCE = "It rained on the hat, and nobody minded at all. "
 
 
@@ -92,39 +92,26 @@ def test_the_title_is_that_of_a_suitable_held_out_post() -> None:
     assert prompt_of(title) == f"{title}\n\n"
 
 
-@pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
-def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
-    box = catalogue.shipped()
-    english = [
-        TrainingText("a", "The hat was on the table, and it was not his, as far as he could see.")
-    ]
-    german = [
-        TrainingText(
-            "b", "Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner."
-        )
-    ]
-    assert not base_choice.is_new_language(box, english)
-    assert base_choice.is_new_language(box, german)
-    assert base_choice.is_new_language(box, [*german, *german, *english])
-    assert base_choice.is_new_language(
-        box, english * 60 + german * 300
-    )  # of whom the first are English
-    # Of other models nobody knows, and where there is none nothing is promised.
-    assert not base_choice.is_new_language(tmp_path, german)
-    assert not base_choice.is_new_language(None, german)
+def test_the_language_is_that_of_most_texts() -> None:
+    english = ["The hat was on the table, and it was not his, as far as he could see."]
+    german = ["Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner."]
+    assert are_english(english)
+    assert not are_english(german)
+    assert not are_english([*german, *german, *english])
+    assert not are_english(english * 60 + german * 300)  # the first are English
 
 
 def test_a_cached_stage_is_found_only_for_the_same_inputs(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "make" / "finished.json"
     finished = StageCache(path)
     paragraph = FirstParagraph("On hats", "It rained.\n\n“So?”")
-    assert finished.changed("write", {"model": "a"}) == ()
+    assert finished.inputs("write") == {}
     finished.put("write", {"model": "a", "title": "On hats"}, paragraph, 1.5)
     reopened = StageCache(path)
     assert reopened.get("write", {"title": "On hats", "model": "a"}, FirstParagraph) == paragraph
     assert reopened.get("write", {"title": "On hats", "model": "b"}, FirstParagraph) is None
     assert reopened.latest("write", FirstParagraph) == paragraph
-    assert reopened.changed("write", {"title": "On hats", "model": "b"}) == ("model",)
+    assert reopened.inputs("write") == {"model": "a", "title": "On hats"}
     assert reopened.seconds("write") == 1.5
     assert reopened.latest("other", FirstParagraph) is None
 
@@ -142,13 +129,16 @@ def test_a_damaged_cache_file_is_ignored(damage: str, tmp_path: Path) -> None:
     assert StageCache(path).latest("write", FirstParagraph) == FirstParagraph("a b", "c")
 
 
-def test_figures_of_another_version_are_ignored(tmp_path: Path) -> None:
+def test_figures_of_another_version_are_read_if_they_suffice(tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
     StageCache(path).put("write", {}, FirstParagraph("a b", "c"), 0.1)
     stored = json.loads(path.read_text())
     stored["write"]["figures"]["mood"] = "calm"
     path.write_text(json.dumps(stored))
-    assert StageCache(path).get("write", {}, FirstParagraph) is None
+    assert StageCache(path).latest("write", FirstParagraph) == FirstParagraph("a b", "c")
+    del stored["write"]["figures"]["text"]
+    path.write_text(json.dumps(stored))
+    assert StageCache(path).latest("write", FirstParagraph) is None
 
 
 def test_the_fingerprint_covers_what_decides_the_output(tmp_path: Path) -> None:
@@ -230,21 +220,21 @@ def test_pages_are_opened_only_where_somebody_sits(
 
 
 def test_scoring_is_expected_to_take_as_long_as_the_model_takes_to_write(tmp_path: Path) -> None:
-    cache, events = StageCache(tmp_path / "finished.json"), list[Event]()
-    progress = Progress()
-    progress.subscribers.append(events.append)
+    events = list[Event]()
+    request = MakeRequest([tmp_path], tmp_path / "w", base="none")
+    run = MakeRun(request, Progress(events.append), None, None)
 
     def expected(text: str, seconds: float) -> list[float]:
         events.clear()
-        cache.put("write", {}, FirstParagraph("", text), seconds)
-        expect_from_writing(progress, request, text, cache)
+        inputs = {"model": "", "title": "", "choice": repr(DEFAULT_SAMPLING)}
+        run.cache.put("write", inputs, FirstParagraph("", text), seconds)
+        run.write_paragraph(TRAINED, Report("blog", "", "", ""))
         return [event.values["seconds"] for event in events if event.stage == "score"]
 
-    request = MakeRequest([tmp_path])
     [fast], [slow] = expected(SENTENCE * 9, 1.0), expected(SENTENCE * 9, 3.0)
     assert slow == pytest.approx(3 * fast)
     tokens = request.score_config.sampled_tokens(has_base=False)
     assert tokens / len(SENTENCE * 9) < fast < 10 * tokens / len(SENTENCE * 9)
     assert expected("Hm.", 1.0) == []  # too short to tell
-    cache.put("score", {}, FirstParagraph("", ""), 5.0)
+    run.cache.put("score", {}, FirstParagraph("", ""), 5.0)
     assert expected(SENTENCE * 9, 1.0) == []  # what the last one took is known

@@ -11,7 +11,7 @@ import pytest
 from ownwords.cli import serve as serve_verb
 from ownwords.cli.main import main
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
-from ownwords.serve import running_servers
+from ownwords.serve import settings
 from ownwords.serve.workspace_list import WorkspaceList
 
 
@@ -81,9 +81,9 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
     links: list[str] = []
     monkeypatch.setattr(serve_verb, "open_browser", links.append)
     first = Workspace(here / "my-blog.ownwords")
-    key = running_servers.user_key()
+    key = settings.user_key()
     link = f"http://127.0.0.1:8377/?key={key}"
-    with running_servers.announced(first, 8377, "http://127.0.0.1:8377/", key):
+    with settings.announced(first, 8377, "http://127.0.0.1:8377/", key):
         assert main([]) == 0
         assert link in capsys.readouterr().out
         monkeypatch.chdir(elsewhere)
@@ -93,7 +93,7 @@ def test_a_server_that_runs_is_opened_rather_than_a_second_one(
         other_workspace = folder(elsewhere / "other.ownwords")
         assert serve_verb.server_to_open(elsewhere, other_workspace) is None
     assert serve_verb.server_to_open(here, first.root) is None
-    assert running_servers.user_key() == key
+    assert settings.user_key() == key
 
 
 def test_servers_that_begin_at_once_share_one_key(
@@ -103,12 +103,12 @@ def test_servers_that_begin_at_once_share_one_key(
 
     def key_of_one(_: int) -> str:
         together.wait()
-        return running_servers.user_key()
+        return settings.user_key()
 
     with ThreadPoolExecutor(8) as pool:
         for number in range(40):
             monkeypatch.setenv(DATA_FOLDER_VARIABLE, str(tmp_path / str(number)))
             keys = set(pool.map(key_of_one, range(8)))
-            file = tmp_path / str(number) / running_servers.FOLDER / "key"
+            file = tmp_path / str(number) / settings.FOLDER / "key"
             assert keys == {file.read_text()}
             assert [path.name for path in file.parent.iterdir()] == ["key"]

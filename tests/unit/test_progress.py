@@ -1,14 +1,10 @@
-import io
 import json
-import os
-import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import (
     Event,
@@ -118,79 +114,6 @@ def test_a_full_disk_ends_the_work_with_a_sentence() -> None:
         pytest.raises(WorkspaceError, match="No space"),
     ):
         Progress(log).note("lost")
-
-
-def at(seconds: float, kind: str, fraction: int = 0, **more: object) -> Event:
-    return Event(0.0, "Reading", kind, fraction, 100, "posts", seconds=seconds, **more)  # type: ignore[arg-type]
-
-
-def test_without_a_terminal_a_stage_says_a_plain_line_now_and_then() -> None:
-    stream = io.StringIO()
-    bars = ProgressBars(stream)
-    for event in (
-        at(0, "start"),
-        at(5, "advance", 10, remaining_s=45.0),
-        at(10, "advance", 20, remaining_s=40.0),
-        at(15, "advance", 30, remaining_s=35.0),
-        at(20.1, "advance", 40),
-        at(31, "metric", 62),
-        at(50, "done", 100),
-    ):
-        bars(event)
-    assert stream.getvalue().splitlines() == [
-        "Reading: 20 of 100 posts, about 40 s left",
-        "Reading: 40 of 100 posts",
-        "Reading: 100 posts, done in 50 s",
-    ]
-
-
-def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> None:
-    stream = io.StringIO()
-    bars = ProgressBars(stream)
-    bars(at(0, "start"))
-    bars(at(0.9, "done", 100))
-    bars(at(0, "start"))
-    bars(at(3, "done", 7, message="stopped"))
-    bars(Event(0.0, "", "note", message="a title \x1b[31m"))
-    assert stream.getvalue().splitlines() == [
-        "Reading: 7 posts, stopped after 3.0 s",
-        "a title ?[31m",
-    ]
-
-
-def read_all(master: int) -> str:
-    """The output of a closed pseudo-terminal."""
-    output = b""
-    with suppress(OSError):  # how Linux says that the other end is closed
-        while piece := os.read(master, 65536):
-            output += piece
-    os.close(master)
-    return output.decode("utf-8")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
-    import pty
-
-    master, slave = pty.openpty()
-    with os.fdopen(slave, "w", encoding="utf-8") as terminal:
-        bars = ProgressBars(terminal, after_s=0.05)
-        progress = Progress(bars)
-        with progress.stage("Blinking"):
-            pass
-        with progress.stage("Reading", total=10, unit="posts") as stage:
-            stage.advance(4)
-            time.sleep(0.3)
-            with bars.paused():
-                print("a question", file=terminal)
-            stage.advance(1)
-            time.sleep(0.2)
-        bars.close()
-    output = read_all(master)
-    assert "Blinking" not in output
-    assert "Reading" in output
-    assert "5 of 10 posts" in output
-    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") >= 1  # the cursor is back
 
 
 def test_durations_read_well() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import ConfigError
-from ownwords.models import quantize, registry
+from ownwords.models import quantize, registry, weights
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme, schemes
 from ownwords.models.untrusted_files import ModelError
@@ -124,7 +124,7 @@ def test_learned_positions_and_norms_are_not_quantised() -> None:
 
 
 def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
-    quantize.write_quantized(tmp_path / "model.safetensors", _model(), INT4, INT8)
+    weights.write(tmp_path, _model(), None, (INT4, INT8))
     data = (tmp_path / "model.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     header_field = json.loads(header["__metadata__"][FIELD])

@@ -64,7 +64,7 @@ def test_the_truths_are_there() -> None:
         "1,014 words in 212 lines",
         "34% of the shorter text",
         "“upon” 31 times as often",
-        "target /tag/silence/",
+        "/tag/silence/",
         "412 comments other people's words",
         "Drafts, left out 3",
         "Network calls made none",

@@ -1,93 +1,98 @@
-"""The folder of a run: found by its key, locked by one process, its files."""
+from dataclasses import replace
+from itertools import pairwise
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-import pytest
-
-pytest.importorskip("torch")
-
-from ownwords.core.errors import WorkspaceError
-from ownwords.core.progress import Progress
-from ownwords.training.run import Run
+from ownwords.core.progress import Event
+from ownwords.training.run import MOST_POINTS, RunHistory
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run.new(tmp_path / "runs", "a1b2")
+def metric(
+    step: int, steps_done: int | None = None, total: int = 40, time: float = 0.0, **values: float
+) -> Event:
+    steps_done = step if steps_done is None else steps_done
+    figures = {"step": float(step), **values}
+    return Event(time, "train", "metric", steps_done, total, "steps", values=figures)
 
 
-def test_a_run_is_found_by_its_key(run: Run, tmp_path: Path) -> None:
-    run.write_config("[train]\nsteps = 3  # --set\n")
-    reopened = Run.new(tmp_path / "runs", "a1b2")
-    assert reopened.folder == run.folder
-    assert reopened.config.read_text("utf-8") == "[train]\nsteps = 3  # --set\n"
-    assert Run.new(tmp_path / "runs", "c3").folder != run.folder
+def history_of(*events: Event) -> RunHistory:
+    history = RunHistory()
+    for event in events:
+        history.add(event)
+    return history
 
 
-@pytest.mark.parametrize("key", ["", ".", "..", "a/b", "../x", "a\\b", "x" * 101])
-def test_a_key_with_a_path_is_refused(key: str, tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match="cannot be the name of a run"):
-        Run.new(tmp_path, key)
-    assert not list(tmp_path.iterdir())
-
-
-def test_events_are_recorded_while_the_run_is_open(run: Run) -> None:
-    lines_seen: list[str] = []
-    outer = Progress(lambda event: lines_seen.append(event.message))
-    for word in ("first", "second"):
-        with run.opened(outer) as progress:
-            progress.note(word)
-    outer.note("after")
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    assert [line["message"] for line in lines] == ["first", "second"]
-    assert lines_seen == ["first", "second", "after"]
-    with run.opened(outer, writes=False) as progress:
-        progress.note("by another rank")
-    assert len(run.metrics.read_text().splitlines()) == 2
-
-
-def test_a_run_is_locked_until_its_process_ends(run: Run) -> None:
-    program = (
-        "import sys, pathlib; from ownwords.training.run import Run;"
-        "from ownwords.core.progress import Progress\n"
-        "with Run(pathlib.Path(sys.argv[1])).opened(Progress()):\n"
-        "    print('held', flush=True); sys.stdin.read()"
+def test_a_history_has_steps_evaluations_and_the_best() -> None:
+    history = history_of(
+        Event(100.0, "train", "start", total=40),
+        metric(10, time=110.0, bits_per_byte=2.0, loss=1.4, tokens_per_s=500.0),
+        metric(10, time=111.0, validation_bits_per_byte=2.1, averaged_bits_per_byte=2.05),
+        metric(20, time=120.0, bits_per_byte=1.8, loss=1.2),
+        metric(20, time=121.0, validation_bits_per_byte=2.2, averaged_bits_per_byte=2.3),
+        Event(122.0, "train", "note", message="sample: A text."),
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(run.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        with (
-            pytest.raises(WorkspaceError, match=r"another process is training the run .*a1b2"),
-            run.opened(Progress()),
-        ):
-            pass
-        with run.opened(Progress(), writes=False):  # another rank of the same training
-            pass
-        process.kill()
-    with run.opened(Progress()):
-        pass
+    assert (history.step, history.total, history.is_ended) == (20, 40, False)
+    assert [point[:2] for point in history.points] == [(10, 2.0), (20, 1.8)]
+    assert history.best is not None
+    assert (history.best.step, history.best.best) == (10, 2.05)
+    assert history.latest["tokens_per_s"] == 500.0
+    assert history.sample == "A text."
+    texts = [text for _, text in history.notes]
+    assert texts[0] == "Training starts: 40 steps to go."
+    assert "Step 10: 2.050 bits per byte on held-out posts." in texts
 
 
-def test_samples_are_appended_and_harmless(run: Run) -> None:
-    run.add_samples(10, ["One.\nTwo.", "\x1b[2J"])
-    run.add_samples(20, ["Three."])
-    assert run.samples.read_text("utf-8") == (
-        "\n--- step 10\nOne.\nTwo.\n\n--- step 10\n?[2J\n\n--- step 20\nThree.\n"
+def test_the_remaining_time_is_what_the_run_last_reported() -> None:
+    history = history_of(
+        Event(0.0, "train", "start", total=100),
+        replace(metric(50, total=100, time=50.0, bits_per_byte=1.0), remaining_s=30.0),
+        Event(51.0, "train", "note", message="A note."),
     )
+    assert history.remaining_s(50.0) == 30.0
+    assert history.remaining_s(61.0) == 20.0
+    history.add(Event(62.0, "train", "start", total=50))  # resumed, and no step was timed yet
+    assert history.remaining_s(62.0) is None
 
 
-@pytest.mark.parametrize("damaged", [None, "", "[]", '{"k": "x"}', '{"rows": 0}', "\0"])
-def test_a_run_remembers_how_many_rows_fit(damaged: str | None, run: Run) -> None:
-    if damaged is not None:
-        (run.folder / "limits.json").write_text(damaged)
-    assert run.micro_batch_limit(16) == 16
-    run.limit_micro_batch(4)
-    assert Run(run.folder).micro_batch_limit(16) == 4
-    assert Run(run.folder).micro_batch_limit(2) == 2
+def test_a_resumed_run_counts_its_steps_from_the_beginning() -> None:
+    alone = history_of(
+        Event(0.0, "train", "start", total=40), metric(61, steps_done=1, bits_per_byte=2.0)
+    )
+    assert (alone.step, alone.total) == (61, 100)
+    alone.add(metric(70, steps_done=10, bits_per_byte=2.0))
+    assert (alone.step, alone.total) == (70, 100)
+    both = history_of(
+        Event(0.0, "train", "start", total=40),
+        metric(10, bits_per_byte=2.0),
+        Event(5.0, "train", "done", 10, 40, message="stopped"),
+        Event(9.0, "train", "start", total=30),
+        metric(15, steps_done=5, total=30, bits_per_byte=1.9),
+    )
+    assert (both.step, both.total, both.is_ended) == (15, 40, False)
+    assert [point.step for point in both.points] == [10, 15]
+
+
+def test_rolled_back_steps_are_removed_from_the_curve() -> None:
+    history = history_of(
+        Event(0.0, "train", "start", total=40),
+        *(metric(n, bits_per_byte=2.0) for n in (5, 10, 15, 20)),
+        metric(20, validation_bits_per_byte=2.0),
+        metric(12, steps_done=21, bits_per_byte=2.0),
+    )
+    assert [point.step for point in history.points] == [5, 10, 12]
+    assert history.evaluations == []
+    assert (history.step, history.total) == (12, 40)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 2000))
+def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(evaluations: int) -> None:
+    history = history_of(
+        *(metric(n, total=5000, bits_per_byte=1.0 + 1 / n) for n in range(1, evaluations + 1))
+    )
+    steps = [point.step for point in history.points]
+    assert len(steps) <= MOST_POINTS
+    assert steps[-1] == evaluations
+    assert all(a < b for a, b in pairwise(steps))
+    assert min(evaluations, MOST_POINTS // 2) <= len(steps)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
 from ownwords.evaluation import metric_cache
 from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, sample_posts
+from ownwords.evaluation.metrics import sample_posts
 from ownwords.evaluation.scorecard import Scorecard
 from unit import sample_card
 
@@ -137,7 +138,7 @@ posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_si
 def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
     texts: list[str], most_bytes: int, most: int | None
 ) -> None:
-    every = [EvaluationPost(str(number), text) for number, text in enumerate(texts)]
+    every = [TrainingText(str(number), text) for number, text in enumerate(texts)]
     drawn = sample_posts(every, most_bytes, most)
     assert drawn == [post for post in every if post in drawn]  # in their order
     assert drawn
@@ -154,38 +155,9 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
 
 
 def test_a_post_begins_after_its_title() -> None:
-    assert EvaluationPost("1", "Title\n\nBody here", "Title").head_and_body == (
+    assert TrainingText("1", "Title\n\nBody here", "Title").head_and_body == (
         "Title\n\n",
         "Body here",
     )
-    assert EvaluationPost("1", "Body\n\nhere").head_and_body == ("", "Body\n\nhere")
-    assert EvaluationPost("1", "Title", "Title").head_and_body == ("", "Title")
-
-
-def test_posts_know_their_titles_and_days() -> None:
-    from datetime import datetime
-
-    from ownwords.archive.document import Document
-
-    @dataclass(frozen=True)
-    class Text:
-        id: str
-        text: str
-
-    @dataclass(frozen=True)
-    class Sides:
-        train: tuple[Text, ...] = (Text("1", "One\n\nbody"), Text("2", "two"))
-        validation: tuple[Text, ...] = ()
-        test: tuple[Text, ...] = (Text("3", "three"),)
-        key: str = "k"
-
-    documents = [
-        Document("1", "One", (), date=datetime(2009, 5, 4, 12), url="https://a.example/"),
-        Document("3", "Three", ()),
-    ]
-    titled = EvaluationPosts.of(Sides(), documents)
-    assert titled.train[0] == EvaluationPost(
-        "1", "One\n\nbody", "One", "2009-05-04", "https://a.example/"
-    )
-    assert titled.train[1] == EvaluationPost("2", "two")  # gone from the archive meanwhile
-    assert (titled.test[0].title, titled.key) == ("Three", "k")
+    assert TrainingText("1", "Body\n\nhere").head_and_body == ("", "Body\n\nhere")
+    assert TrainingText("1", "Title", "Title").head_and_body == ("", "Title")

@@ -17,11 +17,10 @@ from ownwords.cli.main import main
 from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation import scoring
 from ownwords.inference import engine_loader
-from ownwords.make import scoring as making
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 assert families  # its import sets one thread
 
@@ -57,7 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (blog / f"post{number}.md").write_text(f"# Post {number}\n\n{words}.\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scoring, "ScoreConfig", SMALL)
-    monkeypatch.setattr(making, "REFERENCE", tmp_path / "none")
+    monkeypatch.setattr(scoring, "REFERENCE", tmp_path / "none")
     look([blog], workspace=tmp_path / "blog.ownwords")
     save(tmp_path / "blog.ownwords" / "model")
     return tmp_path
@@ -113,9 +112,8 @@ from functools import partial
 from pathlib import Path
 from ownwords.cli.main import main
 from ownwords.evaluation import scoring
-from ownwords.make import scoring as making
 scoring.ScoreConfig = partial(scoring.ScoreConfig, **{small!r})
-making.REFERENCE = Path("none")
+scoring.REFERENCE = Path("none")
 status = main(["score", "--quiet"])
 sys.exit("torch was imported" if "torch" in sys.modules else status)
 """

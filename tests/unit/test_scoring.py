@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 import torch
 
 import families
+from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation import bits_per_byte, metrics, model_metrics
-from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
+from ownwords.evaluation import bits_per_byte, metrics, model_metrics, scoring
 from ownwords.evaluation.scorecard import BASE, OURS, SCRATCH, Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, base_of, score_model
 from ownwords.evaluation.verbatim import longest_run
@@ -49,10 +50,10 @@ WORDS = [
 random.Random(9).shuffle(WORDS)
 
 
-def post(number: int, chosen: list[str]) -> EvaluationPost:
+def post(number: int, chosen: list[str]) -> TrainingText:
     sentences = [" ".join(chosen[at : at + 9]).capitalize() for at in range(0, len(chosen), 9)]
     title = f"Post {number}"
-    return EvaluationPost(
+    return TrainingText(
         f"post/{number}",
         f"{title}\n\n{'. '.join(sentences)}.",
         title,
@@ -61,11 +62,18 @@ def post(number: int, chosen: list[str]) -> EvaluationPost:
     )
 
 
-def posts() -> EvaluationPosts:
+def corpus_of(
+    train: list[TrainingText], validation: list[TrainingText], test: list[TrainingText]
+) -> Corpus:
+    read = TextCollection.read
+    return Corpus(read(train), read(validation), read(test))
+
+
+def posts() -> Corpus:
     rng = random.Random(4)
     train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
     held_out_posts = [post(n, rng.sample(WORDS, 45)) for n in range(10, 17)]
-    return EvaluationPosts(train=train, validation=held_out_posts[:2], test=held_out_posts[2:])
+    return corpus_of(train, held_out_posts[:2], held_out_posts[2:])
 
 
 # Of whole words, so that a small model learns them soon.
@@ -110,6 +118,14 @@ def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
     return model
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _without_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The comparison with other authors has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "REFERENCE", tmp_path_factory.getbasetemp() / "none")
+        yield
+
+
 @dataclass(frozen=True)
 class Folders:
     copying: Path
@@ -142,20 +158,20 @@ def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def run_scoring(
-    folders: Folders, workspace: Path, of: EvaluationPosts, progress: Progress | None = None
+    folders: Folders, workspace: Path, of: Corpus, progress: Progress | None = None
 ) -> Scorecard:
     rivals = ComparisonModels(
         base=folders.babbling, base_name="a babbler", scratch=folders.babbling
     )
     return score_model(
-        folders.copying, of, rivals, None, workspace=workspace, config=SMALL, progress=progress
+        folders.copying, of, rivals, workspace=workspace, config=SMALL, progress=progress
     )
 
 
 def test_a_fixed_number_of_samples_is_drawn(folders: Folders, tmp_path: Path) -> None:
     config = replace(SMALL, more_seeds=7, max_tokens=12)
     card = score_model(
-        folders.copying, posts(), ComparisonModels(), None, workspace=tmp_path, config=config
+        folders.copying, posts(), ComparisonModels(), workspace=tmp_path, config=config
     )
     assert card.fluency is not None
     assert card.fluency.repeated.samples.of == 3 + 2 + 7
@@ -223,7 +239,7 @@ def test_the_copy_guard_applies_to_the_samples(copying: tuple[Scorecard, Path]) 
 
 def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path) -> None:
     card = score_model(
-        folders.babbling, posts(), ComparisonModels(), None, workspace=tmp_path, config=SMALL
+        folders.babbling, posts(), ComparisonModels(), workspace=tmp_path, config=SMALL
     )
     assert card.verdict.kind == GIBBERISH
     assert card.about.base == ""
@@ -323,7 +339,7 @@ def test_only_figures_changed_by_a_new_post_are_measured_again(
     card, workspace = copying
     shutil.copytree(workspace, tmp_path / "w")
     more = posts()
-    more = replace(more, train=[*more.train, post(3, WORDS[135:144])])
+    more = replace(more, train=TextCollection.read([*more.train, post(3, WORDS[135:144])]))
     events: list[Event] = []
     changed = run_scoring(folders, tmp_path / "w", more, Progress(events.append))
     assert changed.row(OURS) == card.row(OURS)
@@ -366,10 +382,8 @@ def test_a_damaged_cached_figure_is_measured_again(
 def test_without_held_out_posts_the_remaining_figures_are_reported(
     folders: Folders, tmp_path: Path
 ) -> None:
-    alone = replace(posts(), validation=[], test=[])
-    card = score_model(
-        folders.copying, alone, ComparisonModels(), None, workspace=tmp_path, config=SMALL
-    )
+    alone = corpus_of(list(posts().train), [], [])
+    card = score_model(folders.copying, alone, ComparisonModels(), workspace=tmp_path, config=SMALL)
     assert card.bits == ()
     assert card.ours is None
     assert card.verdict.kind == COPIES
@@ -381,9 +395,8 @@ def test_scoring_without_any_post_is_an_error(folders: Folders, tmp_path: Path) 
     with pytest.raises(CorpusError, match="no posts here that the model learned from"):
         score_model(
             folders.copying,
-            EvaluationPosts([], [], []),
+            corpus_of([], [], []),
             ComparisonModels(),
-            None,
             workspace=tmp_path,
             config=SMALL,
         )
@@ -416,12 +429,10 @@ def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: P
     loaded = bundle.load(folders.babbling)
     bundle.save(model, loaded.model, TOKENIZER, provenance={"corpus": "then"})
     now = replace(posts(), key="now")
-    card = score_model(model, now, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL)
+    card = score_model(model, now, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
     assert any("read again" in note for note in card.notes)
     same = replace(posts(), key="then")
-    card = score_model(
-        model, same, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL
-    )
+    card = score_model(model, same, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
     assert not any("read again" in note for note in card.notes)
 
 

@@ -31,7 +31,7 @@ from ownwords.serve.model_worker import (
     cache_size,
 )
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
 

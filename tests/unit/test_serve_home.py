@@ -12,7 +12,7 @@ from exports import publii
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.core.workspace import Workspace
-from ownwords.make.stage_cache import read_learned, write_learned
+from ownwords.make.result import read_learned, write_learned
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
 from ownwords.serve.settings import ServeSettings

@@ -13,18 +13,24 @@ from hypothesis import strategies as st
 
 import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
+from foreign_tokenizers import ODD
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.generation import GeneratedToken, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import generate
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.metrics import Metrics
-from ownwords.serve.model_worker import FairLock, ModelWorker, StreamDecoder, TextChunk, join_chunks
-from ownwords.serve.openai.completions import ChatFormatter, CompletionFormatter, CompletionUsage
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import Tokenizer, from_files
+from ownwords.serve.model_worker import (
+    FairLock,
+    Metrics,
+    ModelWorker,
+    StreamDecoder,
+    TextChunk,
+    join_chunks,
+)
+from ownwords.serve.openai.routes import ChatFormatter, CompletionFormatter
+from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 LIVELY = SamplingParams(temperature=1.0)
 FOREVER = 1_000_000
@@ -272,8 +278,6 @@ def test_requests_are_not_changed_by_being_stream() -> None:
 
 
 BYTES = ByteTokenizer()
-# Tokens of parts of characters, of several characters, of both.
-ODD = BPETokenizer([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
 
 
 def decode_stream(
@@ -359,7 +363,7 @@ def test_logprobs_are_reported_only_on_request(ids: list[int]) -> None:
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_a_continuation_keeps_its_leading_space(kind: str) -> None:
-    tokenizer = from_files(foreign.files_of(kind))
+    tokenizer = Tokenizer(foreign.files_of(kind))
     before, full_text = "in the", "in the thing the"
     ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
     assert ids[: len(prefix_ids)] == prefix_ids
@@ -383,7 +387,7 @@ def test_unused_ids_are_left_out_of_the_top_logprobs() -> None:
 def test_partial_characters_are_named_by_their_bytes() -> None:
     piece = join_chunks(decode_stream(BYTES, "é".encode(), top=1)[0])
     chat = ChatFormatter(model="m", fingerprint="fp", has_logprobs=True).response(
-        [(piece, "stop")], CompletionUsage(1, 2)
+        [(piece, "stop")], {}
     )
     logprobs = chat["choices"][0]["logprobs"]["content"]  # type: ignore[index]
     assert [token["token"] for token in logprobs] == ["\\xc3", "\\xa9"]
@@ -391,7 +395,7 @@ def test_partial_characters_are_named_by_their_bytes() -> None:
     assert logprobs[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
     older = CompletionFormatter(
         model="m", fingerprint="fp", has_logprobs=True, prefixes=[""]
-    ).response([(piece, "stop")], CompletionUsage(1, 2))
+    ).response([(piece, "stop")], {})
     lists = older["choices"][0]["logprobs"]  # type: ignore[index]
     assert lists["tokens"] == ["bytes:\\xc3", "bytes:\\xa9"]
     assert lists["text_offset"] == [0, 0]
@@ -407,8 +411,7 @@ def test_offsets_include_the_echo() -> None:
     piece = join_chunks(decode_stream(BYTES, b"bc")[0])
     shape = CompletionFormatter(
         model="m", fingerprint="fp", has_logprobs=True, prefixes=["Once a"]
-    ).response([(piece, "length")], CompletionUsage(7, 2))
+    ).response([(piece, "length")], {})
     choice = shape["choices"][0]  # type: ignore[index]
     assert choice["text"] == "Once abc"
     assert choice["logprobs"]["text_offset"] == [6, 7]
-    assert shape["usage"] == {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}

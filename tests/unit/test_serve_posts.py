@@ -426,12 +426,6 @@ def test_before_the_first_look_the_error_says_what_to_do(unread: Served, path: s
     assert "ownwords" in answer.json()["error"]["hint"]
 
 
-def test_the_state_of_the_workspace_is_reported(served: Served, unread: Served) -> None:
-    assert served.get("/api/workspace")["has"] == {"archive": True, "model": False, "score": False}
-    nothing = unread.get("/api/workspace")
-    assert (nothing["name"], nothing["has"]["archive"]) == ("none", False)
-
-
 @given(st.text("ab \n,", max_size=80), st.text("ab \n,", max_size=80))
 def test_highlighted_pieces_join_to_the_passage(first: str, second: str) -> None:
     left, right = diff_passages(first, second)

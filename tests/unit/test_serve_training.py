@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from fake_make import PLAN, metric
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace, try_lock
-from ownwords.serve.api import training
-from ownwords.serve.api.training import TrainingReader
+from ownwords.serve.api import jobs
+from ownwords.serve.api.jobs import TrainingReader
 from ownwords.serve.app_state import AppState
 from ownwords.serve.jobs import EventTail
 
@@ -138,7 +138,7 @@ def test_events_are_sent_by_part_and_only_on_change(
         return pauses < 5
 
     monkeypatch.setattr(state, "sleep", sleep)
-    client = TestClient(Starlette(routes=training.routes(state)))
+    client = TestClient(Starlette(routes=jobs.routes(state)))
     text = client.get("/api/train/events").text
     names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event")]
     assert names.count("plan") == 2  # none, and then the one that came

@@ -22,7 +22,7 @@ from ownwords.inference.model import Model
 from ownwords.serve.api import write
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import error_response
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 POSTS = {
     "harbour": "We walked to the old harbour in the rain, and nobody spoke of the boat. " * 3,

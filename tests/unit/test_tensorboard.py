@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -47,14 +46,6 @@ def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
     assert note.tensor_proto.string_val == [b"the rate was lowered"]
 
 
-def test_a_resumed_run_appends_to_its_events(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    for step in (1, 2):
-        with closing(TensorBoard(tmp_path)) as curves, Progress(curves).stage("training") as stage:
-            stage.metric(step=step, loss=1.0)
-    assert [point.step for point in read(tmp_path).Scalars("training/loss")] == [1, 2]
-
-
 def test_without_the_package_one_sentence_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,11 +54,3 @@ def test_without_the_package_one_sentence_says_what_to_do(
         TensorBoard(tmp_path / "curves")
     assert "ownwords[tensorboard]" in raised.value.hint
     assert not (tmp_path / "curves").exists()
-
-
-def test_the_package_is_imported_lazily() -> None:
-    code = "import sys, ownwords.training.metrics; print('tensorboard' in sys.modules)"
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert process.stdout.strip() == "False"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
 from families import some_ids
+from foreign_tokenizers import ODD
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import build as build_guard
 from ownwords.inference.detokenizer import IncrementalDetokenizer, StopMatcher
@@ -30,10 +31,9 @@ from ownwords.inference.text_generation import (
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TITLE
-from ownwords.tokenizers.tokenizer import Tokenizer, from_files
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 GREEDY = SamplingParams(temperature=0)
 WILD = SamplingParams(temperature=2.0)
@@ -154,7 +154,7 @@ def test_the_finish_reason_is_reported(plan_tokens: Plan) -> None:
 
 def test_a_continuation_keeps_its_leading_space() -> None:
     """A tokenizer that drops the first space of a text must not drop that of a continuation."""
-    tokenizer = from_files(foreign.files_of("Llama 2"))
+    tokenizer = Tokenizer(foreign.files_of("Llama 2"))
     prompt, full_text = "in the", "in the thing the"
     assert tokenizer.start is not None
     assert tokenizer.end is not None
@@ -306,9 +306,6 @@ def test_generation_restores_training_and_grad_mode() -> None:
         torch.autograd.backward(loss)
 
 
-# Tokens of parts of characters, of several characters, of both.
-ODD = BPETokenizer([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
-
 noise = st.lists(st.integers(0, ODD.vocabulary_size - 6), max_size=20)
 stop_strings = st.lists(
     st.sampled_from(["ab", "c", "\n\n", "é", "🦊a", "bé", "\ufffd"]), max_size=3
@@ -373,7 +370,7 @@ def test_nothing_follows_a_stop_string() -> None:
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_a_continuation_of_ids_keeps_its_leading_space(kind: str) -> None:
-    tokenizer = from_files(foreign.files_of(kind))
+    tokenizer = Tokenizer(foreign.files_of(kind))
     before, full_text = "in the", "in the thing the 日"
     ids, prefix_ids = tokenizer.encode(full_text), tokenizer.encode(before)
     assert ids[: len(prefix_ids)] == prefix_ids
@@ -387,7 +384,7 @@ def test_a_continuation_of_ids_keeps_its_leading_space(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
 def test_a_special_token_is_shown_by_name_and_separates_its_neighbours(kind: str) -> None:
-    tokenizer = from_files(foreign.files_of(kind))
+    tokenizer = Tokenizer(foreign.files_of(kind))
     name, token = next(iter(tokenizer.special.items()))
     ids, prefix_ids = tokenizer.encode("in the thing"), tokenizer.encode("in the")
     new_ids = ids[len(prefix_ids) :]

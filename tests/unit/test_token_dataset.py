@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import foreign_tokenizers
+from ownwords.archive import corpus
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
-from ownwords.training import corpus
 from ownwords.training import token_dataset as room
-from ownwords.training.corpus import TrainingText
 from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 TEXTS = [
@@ -42,12 +42,10 @@ class CountingTokenizer(ByteTokenizer):
 
     encoded = 0
 
-    def encode_batch(
-        self, texts: Iterable[str], *, threads: int | None = None
-    ) -> list[npt.NDArray[np.uint32]]:
+    def encode_batch(self, texts: Iterable[str]) -> list[npt.NDArray[np.uint32]]:
         texts = list(texts)
         self.encoded += len(texts)
-        return super().encode_batch(texts, threads=threads)
+        return super().encode_batch(texts)
 
 
 class LargeTokenizer(ByteTokenizer):
@@ -61,9 +59,7 @@ class LargeTokenizer(ByteTokenizer):
     def vocabulary_size(self) -> int:
         return self._size
 
-    def encode_batch(
-        self, texts: Iterable[str], *, threads: int | None = None
-    ) -> list[npt.NDArray[np.uint32]]:
+    def encode_batch(self, texts: Iterable[str]) -> list[npt.NDArray[np.uint32]]:
         return [ids * np.uint32(self._times) for ids in super().encode_batch(texts)]
 
 
@@ -242,7 +238,7 @@ def test_characters_without_tokens_are_counted_and_said_once(tmp_path: Path) -> 
     document = json.loads(files["tokenizer.json"])
     vocabulary = document["model"]["vocab"]
     vocabulary[3 * LETTER_OF[4]] = vocabulary.pop(LETTER_OF[4])
-    tokenizer = from_files(files | {"tokenizer.json": json.dumps(document).encode()})
+    tokenizer = Tokenizer(files | {"tokenizer.json": json.dumps(document).encode()})
     notes: list[str] = []
 
     def on_event(event: Event) -> None:
@@ -303,59 +299,6 @@ def test_a_full_disk_is_reported_and_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from ownwords.core import fingerprint
-from ownwords.models import atomic_dir
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus, token_dataset
-
-root, moment = Path(sys.argv[1]), sys.argv[2]
-token_dataset._GROUP = 1000
-calls = 0
-
-class Fatal(ByteTokenizer):
-    def encode_batch(self, texts, *, threads=None):
-        global calls
-        calls += 1
-        if moment == "encoding" and calls == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().encode_batch(texts)
-
-write_file = atomic_dir.write_file
-def fatal(path, data):
-    if moment in path.name:
-        path.write_bytes(data[: len(data) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-    write_file(path, data)
-atomic_dir.write_file = fatal
-
-def put(beside, folder):
-    os.kill(os.getpid(), signal.SIGKILL)
-if moment == "put":
-    atomic_dir._put = put
-texts = [corpus.TrainingText(str(i), "hat " * 200) for i in range(9)]
-token_dataset.build_dataset(texts, Fatal(), root)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-@pytest.mark.parametrize("moment", ["encoding", "index.json", "put"])
-def test_a_kill_half_way_leaves_no_shards(tmp_path: Path, moment: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), moment], env=_environment(), check=False
-    )
-    assert process.returncode == -9
-    files = list(tmp_path.iterdir())
-    assert len(files) == 1
-    assert files[0].name.startswith(".")
-    texts = [TrainingText(str(i), "hat " * 200) for i in range(9)]
-    dataset = build_dataset(texts, ByteTokenizer(), tmp_path)
-    check(dataset, texts, dataset.start, dataset.end)
-    assert [path.name for path in tmp_path.iterdir()] == [dataset.key]
-
-
 def _environment() -> Mapping[str, str]:
     source = Path(room.__file__).parents[2]
     return {**os.environ, "PYTHONPATH": str(source)}
@@ -365,7 +308,7 @@ def test_memory_holds_a_group_and_not_the_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "_GROUP", 1 << 18)
-    monkeypatch.setattr(corpus, "_MOST_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(corpus, "_MAX_IN_MEMORY", 1 << 20)
     document = "hats and caps " * 7000  # 98 kB
 
     class Many:

@@ -7,22 +7,20 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foreign_tokenizers import DOCUMENTS, ROLES, files_of
 from ownwords.tokenizers import tokenizer_json
-from ownwords.tokenizers.bpe import BPETokenizer, train
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.hf_tokenizer import HFTokenizer
+from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer, train
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
-from ownwords.tokenizers.tokenizer import Tokenizer, from_files, load
+from ownwords.tokenizers.tokenizer import Tokenizer, load
 
 TEXT = "The thing in the ring: it's 2012, they'd say.\n\n  Größe, 日本語 👩‍👩‍👧 \x00\u2003!"
 LEARNED = train([TEXT * 3, TEXT.upper()], 320)
 OURS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
-    "bpe without special tokens": BPETokenizer([b"th", b"the"], special=(), start=None, end=None),
+    "bpe without special tokens": BPETokenizer(
+        [("t", "h"), ("th", "e")], special=(), start=None, end=None
+    ),
     "bytes": ByteTokenizer(template="{{ messages[0]['content'] }}"),
 }
 
@@ -33,37 +31,11 @@ def test_a_saved_tokenizer_round_trips(kind: str, tmp_path: Path) -> None:
     for name, data in ours.files().items():
         (tmp_path / name).write_bytes(data)
     read = load(tmp_path)
-    assert type(read) is type(ours)
     assert read.files() == ours.files()
     assert read.fingerprint() == ours.fingerprint()
     assert (read.start, read.end, read.special) == (ours.start, ours.end, ours.special)
     assert read.template == ours.template
     assert read.encode(TEXT) == ours.encode(TEXT)
-
-
-@pytest.mark.parametrize("kind", OURS)
-@given(text=st.text(max_size=60))
-def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> None:
-    files = OURS[kind].files()
-    document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
-    roles = tokenizer_json.SpecialTokensConfig.read(files, document)
-    read = HFTokenizer(document, roles, files)
-    assert read.encode(text) == OURS[kind].encode(text)
-    assert read.fingerprint() == OURS[kind].fingerprint()
-
-
-def test_our_tokenizer_is_recognised_by_its_behaviour() -> None:
-    """With a merge that tiktoken would apply and the listed pairs would not, tokenizers is used."""
-    document = LEARNED.document()
-    assert isinstance(
-        from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)}), BPETokenizer
-    )
-    model = document["model"]
-    assert isinstance(model, dict)
-    model["merges"][0], model["merges"][1] = model["merges"][1], model["merges"][0]
-    read = from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
-    assert isinstance(read, HFTokenizer)
-    assert read.fingerprint() != LEARNED.fingerprint()
 
 
 def test_bytes_are_bytes() -> None:
@@ -77,8 +49,7 @@ def test_bytes_are_bytes() -> None:
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_an_imported_tokenizer_round_trips_text(kind: str) -> None:
-    tokenizer = from_files(files_of(kind))
-    assert isinstance(tokenizer, HFTokenizer)
+    tokenizer = Tokenizer(files_of(kind))
     for text in (TEXT, " the", "  the thing\n", "\n", "", "e\u0301\U000e0041"):
         ids = tokenizer.encode(text)
         expected = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
@@ -101,8 +72,8 @@ def without_bytes(kind: str, absent: bytes) -> dict[str, bytes]:
 
 
 def test_characters_whose_bytes_a_vocabulary_lacks_are_replaced_and_counted() -> None:
-    whole = from_files(files_of("SmolLM"))
-    tokenizer = from_files(without_bytes("SmolLM", b"\x04\x16\xc0\xf1\xf2\xff"))
+    whole = Tokenizer(files_of("SmolLM"))
+    tokenizer = Tokenizer(without_bytes("SmolLM", b"\x04\x16\xc0\xf1\xf2\xff"))
     text = "the 12\x04é日\n🙂\U0010ffff\x16\U00040000 in\U0008ffff\x04"
     replaced = "the 12\ufffdé日\n🙂\U0010ffff\ufffd\ufffd in\ufffd\ufffd"
     assert tokenizer.encode(replaced) == whole.encode(replaced)
@@ -116,7 +87,7 @@ def test_characters_whose_bytes_a_vocabulary_lacks_are_replaced_and_counted() ->
 @pytest.mark.parametrize("byte", b"e\n\xbf")
 def test_a_vocabulary_that_cannot_write_ordinary_text_is_refused(byte: int) -> None:
     with pytest.raises(TokenizerError, match="lacks 1 of the 256"):
-        from_files(without_bytes("SmolLM", bytes([byte])))
+        Tokenizer(without_bytes("SmolLM", bytes([byte])))
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -129,19 +100,19 @@ def test_prompts_begin_with_the_start_token_if_the_files_say_so(
     if said is not None:
         config["add_bos_token"] = said
     files[tokenizer_json.CONFIG] = json.dumps(config).encode()
-    tokenizer = from_files(files)
+    tokenizer = Tokenizer(files)
     begins = kind == "Llama 2" or said is True  # its tokenizer.json adds the token
     assert tokenizer.adds_start == begins
-    assert tokenizer.row_start == (tokenizer.start if begins else None)
+    assert tokenizer.row_start == (tokenizer.start if kind == "Llama 2" else None)
     tokenizer.adds_start = True
-    changed = from_files(tokenizer.files())
+    changed = Tokenizer(tokenizer.files())
     assert changed.adds_start
     assert (changed.start, changed.fingerprint()) == (tokenizer.start, tokenizer.fingerprint())
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_an_imported_tokenizer_keeps_special_tokens_separate(kind: str) -> None:
-    tokenizer = from_files(files_of(kind))
+    tokenizer = Tokenizer(files_of(kind))
     start, end = ROLES[kind]
     assert tokenizer.start == tokenizer.special[start]
     assert tokenizer.end == tokenizer.special[end]
@@ -154,10 +125,10 @@ def test_an_imported_tokenizer_keeps_special_tokens_separate(kind: str) -> None:
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_an_imported_tokenizer_is_saved_unchanged(kind: str) -> None:
     files = files_of(kind)
-    tokenizer = from_files(files)
+    tokenizer = Tokenizer(files)
     assert tokenizer.files() == files
     tokenizer.template = "{{ messages }}"
-    reloaded = from_files(tokenizer.files())
+    reloaded = Tokenizer(tokenizer.files())
     assert reloaded.template == "{{ messages }}"
     assert reloaded.fingerprint() == tokenizer.fingerprint()
     assert (reloaded.start, reloaded.end) == (tokenizer.start, tokenizer.end)
@@ -169,10 +140,10 @@ def test_the_fingerprint_is_of_the_mapping_not_of_the_file() -> None:
         json.loads(files[tokenizer_json.TOKENIZER]), indent=2, sort_keys=True
     ).encode()
     assert (
-        from_files({tokenizer_json.TOKENIZER: spread}).fingerprint()
-        == from_files(files).fingerprint()
+        Tokenizer({tokenizer_json.TOKENIZER: spread}).fingerprint()
+        == Tokenizer(files).fingerprint()
     )
-    prints = {from_files(files_of(kind)).fingerprint() for kind in DOCUMENTS}
+    prints = {Tokenizer(files_of(kind)).fingerprint() for kind in DOCUMENTS}
     assert len(prints) == len(DOCUMENTS)
 
 
@@ -222,7 +193,7 @@ def test_an_unknown_part_is_refused_by_name(
     kind: str, path: str, value: object, message: str
 ) -> None:
     with pytest.raises(TokenizerError, match=message):
-        from_files(changed_files(kind, path, value))
+        Tokenizer(changed_files(kind, path, value))
 
 
 @pytest.mark.parametrize(
@@ -244,14 +215,14 @@ def test_an_unknown_part_is_refused_by_name(
 def test_an_invalid_file_is_refused(data: bytes) -> None:
     for name in (tokenizer_json.TOKENIZER, tokenizer_json.CONFIG, tokenizer_json.SPECIAL_MAP):
         with pytest.raises(TokenizerError, match=name):
-            from_files({**files_of("GPT-2"), name: data})
+            Tokenizer({**files_of("GPT-2"), name: data})
 
 
 def test_a_directory_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
         load(tmp_path)
     with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
-        from_files({})
+        Tokenizer({})
     (tmp_path / "tokenizer.json").mkdir()
     with pytest.raises(TokenizerError, match="cannot be read"):
         load(tmp_path)
@@ -262,7 +233,7 @@ def test_a_directory_without_a_tokenizer_says_so(tmp_path: Path) -> None:
 )
 def test_a_config_of_another_tokenizer_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
-        from_files({**files_of("GPT-2"), tokenizer_json.CONFIG: json.dumps(wrong).encode()})
+        Tokenizer({**files_of("GPT-2"), tokenizer_json.CONFIG: json.dumps(wrong).encode()})
 
 
 def test_files_besides_the_config_are_read_too() -> None:
@@ -270,13 +241,13 @@ def test_files_besides_the_config_are_read_too() -> None:
     del files[tokenizer_json.CONFIG]
     files[tokenizer_json.SPECIAL_MAP] = b'{"eos_token": {"content": "<|im_end|>", "lstrip": false}}'
     files[tokenizer_json.TEMPLATE] = b"{{ messages }}"
-    tokenizer = from_files(files)
+    tokenizer = Tokenizer(files)
     assert tokenizer.end == tokenizer.special["<|im_end|>"]
     assert tokenizer.start is None
     assert tokenizer.template == "{{ messages }}"
     templates = [{"name": "tools", "template": "no"}, {"name": "default", "template": "yes"}]
     config = json.dumps({"chat_template": templates}).encode()
-    assert from_files({**files_of("Qwen"), tokenizer_json.CONFIG: config}).template == "yes"
+    assert Tokenizer({**files_of("Qwen"), tokenizer_json.CONFIG: config}).template == "yes"
 
 
 SEED = 5
@@ -336,7 +307,7 @@ def test_a_thousand_damaged_files_are_read_or_refused() -> None:
         name = tokenizer_json.CONFIG if n % 10 == 9 else tokenizer_json.TOKENIZER
         files[name] = mutate(files[name], rng)
         try:
-            tokenizer = from_files(files)
+            tokenizer = Tokenizer(files)
             tokenizer.decode(tokenizer.encode(TEXT, special=True))
             tokenizer.fingerprint()
             read += 1

@@ -21,7 +21,7 @@ from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.kv_cache import StaticKVCache
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 
 MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}
 

@@ -13,10 +13,10 @@ pytest.importorskip("torch")
 
 from fake_training import FakeTraining
 from ownwords.cli.main import main
+from ownwords.training.checkpoint import Run
 from ownwords.training.loop import TrainingInterrupted
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import TrainedModel, TrainRequest
-from ownwords.training.run import Run
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 BARE = ["tune", BLOG, "--base", "none"]

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.tune.trials_page import trials_csv, trials_view
-from ownwords.tune.verdict import TrialRecord, judge
+from ownwords.tune.verdict import TrialRecord, judge, trials_csv, trials_view
 from ownwords.view import html
 from toy_search import AXES, PLAN
 

@@ -1,4 +1,3 @@
-import math
 import tomllib
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
 from ownwords.training.settings import Recipe
 from ownwords.training.throughput import DeviceSpeeds, StepTimeModel
-from ownwords.tune.search_space import search_space, settings_toml, values_text
+from ownwords.tune.search import search_space, settings_toml
 
 SPEEDS = DeviceSpeeds("cpu", "a processor", {"float32": StepTimeModel(1e-3, 1.2e11)})
 FACTS = PlanInputs(
@@ -163,9 +162,3 @@ def test_settings_are_valid_lines_of_the_settings_file() -> None:
     assert settings_toml({}) == ""
     # Steps suit one length only: they are told, and not set.
     assert tomllib.loads(settings_toml({"train.steps": 40, "train.batch_size": 8})) == {"train": {}}
-
-
-def test_values_in_a_line() -> None:
-    ranges = search_space(from_a_base(), {}, 200.0, has_base=True)
-    line = values_text(ranges.axes, {"rate": math.sqrt(2), "dropout": 0.25, "replay": 0.5})
-    assert line == "rate x1.4, dropout 0.25, replay 0.5"

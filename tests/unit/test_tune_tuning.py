@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ pytest.importorskip("torch")
 from optuna.storages import InMemoryStorage
 
 from fake_training import FakeTraining, score_of
+from ownwords.archive import corpus
+from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
@@ -20,8 +23,7 @@ from ownwords.core.progress import Event, Progress
 from ownwords.make import result as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
-from ownwords.training import corpus, throughput
-from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
+from ownwords.training import throughput
 from ownwords.training.recipes import TrainRequest
 from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
 
@@ -41,17 +43,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
 def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
     """The texts of the sample blog; reading a test post is an error."""
     loaded = corpus.load_corpus(archive)
-    tests = set(loaded.test.words)
-    assert tests
-    documents = Archive.documents
+    assert len(loaded.test)
+    return replace(loaded, test=replace(loaded.test, texts=Unreadable()))
 
-    def watched(self: Archive, ids: object = None) -> object:
-        assert ids is not None, "all documents are read, test posts among them"
-        assert not tests & set(ids), "a test post is read"  # type: ignore[call-overload]
-        return documents(self, ids)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Archive, "documents", watched)
-    return loaded
+class Unreadable:
+    """Test posts, which the search must not look at."""
+
+    def __iter__(self) -> Iterator[TrainingText]:
+        raise AssertionError("a test post is read")
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_steps_that_a_trial_sets_must_fit_its_time_and_the_users_own_need_not(
 def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: FakeTraining) -> None:
     """`texts` fails if one is read; this asserts that the others are."""
     run_tuning(tmp_path, texts, play)
-    assert {text.id for text in play.texts} == set(texts.train.words)
-    assert {text.id for text in play.held_out} == set(texts.validation.words)
+    assert {text.id for text in play.texts} == {text.id for text in texts.train}
+    assert {text.id for text in play.held_out} == {text.id for text in texts.validation}
     with pytest.raises(AssertionError, match="a test post is read"):
         list(texts.test)
 
@@ -225,7 +225,7 @@ def test_if_every_trial_fails_the_reason_is_reported(
 def test_without_held_out_posts_tuning_is_refused(
     tmp_path: Path, texts: Corpus, play: FakeTraining
 ) -> None:
-    none = Corpus(texts.train, CorpusSplit(texts.train.archive, {}), texts.test, 1.0, "k")
+    none = Corpus(texts.train, TextCollection.read([]), texts.test, 1.0, "k")
     with pytest.raises(CorpusError, match="no post is held out"):
         run_tuning(tmp_path, none, play)
 
@@ -338,9 +338,9 @@ def test_real_trainings_can_be_searched(tmp_path: Path, monkeypatch: pytest.Monk
     }
     mat = "The cat number {} sat on the mat and sang. "
     small_corpus = Corpus(
-        train=FakeSplit({f"t{i}": mat.format(i) * 8 for i in range(12)}),
-        validation=FakeSplit({f"v{i}": mat.format(i) * 4 for i in (40, 41)}),
-        test=FakeSplit({}),
+        train=numbered(mat, 8, range(12)),
+        validation=numbered(mat, 4, (40, 41)),
+        test=numbered("", 0, ()),
         own_share=1.0,
         key="key",
     )
@@ -379,12 +379,5 @@ def test_real_trainings_can_be_searched(tmp_path: Path, monkeypatch: pytest.Monk
         )
 
 
-class FakeSplit(CorpusSplit):
-    """Texts that are in no archive."""
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        object.__setattr__(self, "words", {id_: len(text.split()) for id_, text in texts.items()})
-        object.__setattr__(self, "texts", texts)
-
-    def __iter__(self) -> Iterator[TrainingText]:
-        return (TrainingText(id_, text) for id_, text in self.texts.items())  # type: ignore[attr-defined]
+def numbered(text: str, times: int, numbers: Iterable[int]) -> TextCollection:
+    return TextCollection.read([TrainingText(f"t{i}", text.format(i) * times) for i in numbers])

@@ -14,6 +14,7 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation import classifier
+from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.passages import openings, passages
 from ownwords.evaluation.reference_authors import FILE, FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.stylometry import (
@@ -24,7 +25,6 @@ from ownwords.evaluation.stylometry import (
 )
 from ownwords.evaluation.voice import DELTA_WORDS, voice
 
-REFERENCE = Path(__file__).parents[2] / "src" / "ownwords" / "base" / "reference"
 _COMMON = "the of and to a in is it that he was for as with his be at by had not are but"
 _BOATS = "sail mast harbour anchor tide rope deck captain wave wind"
 _CAKES = "flour butter oven sugar icing spoon bowl batter cream yeast"
@@ -302,7 +302,7 @@ def test_others_that_are_missing_or_damaged_are_one_sentence(
 
 
 def test_the_others_in_the_package() -> None:
-    shipped = ReferenceAuthors.load(REFERENCE)
+    shipped = ReferenceAuthors.load()
     assert len(shipped.authors) >= 60
     assert shipped.lengths == (250, 500, 1000)
     assert len(shipped.vocabulary.words) >= DELTA_WORDS
@@ -326,7 +326,7 @@ def test_the_columnists_held_out_columns_are_his(columnist: Path, tmp_path: Path
                 sides[side].append(document.text(OWN_KINDS))
     held_out = sides["validation"] + sides["test"]
     later_posts = [passage.text for passage in passages(sides["train"][20:], 250)][:20]
-    result = voice(sides["train"][:20], held_out, later_posts, ReferenceAuthors.load(REFERENCE))
+    result = voice(sides["train"][:20], held_out, later_posts, ReferenceAuthors.load())
     assert result.letters
     assert result.delta
     assert result.letters.held_out_auc.value > 0.95

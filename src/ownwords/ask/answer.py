@@ -21,8 +21,8 @@ from ownwords.ask.citations import (
     with_marks,
 )
 from ownwords.ask.passages import (
+    Passage,
     PassageExcerpt,
-    RetrievedPassage,
     best_sentences,
     excerpt_of,
     sentences,
@@ -61,16 +61,16 @@ class Answer:
     question: str
     answer: str = ""
     citations: tuple[Citation, ...] = ()
-    passages: tuple[RetrievedPassage, ...] = ()
+    passages: tuple[Passage, ...] = ()
     refused: bool = False
     why: str = ""
-    nearest: tuple[RetrievedPassage, ...] = ()
+    nearest: tuple[Passage, ...] = ()
     notes: tuple[str, ...] = ()
     model: str = ""
     searched_question: str = ""
     excerpts: Mapping[int, PassageExcerpt] = field(default_factory=dict)
 
-    def excerpt(self, passage: RetrievedPassage) -> PassageExcerpt:
+    def excerpt(self, passage: Passage) -> PassageExcerpt:
         """What to show of a passage: the part that answers, and the units that match best."""
         known = self.excerpts.get(passage.id)
         return known or excerpt_of(self.searched_question or self.question, passage.text)
@@ -99,7 +99,7 @@ class Answer:
             "model": self.model,
         }
 
-    def _passage(self, passage: RetrievedPassage) -> dict[str, Any]:
+    def _passage(self, passage: Passage) -> dict[str, Any]:
         excerpt = self.excerpt(passage)
         return {
             "id": passage.id,
@@ -123,7 +123,7 @@ def answer(
     writer: LLMBackend | None = None,
     *,
     on_text: Callable[[str], None] | None = None,
-    on_passages: Callable[[Sequence[RetrievedPassage]], None] | None = None,
+    on_passages: Callable[[Sequence[Passage]], None] | None = None,
     limit: int = PASSAGES,
     seed: int = SEED,
 ) -> Answer:
@@ -183,7 +183,7 @@ def answer(
     return replace(answered, searched_question=searched_question, excerpts=excerpts)
 
 
-def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:
+def _date_answer(question: str, sentence: str, passages: Sequence[Passage]) -> Answer:
     """The answer from the posts' dates; each post is cited with the sentence that matches best."""
     quotes = []
     for passage in passages:
@@ -215,7 +215,7 @@ class _AnswerSession:
     def __init__(
         self,
         question: str,
-        passages: tuple[RetrievedPassage, ...],
+        passages: tuple[Passage, ...],
         writer: LLMBackend,
         on_text: Callable[[str], None] | None,
         seed: int,
@@ -292,12 +292,12 @@ class _AnswerSession:
 
     def _note_truncation(self, prompt: Prompt) -> None:
         """Note whether the prompt or the answer was cut."""
-        used, writer = self._writer.used, self._writer
+        writer, read = self._writer, self._writer.prompt_tokens
         least = minimum_tokens(prompt.messages)
-        if used and 0 < used.prompt < least:
-            writer.context = used.prompt
+        if 0 < read < least:
+            writer.context = read
             self._notes.append(
-                f"{writer.name} read only {used.prompt:,} of at least {least:,} tokens and cut the"
+                f"{writer.name} read only {read:,} of at least {least:,} tokens and cut the"
                 " rest silently. Give it a longer context; for Ollama, OLLAMA_CONTEXT_LENGTH=8192."
             )
         elif prompt.left_out or prompt.shortened:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ownwords.ask.passages import (
-    RetrievedPassage,
+    Passage,
     Span,
     Whose,
     best_sentences,
@@ -259,7 +259,7 @@ NOT_THERE = re.compile(r"\bnot in the passages\b", re.IGNORECASE)
 class VerifiedQuote:
     """A verified citation: words of a passage, exactly as in the passage."""
 
-    passage: RetrievedPassage
+    passage: Passage
     quote: str
     whose: Whose
 

@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from functools import cached_property
 
 from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex, folded
-from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.passages import Passage
 from ownwords.ask.query import (
     QueryTerm,
     QueryTerms,
@@ -254,7 +254,7 @@ class DateAnswer:
     """
 
     sentence: str
-    passages: tuple[RetrievedPassage, ...] = ()
+    passages: tuple[Passage, ...] = ()
     is_complete: bool = True
 
 
@@ -551,7 +551,7 @@ class _Question:
 
     def _passages(
         self, posts: Sequence[IndexedPost], *, has_topic: bool = True
-    ) -> tuple[RetrievedPassage, ...]:
+    ) -> tuple[Passage, ...]:
         """One passage of each post: the best for the topic, or else the first."""
         best: dict[str, int] = {}
         if has_topic and self._topic:

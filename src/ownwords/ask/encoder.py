@@ -57,8 +57,9 @@ from ownwords.native.bindings import load_library
 from ownwords.native.encoder import NativeEncoder
 
 if TYPE_CHECKING:
-    from ownwords.ask.index import SearchIndex
     from tokenizers import Tokenizer
+
+    from ownwords.ask.index import SearchIndex
 
 
 MODULES = "modules.json"
@@ -508,8 +509,7 @@ def embed_missing(
 ) -> int:
     """Compute and store this embedder's missing vectors; returns for how many passages.
 
-    Each batch is stored at once, so the next call resumes where an interrupted one stopped. At the
-    end, the vectors of all but the last two embedders are deleted.
+    Each batch is stored at once, so the next call resumes where an interrupted one stopped.
     """
     missing = index.without_vectors(embedder.name, embedder.dimensions)
     if not missing:
@@ -521,7 +521,8 @@ def embed_missing(
                 return count
             batch = missing[start : start + _BATCH]
             # Leaves out chunks deleted since they were listed.
-            parts = [(id_, windows(*texts)) for id_, *texts in index.texts(batch)]
+            passages = index.passages([(id_, 0.0) for id_ in batch])
+            parts = [(x.id, windows(x.title, x.heading, x.text)) for x in passages]
             rows = embedder.embed(
                 [embedder.passage_prompt + window for _, some in parts for window in some]
             )
@@ -533,7 +534,6 @@ def embed_missing(
             index.put_vectors(embedder.name, entries)
             count += len(parts)
             stage.advance(len(batch))
-    index.keep_vectors(embedder.name)
     return count
 
 

@@ -12,25 +12,18 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.store import (
-    Archive,
-    DamagedArchiveError,
-    is_current,
-    translate_sqlite_errors,
-)
+from ownwords.archive.store import Archive, is_current, translate_sqlite_errors
 from ownwords.ask.passages import (
     CHUNKS_VERSION,
-    Chunk,
-    RetrievedPassage,
+    Passage,
     Whose,
     apart,
     chunks_of,
@@ -50,7 +43,7 @@ _VERSION = f"4.{CHUNKS_VERSION}"
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
 
 _TRIGGERS = ("chunk_added", "chunk_removed", "document_removed")
-_OURS = ("vectors", "chunk_search", "chunk_texts", "chunks", "indexed")
+_TABLES = ("vectors", "chunk_search", "chunk_texts", "chunks", "indexed")
 
 # The `sought_` columns hold the searchable form where it differs from the text shown. Triggers keep
 # the index consistent when `look` deletes a document and, by cascade, its chunks.
@@ -63,11 +56,10 @@ _SCHEMA = (
     """CREATE TABLE chunks (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-        number INTEGER NOT NULL, heading TEXT NOT NULL, text TEXT NOT NULL, words INTEGER NOT NULL,
-        whose TEXT NOT NULL, segments TEXT NOT NULL, sought_title TEXT NOT NULL,
-        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT
+        heading TEXT NOT NULL, text TEXT NOT NULL, whose TEXT NOT NULL,
+        sought_title TEXT NOT NULL, sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT
     )""",
-    "CREATE INDEX chunks_of ON chunks(document, number)",
+    "CREATE INDEX chunks_of ON chunks(document)",
     """CREATE VIEW chunk_texts AS
         SELECT id, sought_title AS title, coalesce(sought_heading, heading) AS heading,
         sought_date AS date, coalesce(sought_text, text) AS text FROM chunks""",
@@ -91,66 +83,13 @@ _SCHEMA = (
 )
 
 
-def are_current(db: sqlite3.Connection) -> bool:
-    """Whether the tables exist in this version."""
-    return meta(db, "ask_version") == _VERSION
-
-
-def state_of(db: sqlite3.Connection) -> str:
-    """The key of the archive's content, written by `look`; empty if `look` did not write it."""
-    return meta(db, "state")
-
-
-def is_up_to_date(db: sqlite3.Connection) -> bool:
-    """Whether the tables match the archive's content."""
-    state = state_of(db)
-    return bool(state) and state == meta(db, "ask_state") and are_current(db)
-
-
-def mark_up_to_date(db: sqlite3.Connection) -> None:
-    """Note that the tables match the archive's content."""
-    db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_state', ?)", (state_of(db),))
-
-
-def recreate_tables(db: sqlite3.Connection) -> None:
-    """Replace the tables by empty ones."""
-    kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
-    for trigger in _TRIGGERS:
-        db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
-    for name in _OURS:
-        if name in kinds:
-            db.execute(f"DROP {kinds[name]} {name}")
-    for statement in _SCHEMA:
-        db.execute(statement)
-    db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_version', ?)", (_VERSION,))
-
-
-def generation(db: sqlite3.Connection) -> str:
-    """A string that changes whenever the tables change."""
-    return meta(db, "ask_generation")
-
-
-def new_generation(db: sqlite3.Connection) -> None:
-    """Change `generation`."""
-    db.execute(_ANOTHER_GENERATION)
-
-
-def meta(db: sqlite3.Connection, key: str) -> str:
-    """The value of a key in the archive's meta table; empty if there is none."""
-    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return row[0] if row else ""
-
-
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int8]
 Ids = npt.NDArray[np.int64]
 
-# The current embedder and the one before, so that switching back costs nothing.
-NAMES_KEPT: Final = 2
-_NAMES = "ask_embedders"  # key of the names in `meta`, most recent first
 _LARGEST = 127
 # Of this name and dimension, and whole.
-IS_VECTOR: Final = (
+_IS_VECTOR = (
     "name = ? AND length(codes) > 0 AND length(scales) % 4 = 0"
     " AND length(codes) * 4 = length(scales) * ?"
 )
@@ -204,55 +143,11 @@ def _dot_codes(codes: Codes, scales: Floats, query: Floats) -> Floats:
     return scores * scales
 
 
-def _put_vectors(db: sqlite3.Connection, name: str, entries: Iterable[tuple[int, Floats]]) -> None:
-    """Store the vectors of each passage, one a row, if it still exists."""
-    for id_, rows in entries:
-        codes, scales = quantized(rows)
-        db.execute(
-            "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ? FROM chunks WHERE id = ?",
-            (name, codes.tobytes(), scales.astype("<f4").tobytes(), int(id_)),
-        )
-
-
-def _load_vectors(db: sqlite3.Connection, name: str, dimensions: int) -> StoredVectors:
-    """The vectors of this name and dimension."""
-    ids: list[int] = []
-    codes, scales = bytearray(), bytearray()
-    cursor = db.execute(
-        f"SELECT chunk, codes, scales FROM vectors WHERE {IS_VECTOR} ORDER BY chunk",  # noqa: S608
-        (name, dimensions),
-    )
-    for id_, some_codes, some_scales in cursor:
-        ids += [id_] * (len(some_scales) // 4)
-        codes += some_codes
-        scales += some_scales
-    return StoredVectors(
-        np.array(ids, np.int64),
-        np.frombuffer(codes, np.int8).reshape(len(ids), dimensions),
-        np.frombuffer(scales, "<f4"),
-    )
-
-
 def quantized(rows: Floats) -> tuple[Codes, Floats]:
     """Rows as codes from -127 to 127, and the scale of each."""
     scales = np.abs(rows).max(axis=1, initial=0) / _LARGEST
     codes = np.rint(rows / np.maximum(scales, np.finfo(np.float32).tiny)[:, None])
     return codes.astype(np.int8), scales.astype(np.float32)
-
-
-def _keep_vectors(db: sqlite3.Connection, name: str) -> int:
-    """Delete all vectors but those of this name and the one used before; returns how many."""
-    before = json.loads(meta(db, _NAMES) or "[]")
-    names = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
-    by_age = dict.fromkeys([name, *before, *sorted(names)])
-    names_kept = json.dumps(
-        [vector_name for vector_name in by_age if vector_name in names][:NAMES_KEPT]
-    )
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_NAMES, names_kept))
-    gone = db.execute(
-        "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))", (names_kept,)
-    )
-    return gone.rowcount
 
 
 # fmt: off
@@ -357,57 +252,75 @@ class SearchIndex:
         changed, nothing is written, so the archive may be on a read-only disk.
         """
         with self.reading() as db:
-            if is_up_to_date(db) or (
-                are_current(db) and not self._changed(db) and not state_of(db)
-            ):
+            # `look` writes the key of the archive's content; without one, documents are compared.
+            state = self._meta("state")
+            is_current = self._meta("ask_version") == _VERSION
+            if is_current and (state == self._meta("ask_state") if state else not self._changed()):
                 return 0
             db.execute(f"PRAGMA cache_size = -{_CACHE_WHILE_BUILDING_KIB}")
             try:
                 with _read_only_explained(self.path), self._writing():
-                    if not are_current(db):
-                        recreate_tables(db)
-                    changed = self._changed(db)  # again: another process may have updated it
+                    if self._meta("ask_version") != _VERSION:
+                        self._recreate_tables(db)
+                    changed = self._changed()  # again: another process may have updated it
                     self._index_documents(db, changed, progress or Progress())
-                    mark_up_to_date(db)
+                    self._set_meta("ask_state", self._meta("state"))
             finally:
                 db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             return len(changed)
 
-    @staticmethod
-    def _changed(db: sqlite3.Connection) -> list[tuple[str, str]]:
-        """The documents to index again, each with its decision."""
-        rows = db.execute(
-            f"{_WANTED} SELECT w.id, w.decision FROM wanted w"  # noqa: S608
-            " LEFT JOIN indexed i ON i.document = w.id"
-            " WHERE i.key IS NOT w.key || ' ' || w.decision ORDER BY w.id"
-        )
-        return [(row[0], row[1]) for row in rows]
+    def _recreate_tables(self, db: sqlite3.Connection) -> None:
+        """Replace the tables by empty ones."""
+        kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
+        for name in (*_TRIGGERS, *_TABLES):
+            if name in kinds:
+                db.execute(f"DROP {kinds[name]} {name}")
+        for statement in _SCHEMA:
+            db.execute(statement)
+        self._set_meta("ask_version", _VERSION)
+
+    def _meta(self, key: str) -> str:
+        with self.reading() as db:
+            return Archive.over(self.path, db).get_meta(key)
+
+    def _set_meta(self, key: str, value: str) -> None:
+        with self.reading() as db:
+            Archive.over(self.path, db).set_meta(key, value)
+
+    def _changed(self) -> list[tuple[str, str, str]]:
+        """The documents to index again: id, key and decision."""
+        with self.reading() as db:
+            return db.execute(
+                f"{_WANTED} SELECT w.id, w.key, w.decision FROM wanted w"  # noqa: S608
+                " LEFT JOIN indexed i ON i.document = w.id"
+                " WHERE i.key IS NOT w.key || ' ' || w.decision ORDER BY w.id"
+            ).fetchall()
 
     def _index_documents(
-        self, db: sqlite3.Connection, changed: Sequence[tuple[str, str]], progress: Progress
+        self, db: sqlite3.Connection, changed: Sequence[tuple[str, str, str]], progress: Progress
     ) -> None:
         archive = Archive.over(self.path, db)
         with progress.stage("Preparing the search", len(changed), "posts") as stage:
-            for document_id, decision in changed:
-                (key,) = db.execute(
-                    "SELECT key FROM documents WHERE id = ?", (document_id,)
-                ).fetchone()
+            for document_id, key, decision in changed:
                 (document,) = archive.documents([document_id])
+                is_left_out = decision == "leave out"
                 db.execute("DELETE FROM chunks WHERE document = ?", (document_id,))
-                chunks = chunks_of(document, decision)
                 title, day = apart(visible(document.title)), _searchable_date(document.date)
-                db.executemany(
-                    "INSERT INTO chunks(document, number, heading, text, words, whose, segments,"
-                    " sought_title, sought_heading, sought_date, sought_text)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (_row(chunk, title, day) for chunk in chunks),
-                )
+                for heading, text, whose in chunks_of(document, is_left_out=is_left_out):
+                    sought = (
+                        apart(part) if apart(part) != part else None for part in (heading, text)
+                    )
+                    db.execute(
+                        "INSERT INTO chunks(document, heading, text, whose, sought_heading,"
+                        " sought_text, sought_title, sought_date) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        (document_id, heading, text, whose, *sought, title, day),
+                    )
                 db.execute(
                     "INSERT OR REPLACE INTO indexed VALUES (?, ?, ?, ?, ?)",
                     (
                         document_id,
                         f"{key} {decision}",
-                        "other" if decision == "leave out" else "own",
+                        "other" if is_left_out else "own",
                         folded(document.title),
                         sum(count_words(s.text) for s in document.segments if s.kind in OWN_KINDS),
                     ),
@@ -422,8 +335,7 @@ class SearchIndex:
 
     def generation(self) -> str:
         """A string that changes whenever the index changes, to invalidate caches."""
-        with self.reading() as db:
-            return generation(db)
+        return self._meta("ask_generation")
 
     def ids(self) -> list[int]:
         """The ids of all chunks, in order."""
@@ -456,29 +368,28 @@ class SearchIndex:
         self,
         ranking: Sequence[tuple[int, float]],
         found_by: dict[int, tuple[str, ...]] | None = None,
-    ) -> list[RetrievedPassage]:
+    ) -> list[Passage]:
         """The passages with these ids and scores, in order; deleted chunks are left out."""
         with self.reading() as db:
             rows = db.execute(
-                "SELECT * FROM chunks WHERE id IN (SELECT value FROM json_each(?))",
+                "SELECT id, document, heading, text, whose FROM chunks"
+                " WHERE id IN (SELECT value FROM json_each(?))",
                 (json.dumps([id_ for id_, _ in ranking]),),
             ).fetchall()
-            archive = Archive.over(self.path, db)
-            headers = {one.id: one for one in archive.headers({row[1] for row in rows})}
-            known = {row[0]: (headers[row[1]], row[3], row[4], row[6]) for row in rows}
+            headers = Archive.over(self.path, db).headers({row[1] for row in rows})
+            posts = {post.id: post for post in headers}
+        chunks = {row[0]: row for row in rows}
         by = found_by or {}
         return [
-            _passage(id_, known[id_], score, by.get(id_, ()))
+            _passage(chunks[id_], posts[chunks[id_][1]], score, by.get(id_, ()))
             for id_, score in ranking
-            if id_ in known
+            if id_ in chunks
         ]
 
     def chunks(self, document: str) -> list[int]:
         """The ids of a document's chunks, in order."""
         with self.reading() as db:
-            rows = db.execute(
-                "SELECT id FROM chunks WHERE document = ? ORDER BY number", (document,)
-            )
+            rows = db.execute("SELECT id FROM chunks WHERE document = ? ORDER BY id", (document,))
             return [row[0] for row in rows]
 
     def posts(self) -> list[IndexedPost]:
@@ -489,43 +400,39 @@ class SearchIndex:
                 " i.words FROM documents d JOIN indexed i ON i.document = d.id"
                 " ORDER BY coalesce(d.date, '9999'), d.id"
             )
-            posts = [IndexedPost(*row) for row in rows]
-            for post in posts:
-                try:
-                    _ = post.day and date.fromisoformat(post.day)
-                except (ValueError, TypeError) as error:
-                    reason = f"the post {post.document}: {error}"
-                    raise DamagedArchiveError(self.path, reason) from error
-            return posts
+            return [IndexedPost(*row) for row in rows]
 
     # ---- vectors
 
-    def texts(self, ids: Sequence[int]) -> list[tuple[int, str, str, str]]:
-        """(id, title, heading, text) of the chunks; deleted ones are left out."""
-        passages = self.passages([(id_, 0.0) for id_ in ids])
-        return [(x.id, x.title, x.heading, x.text) for x in passages]
-
     def put_vectors(self, name: str, entries: Sequence[tuple[int, Floats]]) -> None:
         """Store the vectors of chunks, a row a window; those of deleted chunks are dropped."""
-        for id_, rows in entries:
-            if rows.ndim != 2 or not len(rows):
-                raise ValueError(f"vectors of shape {rows.shape} for chunk {id_}")
         with self._writing() as db:
-            _put_vectors(db, name, entries)
-
-    def keep_vectors(self, name: str) -> int:
-        """Delete the vectors of all but this name and the one used before; returns how many."""
-        with self._writing() as db:
-            return _keep_vectors(db, name)
+            for id_, rows in entries:
+                codes, scales = quantized(rows)
+                db.execute(
+                    "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ? FROM chunks WHERE id = ?",
+                    (name, codes.tobytes(), scales.astype("<f4").tobytes(), id_),
+                )
 
     def vectors(self, name: str, dimensions: int) -> StoredVectors:
         """The vectors of this embedder, cached in memory until the index changes."""
         key = name, dimensions
         with self._lock, self.reading() as db:
-            now = generation(db)
+            now = self.generation()
             cached = self._vectors.get(key)
             if cached is None or cached[0] != now:
-                self._vectors[key] = cached = (now, _load_vectors(db, *key))
+                rows = db.execute(
+                    "SELECT chunk, codes, scales FROM vectors"  # noqa: S608
+                    f" WHERE {_IS_VECTOR} ORDER BY chunk",
+                    key,
+                ).fetchall()
+                ids = [row[0] for row in rows for _ in range(len(row[2]) // 4)]
+                codes = np.frombuffer(b"".join(row[1] for row in rows), np.int8)
+                scales = np.frombuffer(b"".join(row[2] for row in rows), "<f4")
+                stored = StoredVectors(
+                    np.array(ids, np.int64), codes.reshape(len(ids), dimensions), scales
+                )
+                self._vectors[key] = cached = (now, stored)
         return cached[1]
 
     def without_vectors(self, name: str, dimensions: int) -> list[int]:
@@ -533,7 +440,7 @@ class SearchIndex:
         with self.reading() as db:
             rows = db.execute(
                 "SELECT id FROM chunks WHERE id NOT IN"  # noqa: S608
-                f" (SELECT chunk FROM vectors WHERE {IS_VECTOR}) ORDER BY id",
+                f" (SELECT chunk FROM vectors WHERE {_IS_VECTOR}) ORDER BY id",
                 (name, dimensions),
             )
             return [row[0] for row in rows]
@@ -545,7 +452,7 @@ class SearchIndex:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
-                new_generation(db)
+                db.execute(_ANOTHER_GENERATION)
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:  # SQLite itself rolls back if the disk is full
@@ -608,36 +515,19 @@ def _searchable_date(date: datetime | None) -> str:
     return f"{date.date().isoformat()} {MONTHS[date.month - 1]}"
 
 
-def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
-    heading, text = apart(chunk.heading), apart(chunk.text)
-    return (
-        chunk.document,
-        chunk.number,
-        chunk.heading,
-        chunk.text,
-        chunk.words,
-        chunk.whose,
-        json.dumps(chunk.segments),
-        title,
-        heading if heading != chunk.heading else None,
-        day,
-        text if text != chunk.text else None,
-    )
-
-
 def _passage(
-    id_: int, row: tuple[Document, str, str, str], score: float, found_by: tuple[str, ...]
-) -> RetrievedPassage:
-    document, heading, text, whose = row
-    return RetrievedPassage(
+    row: tuple[int, str, str, str, Whose], post: Document, score: float, found_by: tuple[str, ...]
+) -> Passage:
+    id_, _, heading, text, whose = row
+    return Passage(
         id=id_,
-        document=document.id,
-        title=visible(document.title),
-        date=document.date.date().isoformat() if document.date else None,
-        url=document.url.strip() if _LINK.fullmatch(document.url.strip()) else "",
+        document=post.id,
+        title=visible(post.title),
+        date=post.date.date().isoformat() if post.date else None,
+        url=post.url.strip() if _LINK.fullmatch(post.url.strip()) else "",
         heading=heading,
         text=text,
-        whose=cast(Whose, whose),
+        whose=whose,
         score=score,
         found_by=found_by,
     )

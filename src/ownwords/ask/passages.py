@@ -17,14 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import sqrt
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.ask.query import detect_stop_words, is_content_word, visible
-
-if TYPE_CHECKING:
-    from ownwords.archive.selection import Decision
-
 
 Whose = Literal["own", "quoted", "other"]
 
@@ -32,7 +28,7 @@ QUOTED_LINE = "> "  # prefix of each line of somebody else's words, as in Markdo
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievedPassage:
+class Passage:
     """A chunk of a post with its title, date, address and score.
 
     `date` is an ISO day, or None if the post has no date. `url` is a web address, a path on the
@@ -102,21 +98,15 @@ _SENTENCE_END = re.compile(
 _ANY_SPACE = re.compile(r"\s+")
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A part of one document that is searched, shown and quoted on its own.
 
-    `number` counts the document's chunks from 0; `segments` are the positions of the document's
-    segments it contains. `heading` names the section it begins in, outer headings first.
+    `heading` names the section it begins in, outer headings first.
     """
 
-    document: str
-    number: int
     heading: str
     text: str
-    words: int
     whose: Whose
-    segments: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,32 +133,19 @@ class _Section:
         return sum(piece.words for piece in self.pieces)
 
 
-def chunks_of(document: Document, decision: "Decision | str" = "keep") -> list[Chunk]:
+def chunks_of(document: Document, *, is_left_out: bool = False) -> list[Chunk]:
     """The chunks of a document, in order; at least one, so that its title can be found.
 
-    With the `decision` "leave out", the chunks are marked as somebody else's words.
+    Those of a document that was left out are marked as somebody else's words.
     """
-    left_out = decision == "leave out"
     chunks: list[Chunk] = []
     for section in _merged(_sections(document.segments)):
         for pieces in _divided(section.pieces):
             words = sum(piece.words for piece in pieces)
             quoted = sum(piece.words for piece in pieces if piece.kind in _QUOTED_KINDS)
-            whose: Whose = "other" if left_out else "quoted" if 2 * quoted > words else "own"
-            chunks.append(
-                Chunk(
-                    document=document.id,
-                    number=len(chunks),
-                    heading=section.heading,
-                    text=_put_together(pieces),
-                    words=words,
-                    whose=whose,
-                    segments=tuple(dict.fromkeys(piece.segment for piece in pieces)),
-                )
-            )
-    if not chunks:
-        chunks.append(Chunk(document.id, 0, "", "", 0, "other" if left_out else "own", ()))
-    return chunks
+            whose: Whose = "other" if is_left_out else "quoted" if 2 * quoted > words else "own"
+            chunks.append(Chunk(section.heading, _put_together(pieces), whose))
+    return chunks or [Chunk("", "", "other" if is_left_out else "own")]
 
 
 def apart(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ownwords.ask.passages import RetrievedPassage, Whose, best_sentences, sentences
+from ownwords.ask.passages import Passage, Whose, best_sentences, sentences
 from ownwords.ask.servers import ContextLengthError, Message
 from ownwords.core.fingerprint import digest
 
@@ -102,7 +102,7 @@ class Excerpt:
     """The part of a passage in the prompt, and its number there."""
 
     number: int
-    passage: RetrievedPassage
+    passage: Passage
     text: str
 
 
@@ -120,7 +120,7 @@ class Prompt:
 
 def build_prompt(
     question: str,
-    passages: Sequence[RetrievedPassage],
+    passages: Sequence[Passage],
     count: Callable[[str], int],
     context: int = 0,
 ) -> Prompt:
@@ -199,7 +199,7 @@ def _line(text: str) -> str:
     return neutralized(" ".join(text.split())[:200])
 
 
-def _fence(passages: Sequence[RetrievedPassage]) -> str:
+def _fence(passages: Sequence[Passage]) -> str:
     """A fence line that occurs in no passage and that their authors could not predict."""
     everything = "\n".join(
         f"{passage.title}\n{passage.heading}\n{passage.text}" for passage in passages

@@ -18,14 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ownwords.ask.index import TOKENIZER, Floats, Ids, SearchIndex, StoredVectors, folded
-from ownwords.ask.passages import RetrievedPassage
+from ownwords.ask.passages import Passage
 from ownwords.ask.query import (
     OTHERS,
     OVERVIEW,
@@ -118,10 +116,10 @@ class RetrievalResult:
     `without_vector` passages have no vector yet, though vectors were searched.
     """
 
-    passages: tuple[RetrievedPassage, ...]
+    passages: tuple[Passage, ...]
     is_weak: bool = False
     why: str = ""
-    nearest: tuple[RetrievedPassage, ...] = ()
+    nearest: tuple[Passage, ...] = ()
     substitutions: tuple[WordSubstitution, ...] = ()
     absent: tuple[QueryTerm, ...] = ()
     window_cosines: Mapping[int, Sequence[float]] = field(default_factory=dict)
@@ -358,7 +356,7 @@ def _is_english(frequencies: Mapping[str, int]) -> bool:
 
 @cache
 def _lexicon() -> Lexicon:
-    return Lexicon.load(Path(str(files("ownwords") / "base" / "reference")))
+    return Lexicon.load()
 
 
 def _is_english_word(word: str) -> bool:
@@ -630,7 +628,7 @@ class ArchiveSearcher:
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
 
     def _absent(
-        self, counts: Mapping[QueryTerm, int], passages: Sequence[RetrievedPassage]
+        self, counts: Mapping[QueryTerm, int], passages: Sequence[Passage]
     ) -> tuple[QueryTerm, ...]:
         """The words of the question that none of the passages contains."""
         ids = [passage.id for passage in passages]
@@ -672,9 +670,9 @@ class ArchiveSearcher:
 
     def _top_passages(
         self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
-    ) -> list[RetrievedPassage]:
+    ) -> list[Passage]:
         """The first passages, without copies and with at most three of a post."""
-        chosen: list[RetrievedPassage] = []
+        chosen: list[Passage] = []
         of_post: Counter[str] = Counter()
         shown: set[tuple[str, ...]] = set()
         for start in range(0, len(ranking), _AT_ONCE):

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,8 +37,6 @@ from ownwords.core.workspace import (
 )
 
 if TYPE_CHECKING:
-    import httpx
-
     from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.model import Model
     from ownwords.inference.text_generation import TextGenerator
@@ -66,18 +64,23 @@ class ContextLengthError(OwnwordsError):
         self.sent = sent
 
 
-_MOST_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
-_LONGEST_LINE = 1 << 20  # characters of one event
-_EXCERPT = 160  # characters quoted from a server's message
-_TOO_LONG = frozenset({"exceed_context_size_error", "context_length_exceeded"})
-# vLLM: "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens".
-_CONTEXT = re.compile(
-    r"(?:maximum|max(?:imum)? model) context length (?:is|of) (\d+)", re.IGNORECASE
-)
-_SENT = re.compile(r"(?:requested|resulted in) (\d+) tokens|(\d+) (?:in the )?input tokens")
-_ABOUT_CONTEXT = re.compile(
-    r"exceeds? .{0,40}context|context (?:length|size|window)", re.IGNORECASE
-)
+# ---- endpoints
+
+# The default ports of these servers.
+PORTS: Final[Mapping[int, str]] = {
+    11434: "Ollama",
+    8080: "llama.cpp",
+    1234: "LM Studio",
+    8000: "vLLM",
+}
+_OWNERS = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama"}
+_PROBE_S = 0.3  # a local server answers sooner
+_SILENCES = 3  # waits of a probe: for the connection, the headers and the body
+_KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
+_OPENAI = "api.openai.com"
+_MOST_MODELS = 1000
+_LONGEST_NAME = 200
+_NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
 
 
 @dataclass(frozen=True)
@@ -92,258 +95,6 @@ class RequestLimits:
 DEFAULT_LIMITS: Final = RequestLimits()
 
 
-def host_of(url: str) -> str:
-    """The host name of an address."""
-    import httpx  # noqa: PLC0415 - most questions ask no server
-
-    return httpx.URL(url).host
-
-
-def is_local_address(url: str) -> bool:
-    """Whether an address is on this machine."""
-    name = host_of(url)
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def get_json(url: str, *, key: str = "", limits: RequestLimits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401 - JSON
-    """The JSON at an address; EndpointError if there is none."""
-    return _parsed(_fetch("GET", url, None, key, limits), url)
-
-
-def post_json(
-    url: str, body: Mapping[str, object], *, key: str = "", limits: RequestLimits = DEFAULT_LIMITS
-) -> Any:  # noqa: ANN401 - JSON
-    """Post JSON, return the JSON answer; raise EndpointError or ContextLengthError on failure."""
-    return _parsed(_fetch("POST", url, body, key, limits), url)
-
-
-def stream_events(
-    url: str, body: Mapping[str, object], *, key: str = "", limits: RequestLimits = DEFAULT_LIMITS
-) -> Iterator[dict[str, Any]]:
-    """The JSON objects of an event stream as they arrive; a plain JSON answer is yielded as one.
-
-    Ends at `[DONE]` or with the connection; only the objects can tell whether the answer is
-    complete.
-    """
-    until = time.monotonic() + limits.total_s
-    with _answered("POST", url, body, key, limits) as response:
-        if "json" in response.headers.get("content-type", ""):
-            yield _object(_parsed(_read(response, until, limits), url), url)
-            return
-        for line in _lines(response, until, limits):
-            if not line.startswith("data:"):
-                continue  # keep-alive comments, event names
-            payload = line.removeprefix("data:").strip()
-            if payload == "[DONE]":
-                return
-            if payload:
-                event = _object(_parsed(payload.encode(), url), url)
-                if event.get("error"):
-                    raise _refusal(url, 200, payload)
-                yield event
-
-
-def _fetch(
-    method: str, url: str, body: Mapping[str, object] | None, key: str, limits: RequestLimits
-) -> bytes:
-    until = time.monotonic() + limits.total_s
-    with _answered(method, url, body, key, limits) as response:
-        return _read(response, until, limits)
-
-
-@contextmanager
-def _answered(
-    method: str, url: str, body: Mapping[str, object] | None, key: str, limits: RequestLimits
-) -> Iterator["httpx.Response"]:
-    """Open a response with status 200 whose body has not been read; raise an error otherwise."""
-    import httpx  # noqa: PLC0415 - most questions ask no server
-
-    headers = {"User-Agent": f"ownwords/{__version__}"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    server = endpoint_label(url)
-    has_started = False
-    try:
-        # No proxy for connections within this machine.
-        with (
-            httpx.Client(
-                trust_env=not is_local_address(url),
-                # Loading certificates takes longer than a local answer.
-                verify=not url.startswith("http://"),
-                timeout=httpx.Timeout(limits.silence_s, connect=limits.connect_s),
-                headers=headers,
-            ) as client,
-            client.stream(method, url, json=body) as response,
-        ):
-            has_started = True
-            if response.status_code != 200:
-                until = time.monotonic() + limits.silence_s
-                message = _read(response, until, limits).decode("utf-8", "replace")
-                raise _refusal(url, response.status_code, message)
-            yield response
-    except httpx.ConnectError as error:
-        raise EndpointError(
-            f"no server answers at {_origin(url)}",
-            hint="start it, or use --no-model to see the passages only",
-        ) from error
-    except httpx.TimeoutException as error:
-        waited = limits.connect_s if isinstance(error, httpx.ConnectTimeout) else limits.silence_s
-        raise EndpointError(
-            f"{server} did not respond within {duration(waited)}",
-            hint="it may still be loading its model: try again in a moment",
-        ) from error
-    except httpx.InvalidURL as error:
-        raise EndpointError(f"{url!r:.200} is not an address: {error}") from error
-    except httpx.TransportError as error:
-        what = "broke off in the middle of its answer" if has_started else "did not answer properly"
-        raise EndpointError(
-            f"{server} {what}: {_one_line(str(error)) or type(error).__name__}"
-        ) from error
-    except httpx.DecodingError as error:
-        raise EndpointError(f"{server} sent data that cannot be decompressed") from error
-
-
-def endpoint_label(url: str) -> str:
-    """The endpoint at an address, for messages: without path, user name or password."""
-    return f"the endpoint at {_origin(url)}"
-
-
-def _origin(url: str) -> str:
-    import httpx  # noqa: PLC0415 - most questions ask no server
-
-    parsed = httpx.URL(url)
-    return f"{parsed.scheme}://{parsed.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
-
-
-def _read(response: "httpx.Response", until: float, limits: RequestLimits) -> bytes:
-    data = bytearray()
-    for chunk in response.iter_bytes():
-        data += chunk
-        if len(data) > _MOST_BYTES:
-            raise EndpointError(f"{endpoint_label(str(response.url))} sent too much data")
-        _check_time(response, until, limits)
-    return bytes(data)
-
-
-def _lines(response: "httpx.Response", until: float, limits: RequestLimits) -> Iterator[str]:
-    """Yield complete lines as they arrive; httpx would buffer an endless line without limit."""
-    rest = b""
-    for chunk in response.iter_bytes():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "replace").strip("\r")
-        if len(rest) > _LONGEST_LINE:
-            raise EndpointError(f"{endpoint_label(str(response.url))} sent too much data")
-        _check_time(response, until, limits)
-    if rest:
-        yield rest.decode("utf-8", "replace").strip("\r")
-
-
-def _check_time(response: "httpx.Response", until: float, limits: RequestLimits) -> None:
-    if time.monotonic() > until:
-        raise EndpointError(
-            f"{endpoint_label(str(response.url))} did not finish within {duration(limits.total_s)}",
-            hint="use a smaller model",
-        )
-
-
-def _parsed(data: bytes, url: str) -> Any:  # noqa: ANN401 - JSON
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        excerpt = _one_line(data[: 4 * _EXCERPT].decode("utf-8", "replace"))
-        raise EndpointError(
-            f"{endpoint_label(url)} did not answer with JSON: {excerpt!r}",
-            hint="is it an OpenAI-compatible endpoint? Its address usually ends in /v1",
-        ) from error
-
-
-def _object(value: Any, url: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    if not isinstance(value, dict):
-        raise EndpointError(f"{endpoint_label(url)} answered with unexpected JSON: {value!r:.80}")
-    return value
-
-
-def _refusal(url: str, status: int, answer: str) -> EndpointError | ContextLengthError:
-    """The error for a refusal, with the server's reason."""
-    server = endpoint_label(url)
-    try:
-        body, is_json = json.loads(answer), True
-    except (ValueError, RecursionError):
-        body, is_json = {}, False
-    error = body.get("error", body) if isinstance(body, dict) else {}
-    if not isinstance(error, dict):
-        error = {"message": str(error)}
-    message = _one_line(str(error.get("message") or ("" if is_json else answer)))
-    kinds = {str(error.get("type")), str(error.get("code"))}
-    if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_CONTEXT.search(message)):
-        context, sent = _CONTEXT.search(message), _SENT.search(message)
-        return ContextLengthError(
-            f"{server} cannot take a prompt this long: {message}",
-            context=_count(error.get("n_ctx")) or (int(context[1]) if context else 0),
-            sent=_count(error.get("n_prompt_tokens"))
-            or (int(next(filter(None, sent.groups()))) if sent else 0),
-            hint="give its model a longer context",
-        )
-    hint = ""
-    if status in (401, 403):
-        message = message or "it requires a key"
-        hint = "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model"
-    elif status == 404:
-        hint = "name one of its models: --model URL#NAME"
-    elif status == 429 or status >= 500:
-        hint = "it is busy or broken: try again in a moment"
-    field = error.get("param")
-    return EndpointRefusedError(
-        f"{server} refuses the request ({status}): {message or 'without a reason'}",
-        status=status,
-        field=field if isinstance(field, str) else "",
-        hint=hint,
-    )
-
-
-def _one_line(text: str) -> str:
-    """A server's message on one line, shortened."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
-
-
-# The default ports of these servers.
-PORTS: Final[Mapping[int, str]] = {
-    11434: "Ollama",
-    8080: "llama.cpp",
-    1234: "LM Studio",
-    8000: "vLLM",
-}
-PROBE_S = 0.3  # a local server answers sooner
-KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
-
-_OWNERS = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama"}
-_OPENAI = "api.openai.com"
-_SILENCES = 3  # waits of a probe: for the connection, the headers and the body
-_PROBE_THREAD = "looking for endpoints"
-_EMBEDDING_BATCH = 64  # texts of one request for vectors
-_MOST_MODELS = 1000
-_LONGEST_NAME = 200
-_LONGEST_TEXT = 200_000  # characters
-
-FinishReason = Literal["stop", "length"]
-Message = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class TokenUsage:
-    """Numbers of tokens, as counted by the model."""
-
-    prompt: int
-    written: int
-
-
 @dataclass(frozen=True)
 class ServedModel:
     """A model of an endpoint; a number is 0 if unknown."""
@@ -351,6 +102,11 @@ class ServedModel:
     name: str
     context: int = 0
     parameters: int = 0
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether it is large enough to answer questions, as far as its size is known."""
+        return not 0 < self.parameters < _LEAST_PARAMETERS
 
 
 @dataclass(frozen=True)
@@ -363,18 +119,32 @@ class Endpoint:
     key: str = field(default="", repr=False)
 
     @property
-    def is_local(self) -> bool:
-        """Whether the endpoint is on this machine."""
-        return is_local_address(self.url)
-
-    @property
     def host(self) -> str:
         """The host name of the endpoint."""
-        return host_of(self.url)
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the endpoint is on this machine."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def label(self) -> str:
+        """The endpoint in messages."""
+        return f"the endpoint at {self.origin}"
+
+    @property
+    def origin(self) -> str:
+        """Its scheme, host and port."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
 
 
 def discover(
-    ports: Mapping[int, str] = PORTS, wait_s: float = PROBE_S, host: str = "127.0.0.1"
+    ports: Mapping[int, str] = PORTS, wait_s: float = _PROBE_S, host: str = "127.0.0.1"
 ) -> list[Endpoint]:
     """The endpoints that answer on this machine, in the order of `ports`.
 
@@ -392,10 +162,7 @@ def discover(
             endpoints[port] = with_models(Endpoint(f"http://{host}:{port}/v1", name), limits)
 
     # Not a pool, which would wait for a server that never finishes.
-    threads = [
-        threading.Thread(target=probe, args=port_name, name=_PROBE_THREAD, daemon=True)
-        for port_name in ports.items()
-    ]
+    threads = [threading.Thread(target=probe, args=each, daemon=True) for each in ports.items()]
     for thread in threads:
         thread.start()
     until = time.monotonic() + total_s
@@ -410,235 +177,90 @@ def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoi
     The key comes from OWNWORDS_API_KEY, or from OPENAI_API_KEY for api.openai.com. It is never sent
     to another machine without encryption.
     """
-    import httpx  # noqa: PLC0415 - most questions ask no server
-
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
         raise ConfigError(f"{url!r:.200} is not an address: {error}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parts.scheme not in ("http", "https") or not host:
         raise ConfigError(
             f"{url!r:.200} is not the address of an endpoint",
             hint="such an address is http://127.0.0.1:8080/v1",
         )
-    if parsed.userinfo or parsed.query:
+    if "@" in parts.netloc or parts.query:
         raise ConfigError(
             "the address of an endpoint must not hold a user name, a password or a query",
-            hint=f"set its key in the environment: {KEYS[0]}=...",
+            hint=f"set its key in the environment: {_KEYS[0]}=...",
         )
-    path = parsed.path.rstrip("/") or "/v1"
-    plain = str(parsed.copy_with(path=path, fragment=None))
-    key = environment.get(KEYS[0], "")
-    if not key and parsed.host == _OPENAI:
-        key = environment.get(KEYS[1], "")
-    if parsed.scheme == "http" and not is_local_address(plain):
+    path = parts.path.rstrip("/") or "/v1"
+    endpoint = Endpoint(f"{parts.scheme}://{parts.netloc}{path}", PORTS.get(port or 0, host))
+    key = environment.get(_KEYS[0], "")
+    if not key and host == _OPENAI:
+        key = environment.get(_KEYS[1], "")
+    if parts.scheme == "http" and not endpoint.is_local:
         key = ""
     if any(ord(letter) < 33 or ord(letter) > 126 for letter in key):
         raise ConfigError("the key in the environment contains invalid characters")
-    return Endpoint(plain, PORTS.get(parsed.port or 0, parsed.host), key=key)
+    return replace(endpoint, key=key)
 
 
 def with_models(endpoint: Endpoint, limits: RequestLimits = DEFAULT_LIMITS) -> Endpoint:
     """The endpoint with its models; EndpointError if it does not answer with a list of them."""
-    reply = get_json(f"{endpoint.url}/models", key=endpoint.key, limits=limits)
-    data = reply.get("data") if isinstance(reply, dict) else None
-    if not isinstance(data, list):
+    listed = _answer(endpoint, "/models", limits=limits).get("data")
+    if not isinstance(listed, list):
         raise EndpointError(
-            f"{endpoint_label(endpoint.url)} did not answer with a list of models",
-            hint="is it an OpenAI-compatible endpoint? Its address usually ends in /v1",
+            f"{endpoint.label} did not answer with a list of models", hint=_NOT_AN_ENDPOINT
         )
-    models = tuple(model for entry in data[:_MOST_MODELS] if (model := _served_model(entry)))
-    if not models:
-        raise EndpointError(
-            f"{endpoint_label(endpoint.url)} has no model",
-            hint="load one there, then ask again",
+    entries = [entry for entry in listed[:_MOST_MODELS] if _is_named(entry)]
+    if not entries:
+        raise EndpointError(f"{endpoint.label} has no model", hint="load one there, then ask again")
+    owners = sorted(str(entry.get("owned_by")) for entry in entries)
+    name = next((_OWNERS[owner] for owner in owners if owner in _OWNERS), endpoint.name)
+    models = [
+        ServedModel(
+            entry["id"],
+            _count(entry.get("max_model_len")),
+            _count(_dict(entry.get("meta")).get("n_params")),
         )
-    owners = {str(entry.get("owned_by")) for entry in data if isinstance(entry, dict)}
-    name = next((_OWNERS[x] for x in sorted(owners) if x in _OWNERS), endpoint.name)
+        for entry in entries
+    ]
     if name == "llama.cpp" and len(models) == 1 and not models[0].context:
-        models = (_with_llamacpp_context(endpoint, models[0], limits),)
-    return Endpoint(endpoint.url, name, models, endpoint.key)
+        with suppress(EndpointError):
+            root = replace(endpoint, url=endpoint.url.removesuffix("/v1"))
+            props = _answer(root, "/props", limits=limits)
+            context = _count(_dict(props.get("default_generation_settings")).get("n_ctx"))
+            models = [replace(models[0], context=context)]
+    return replace(endpoint, name=name, models=tuple(models))
 
 
-def _served_model(entry: object) -> ServedModel | None:
-    if not isinstance(entry, dict):
-        return None
-    name = entry.get("id")
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        return None
-    meta = entry.get("meta")
-    parameters = _count(meta.get("n_params")) if isinstance(meta, dict) else 0
-    return ServedModel(name, _count(entry.get("max_model_len")), parameters)
-
-
-def _with_llamacpp_context(
-    endpoint: Endpoint, model: ServedModel, limits: RequestLimits
-) -> ServedModel:
-    """The model with the context size from llama.cpp's /props, or unchanged if it has none."""
-    try:
-        reply = get_json(
-            endpoint.url.removesuffix("/v1") + "/props", key=endpoint.key, limits=limits
-        )
-    except EndpointError:
-        return model
-    settings = reply.get("default_generation_settings") if isinstance(reply, dict) else None
-    context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else 0
-    return ServedModel(model.name, context, model.parameters)
-
-
-class ChatStream:
-    """The pieces of text an endpoint writes; `used` and `ended` are set after the last one."""
-
-    def __init__(self, events: Iterator[dict[str, Any]], server: str) -> None:
-        self.used: TokenUsage | None = None
-        self.ended: FinishReason | None = None
-        self.thought = False  # whether it sent reasoning
-        self._events, self._server = events, server
-
-    def __iter__(self) -> Iterator[str]:
-        length = 0
-        for event in self._events:
-            self._note(event)
-            text = self._text(event)
-            length += len(text)
-            if length > _LONGEST_TEXT:
-                raise EndpointError(f"{self._server} does not stop writing")
-            yield text  # even if empty, to show that the model is working
-        if self.ended is None:
-            raise EndpointError(
-                f"{self._server} broke off in the middle of its answer", hint="try again"
-            )
-
-    def _note(self, event: Mapping[str, Any]) -> None:
-        usage = event.get("usage")
-        if isinstance(usage, dict):
-            self.used = TokenUsage(
-                _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-            )
-
-    def _text(self, event: Mapping[str, Any]) -> str:
-        choices = event.get("choices")
-        if not choices and "usage" in event:
-            return ""  # an event with only the token counts
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):
-            raise EndpointError(f"{self._server} answered with unexpected JSON: {event!r:.80}")
-        if reason := choice.get("finish_reason"):
-            self.ended = "length" if reason == "length" else "stop"
-        delta = choice.get("delta", choice.get("message"))
-        if not isinstance(delta, dict):
-            delta = {}
-        if delta.get("reasoning_content") or delta.get("reasoning"):
-            self.thought = True
-        text = delta.get("content")
-        return text if isinstance(text, str) else ""
-
-
-def chat(
-    endpoint: Endpoint,
-    model: str,
-    messages: Sequence[Message],
-    *,
-    max_tokens: int,
-    seed: int,
-    temperature: float,
-    limits: RequestLimits = DEFAULT_LIMITS,
-) -> ChatStream:
-    """Stream the model's answer, of at most `max_tokens` tokens.
-
-    The request is sent when the first piece is requested. Iterating raises EndpointError on any
-    failure, even in the middle, and ContextLengthError if the prompt is too long.
-    """
-    body: dict[str, object] = {
-        "model": model,
-        "messages": [dict(message) for message in messages],
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "seed": seed,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    return ChatStream(_events(endpoint, body, limits), endpoint_label(endpoint.url))
-
-
-# Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
-_OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
-    "max_tokens": "max_completion_tokens",
-    "temperature": "",
-    "seed": "",
-    "stream_options": "",
-}
-
-
-def _events(
-    endpoint: Endpoint, body: dict[str, object], limits: RequestLimits
-) -> Iterator[dict[str, Any]]:
-    """Yield the events of an answer; retry without a field, or with its other name, if rejected."""
-    has_started = False
-    while True:
-        try:
-            for event in stream_events(
-                f"{endpoint.url}/chat/completions", body, key=endpoint.key, limits=limits
-            ):
-                has_started = True
-                yield event
-        except EndpointRefusedError as error:
-            rejected = _rejected_field(error, body)
-            if has_started or not rejected:
-                raise
-            value = body.pop(rejected)
-            if other := _OPTIONAL_FIELDS[rejected]:
-                body[other] = value
-        else:
-            return
-
-
-def _rejected_field(error: EndpointRefusedError, body: Mapping[str, object]) -> str:
-    if error.status not in (400, 422):
-        return ""
-    for name in _OPTIONAL_FIELDS:
-        if name in body and (name == error.field or name in error.message):
-            return name
-    return ""
-
-
-def embeddings(
-    endpoint: Endpoint, model: str, texts: Sequence[str], limits: RequestLimits = DEFAULT_LIMITS
-) -> npt.NDArray[np.float32]:
+def embeddings(endpoint: Endpoint, model: str, texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """A row for each text; EndpointError if the endpoint does not send valid vectors."""
-    server = endpoint_label(endpoint.url)
-    rows: list[list[float]] = []
+    rows: list[object] = []
     for begin in range(0, len(texts), _EMBEDDING_BATCH):
         batch = list(texts[begin : begin + _EMBEDDING_BATCH])
-        reply = post_json(
-            f"{endpoint.url}/embeddings",
-            {"model": model, "input": batch},
-            key=endpoint.key,
-            limits=limits,
-        )
-        data = reply.get("data") if isinstance(reply, dict) else None
-        if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
-            raise EndpointError(f"{server} did not answer with vectors")
-        by_index = {_index(entry, at): entry.get("embedding") for at, entry in enumerate(data)}
-        if sorted(by_index) != list(range(len(batch))):
-            raise EndpointError(f"{server} sent {len(data)} vectors for {len(batch)} texts")
-        for at in range(len(batch)):
-            row = by_index[at]
-            if not isinstance(row, list) or not row or (rows and len(row) != len(rows[0])):
-                raise EndpointError(f"{server} sent vectors of different lengths, or none")
-            rows.append(row)
+        reply = _answer(endpoint, "/embeddings", {"model": model, "input": batch})
+        data = reply.get("data")
+        entries = [_dict(entry) for entry in data] if isinstance(data, list) else []
+        by_index = {entry.get("index", at): entry for at, entry in enumerate(entries)}
+        if by_index.keys() != set(range(len(batch))):
+            raise EndpointError(
+                f"{endpoint.label} sent {len(by_index)} vectors for {len(batch)} texts"
+            )
+        rows += [by_index[at].get("embedding") for at in range(len(batch))]
     try:
-        vectors = np.array(rows, np.float32).reshape(len(rows), -1)
-    except (TypeError, ValueError) as error:
-        raise EndpointError(f"{server} sent vectors that are not numbers") from error
-    if not np.isfinite(vectors).all():
-        raise EndpointError(f"{server} sent vectors that are not numbers")
+        vectors = np.array(rows, np.float32)
+    except (TypeError, ValueError):
+        vectors = np.empty(0, np.float32)
+    if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
+        raise EndpointError(
+            f"{endpoint.label} sent vectors that are not numbers, or of different lengths"
+        )
     return vectors
 
 
-def _index(entry: Mapping[str, Any], at: int) -> int:
-    index = entry.get("index", at)
-    return index if isinstance(index, int) else at
+def _dict(value: object) -> dict[str, Any]:
+    """An object of JSON; empty for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def _count(value: object) -> int:
@@ -646,27 +268,207 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
+def _is_named(entry: object) -> bool:
+    name = _dict(entry).get("id")
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+
+
+# ---- requests
+
+_MOST_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
+_LONGEST_EVENT = 1 << 20  # bytes
+_EXCERPT = 160  # characters quoted from a server's message
+_EMBEDDING_BATCH = 64  # texts of one request for vectors
+_TOO_LONG = frozenset({"exceed_context_size_error", "context_length_exceeded"})
+# vLLM: "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens".
+_CONTEXT = re.compile(
+    r"(?:maximum|max(?:imum)? model) context length (?:is|of) (\d+)", re.IGNORECASE
+)
+_SENT = re.compile(r"(?:requested|resulted in) (\d+) tokens|(\d+) (?:in the )?input tokens")
+_ABOUT_CONTEXT = re.compile(
+    r"exceeds? .{0,40}context|context (?:length|size|window)", re.IGNORECASE
+)
+
+
+def _request(
+    endpoint: Endpoint,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    limits: RequestLimits = DEFAULT_LIMITS,
+) -> Iterator[Any]:
+    """The JSON that an endpoint answers with, or the objects of an event stream as they arrive.
+
+    A stream ends at `[DONE]` or with the connection; only the objects can tell whether the answer
+    is complete. Raises EndpointError, or ContextLengthError if a prompt is too long.
+    """
+    import httpx  # noqa: PLC0415 - most questions ask no server
+
+    headers = {"User-Agent": f"ownwords/{__version__}"}
+    if endpoint.key:
+        headers["Authorization"] = f"Bearer {endpoint.key}"
+    until = time.monotonic() + limits.total_s
+    has_started = False
+    try:
+        # No proxy for connections within this machine.
+        with (
+            httpx.Client(
+                trust_env=not endpoint.is_local,
+                # Loading certificates takes longer than a local answer.
+                verify=not endpoint.url.startswith("http://"),
+                timeout=httpx.Timeout(limits.silence_s, connect=limits.connect_s),
+                headers=headers,
+            ) as client,
+            client.stream("POST" if body else "GET", endpoint.url + path, json=body) as response,
+        ):
+            has_started = True
+            is_refused = response.status_code != 200
+            kind = response.headers.get("content-type", "")
+            is_stream = bool(body and body.get("stream")) and "json" not in kind and not is_refused
+            received = b""
+            for chunk in response.iter_bytes():
+                *lines, received = (
+                    (received + chunk).split(b"\n") if is_stream else [received + chunk]
+                )
+                for line in lines:
+                    if line.strip() == b"data: [DONE]":
+                        return
+                    yield from _event_in(line, endpoint)
+                if len(received) > (_LONGEST_EVENT if is_stream else _MOST_BYTES):
+                    raise EndpointError(f"{endpoint.label} sent too much data")
+                if time.monotonic() > until:
+                    raise EndpointError(
+                        f"{endpoint.label} did not finish within {duration(limits.total_s)}",
+                        hint="use a smaller model",
+                    )
+            if is_refused:
+                raise _refusal(endpoint, response.status_code, received)
+            yield from _event_in(received, endpoint) if is_stream else [_parsed(received, endpoint)]
+    except httpx.ConnectError as error:
+        raise EndpointError(
+            f"no server answers at {endpoint.origin}",
+            hint="start it, or use --no-model to see the passages only",
+        ) from error
+    except httpx.TimeoutException as error:
+        waited = limits.connect_s if isinstance(error, httpx.ConnectTimeout) else limits.silence_s
+        raise EndpointError(
+            f"{endpoint.label} did not respond within {duration(waited)}",
+            hint="it may still be loading its model: try again in a moment",
+        ) from error
+    except httpx.InvalidURL as error:
+        raise EndpointError(f"{endpoint.url!r:.200} is not an address: {error}") from error
+    except (httpx.TransportError, httpx.DecodingError) as error:
+        what = "broke off in the middle of its answer" if has_started else "did not answer properly"
+        raise EndpointError(
+            f"{endpoint.label} {what}: {_one_line(str(error)) or type(error).__name__}"
+        ) from error
+
+
+def _event_in(line: bytes, endpoint: Endpoint) -> Iterator[Any]:
+    """The object of a line of an event stream; none in comments and event names."""
+    if payload := line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b"":
+        event = _parsed(payload, endpoint)
+        if _dict(event).get("error"):
+            raise _refusal(endpoint, 200, payload)
+        yield event
+
+
+def _answer(
+    endpoint: Endpoint,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    limits: RequestLimits = DEFAULT_LIMITS,
+) -> dict[str, Any]:
+    """The JSON object that an endpoint answers with; empty if it is of another kind."""
+    return _dict(next(_request(endpoint, path, body, limits)))
+
+
+def _parsed(data: bytes, endpoint: Endpoint) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        excerpt = _one_line(data[: 4 * _EXCERPT].decode("utf-8", "replace"))
+        raise EndpointError(
+            f"{endpoint.label} did not answer with JSON: {excerpt!r}", hint=_NOT_AN_ENDPOINT
+        ) from error
+
+
+def _refusal(
+    endpoint: Endpoint, status: int, answer: bytes
+) -> EndpointRefusedError | ContextLengthError:
+    """The error for a refusal, with the server's reason."""
+    text = answer.decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+        reason: object = _dict(body).get("error", body)
+    except (ValueError, RecursionError):
+        reason = text
+    error = _dict(reason) or {"message": reason if isinstance(reason, str) else ""}
+    message = _one_line(str(error.get("message") or ""))
+    kinds = {str(error.get("type")), str(error.get("code"))}
+    if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_CONTEXT.search(message)):
+        context, sent = _CONTEXT.search(message), _SENT.search(message)
+        return ContextLengthError(
+            f"{endpoint.label} cannot take a prompt this long: {message}",
+            context=_count(error.get("n_ctx")) or (int(context[1]) if context else 0),
+            sent=_count(error.get("n_prompt_tokens")) or (int(sent[1] or sent[2]) if sent else 0),
+            hint="give its model a longer context",
+        )
+    hint = ""
+    if status in (401, 403):
+        message = message or "it requires a key"
+        hint = "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model"
+    elif status == 404:
+        hint = "name one of its models: --model URL#NAME"
+    elif status == 429 or status >= 500:
+        hint = "it is busy or broken: try again in a moment"
+    return EndpointRefusedError(
+        f"{endpoint.label} refuses the request ({status}): {message or 'without a reason'}",
+        status=status,
+        field=str(error.get("param") or ""),
+        hint=hint,
+    )
+
+
+def _one_line(text: str) -> str:
+    """A server's message on one line, shortened."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
+
+
+# ---- models that write
+
 # Smaller models imitate the form of an answer, not its content: of 31 answers of Gemma 3 270M, with
 # examples before the question, none cited a passage, nor did any that copied a sentence copy the
 # one that answers (docs/log.md).
-LEAST_PARAMETERS: Final = 400_000_000
+_LEAST_PARAMETERS = 400_000_000
 _MOST_TRIED = 3  # models of an endpoint to try until one can chat
 _NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
 _MOST_NAMED = 6  # models listed in an error
-
+_LONGEST_TEXT = 200_000  # characters of an answer
+# Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
+_OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
+    "max_tokens": "max_completion_tokens",
+    "temperature": "",
+    "seed": "",
+    "stream_options": "",
+}
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
 _LETTERS_A_TOKEN, _DIGITS_A_TOKEN, _BYTES_A_TOKEN = 6, 2, 2
 # Stop strings for models without a chat template.
 _NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 
+FinishReason = Literal["stop", "length"]
+Message = Mapping[str, str]
+
 
 class LLMBackend(Protocol):
     """A model that continues a conversation. `context` is in tokens, 0 if unknown.
 
-    `is_local` means that nothing leaves this machine. `used`, `ended` and `thought` (whether it
-    wrote reasoning) describe the last answer and are known when it has ended. A caller that finds
-    the context to be smaller sets `context`. `write` sends nothing before its first piece is
-    requested. It raises OwnwordsError, or ContextLengthError if the messages are too long.
+    `is_local` means that nothing leaves this machine. `prompt_tokens` (0 if unknown), `ended` and
+    `thought` (whether it wrote reasoning) describe the last answer and are known when it has ended.
+    A caller that finds the context to be smaller sets `context`. `write` sends nothing before its
+    first piece is requested. It raises OwnwordsError, or ContextLengthError if the messages are too
+    long.
     """
 
     context: int
@@ -676,7 +478,7 @@ class LLMBackend(Protocol):
     @property
     def is_local(self) -> bool: ...
     @property
-    def used(self) -> TokenUsage | None: ...
+    def prompt_tokens(self) -> int: ...
     @property
     def ended(self) -> FinishReason | None: ...
     @property
@@ -697,9 +499,8 @@ def default_backend(
     passages (`EndpointConsent`).
     """
     for endpoint in discover():
-        fit = [model for model in endpoint.models if not 0 < model.parameters < LEAST_PARAMETERS]
-        if fit:
-            return EndpointBackend(replace(endpoint, models=tuple(fit)))
+        if fit := tuple(model for model in endpoint.models if model.is_fit):
+            return EndpointBackend(replace(endpoint, models=fit))
     return None
 
 
@@ -752,16 +553,16 @@ class EndpointBackend:
     def __init__(
         self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = DEFAULT_LIMITS
     ) -> None:
-        self._endpoint, self._named, self._limits = endpoint, named, limits
+        self._endpoint, self._limits = endpoint, limits
         self._models = list(endpoint.models[: 1 if named else _MOST_TRIED])
         self.context = self._models[0].context if self._models else 0
-        self.used: TokenUsage | None = None
+        self.prompt_tokens = 0
         self.ended: FinishReason | None = None
         self.thought = False
 
     @property
     def name(self) -> str:
-        where = self._endpoint.name if self._endpoint.is_local else self._endpoint.host
+        where = self._endpoint.name if self.is_local else self._endpoint.host
         return f"{self._models[0].name} at {where}" if self._models else where
 
     @property
@@ -792,30 +593,70 @@ class EndpointBackend:
     def write(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
-        self.used, self.ended, self.thought = None, None, False
+        self.prompt_tokens, self.ended, self.thought = 0, None, False
         self.prepare()
-        while True:
-            reply = chat(
-                self._endpoint,
-                self._models[0].name,
-                messages,
-                max_tokens=max_tokens,
-                seed=seed,
-                temperature=temperature,
-                limits=self._limits,
-            )
-            has_started = False
+        body: dict[str, object] = {
+            "model": self._models[0].name,
+            "messages": [dict(message) for message in messages],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "seed": seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        length = -1
+        while length < 0:
             try:
-                for piece in reply:
-                    has_started = True
-                    yield piece
+                for event in _request(self._endpoint, "/chat/completions", body, self._limits):
+                    text = self._text(event)
+                    length = max(length, 0) + len(text)
+                    if length > _LONGEST_TEXT:
+                        raise EndpointError(f"{self._endpoint.label} does not stop writing")
+                    yield text  # even if empty, to show that the model is working
+                break
             except EndpointRefusedError as error:
-                if has_started or len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
+                if length >= 0 or not self._adapt(body, error):
                     raise
-                del self._models[0]
-                continue
-            self.used, self.ended, self.thought = reply.used, reply.ended, reply.thought
-            return
+        if self.ended is None:
+            raise EndpointError(
+                f"{self._endpoint.label} broke off in the middle of its answer", hint="try again"
+            )
+
+    def _text(self, event: object) -> str:
+        """The text of an event; notes the number of tokens and why the answer ended."""
+        data = _dict(event)
+        if usage := _dict(data.get("usage")):
+            self.prompt_tokens = _count(usage.get("prompt_tokens"))
+        choices = data.get("choices")
+        if not choices and "usage" in data:
+            return ""  # an event with only the token counts
+        choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
+        if not choice:
+            raise EndpointError(
+                f"{self._endpoint.label} answered with unexpected JSON: {event!r:.80}"
+            )
+        if reason := choice.get("finish_reason"):
+            self.ended = "length" if reason == "length" else "stop"
+        delta = _dict(choice.get("delta", choice.get("message")))
+        if delta.get("reasoning_content") or delta.get("reasoning"):
+            self.thought = True
+        text = delta.get("content")
+        return text if isinstance(text, str) else ""
+
+    def _adapt(self, body: dict[str, object], error: EndpointRefusedError) -> bool:
+        """Change a refused request: without a field, or to the next model; False if neither."""
+        if error.status in (400, 422):
+            for name, other in _OPTIONAL_FIELDS.items():
+                if name in body and (name == error.field or name in error.message):
+                    value = body.pop(name)
+                    if other:
+                        body[other] = value
+                    return True
+        if len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
+            return False
+        del self._models[0]
+        body["model"] = self._models[0].name
+        return True
 
 
 class LocalBackend:
@@ -838,7 +679,7 @@ class LocalBackend:
     ) -> None:
         """Locate the model; OwnwordsError if there is none at the path."""
         self._path = resolve_model(path, path)
-        self.used: TokenUsage | None = None
+        self.prompt_tokens = 0
         self.ended: FinishReason | None = None
         self._context = 0
         self._loaded, self._generate, self._device = model, generate, device
@@ -876,7 +717,7 @@ class LocalBackend:
     ) -> Generator[str]:
         from ownwords.inference.text_generation import stream_request  # noqa: PLC0415
 
-        self.used, self.ended = None, None
+        self.prompt_tokens, self.ended = 0, None
         model = self._model
         request = self._request(messages, max_tokens=max_tokens, seed=seed, temperature=temperature)
         stops = () if model.tokenizer.template else _NEXT_IN_TEXT
@@ -884,7 +725,7 @@ class LocalBackend:
             outcome = yield from stream_request(model.engine, model.tokenizer, request, stops)
         else:
             outcome = yield from self._generate(request, stops)
-        self.used = TokenUsage(len(request.ids), outcome.tokens)
+        self.prompt_tokens = len(request.ids)
         self.ended = "length" if outcome.finish_reason == "length" else "stop"
 
     def _request(

@@ -61,11 +61,11 @@ def check_fits(folder: Path) -> None:
                 f"{folder} is quantised to fewer than 8 bits, which loses too much to train on",
                 hint="take the model as it was before that",
             )
-        weight_mapping.map_quantized_weights(stored, made_with, config, folder)
+        weight_mapping.check_quantized(stored, made_with, config, folder)
     else:
         fitted = weight_mapping.map_weights(stored, config, folder)
         weight_mapping.check_shapes(fitted, config, folder)
-    model_files.check_tokenizer(tokenizer.from_files(model_files.tokenizer_files))
+    model_files.check_tokenizer(tokenizer.Tokenizer(model_files.tokenizer_files))
 
 
 def check_usable(folder: Path) -> None:

@@ -128,6 +128,16 @@ def curve_of(name: str, source: str) -> BaseCurve | None:
     return next((curve for curve in curves if name == curve.name or source == curve.source), None)
 
 
+def built_in_instead_of(base: Path, seconds: float) -> BaseChoice:
+    """The built-in base, where another cannot be trained here in that time."""
+    sentences = (
+        f"This machine's speed and free memory do not allow to train {base.name} in"
+        f" {duration(seconds)}: {catalogue.SHIPPED_TITLE} takes its place.",
+        f"With more minutes: `--base {base.name}`.",
+    )
+    return BaseChoice(catalogue.SHIPPED, str(catalogue.shipped()), sentences)
+
+
 def choose_base(task: TuningTask, entries: Sequence[catalogue.Entry]) -> BaseChoice | None:
     """The best of these installed bases that time and memory allow; None if none is measured."""
     curves = ExpectedBits.load().bases

@@ -19,7 +19,7 @@ import numpy as np
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
-from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
+from ownwords.evaluation.lexicon import REFERENCE, Lexicon, is_in_the_language
 from ownwords.models import atomic_dir, directory, registry, safetensors_header
 from ownwords.models.directory import CARD, CONFIG, FORMAT, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.fingerprint import model_fingerprint
@@ -33,10 +33,8 @@ from ownwords.models.weight_mapping import (
     map_weights,
 )
 from ownwords.tokenizers import tokenizer, tokenizer_json, trimming
-from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-REFERENCE = Path(__file__).parent / "reference"
 COMMON = "common.txt.xz"  # the words and marks that are commonest in English prose
 
 TRIMMED = "trimmed"  # the folder of trimmed bases within a workspace's runs
@@ -46,6 +44,7 @@ _ROWS = ("embedding.weight", "head.weight")  # weights with one row for each tok
 # A trimming that removes less is not worth a second copy of the model.
 _LEAST_REMOVED = 0.25
 _BLOCK_ROWS = 4096
+_SAMPLED_TEXTS = 50
 # A letter's script counts as the author's from this share of the letters on.
 _LEAST_OF_SCRIPT = 0.005
 # A language's texts count from this share of all letters on: below it they are quotations.
@@ -90,11 +89,11 @@ def trim(
         if found := _trimmed_before(out, key):
             return found
         files = directory.read(folder)
-        full = tokenizer.from_files(files.tokenizer_files)
+        full = tokenizer.Tokenizer(files.tokenizer_files)
         files.check_tokenizer(full)
         stored = find_tensors(folder)
-        if not isinstance(full, HFTokenizer) or is_quantized(stored):
-            return TrimmedBase(base, before, before)  # ours are small, packed ones are finished
+        if is_quantized(stored):
+            return TrimmedBase(base, before, before)  # packed ones are finished
         mapped = map_weights(stored, files.config, folder)
         with (progress or Progress()).stage("Trimming the vocabulary") as stage:
             document = tokenizer_json.read(TOKENIZER, files.tokenizer_files[TOKENIZER])
@@ -133,7 +132,7 @@ def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
 
 def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     """The texts in English, and those in other languages; a few of a kind are none of it."""
-    frequent = Lexicon.load(REFERENCE).frequent
+    frequent = Lexicon.load().frequent
     english: list[str] = []
     others: list[str] = []
     for text in texts:
@@ -141,6 +140,13 @@ def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     sizes = [sum(map(len, kind)) for kind in (english, others)]
     least = _LEAST_SHARE * sum(sizes)
     return english if sizes[0] >= least else [], others if sizes[1] >= least else []
+
+
+def are_english(texts: Sequence[str]) -> bool:
+    """Whether texts are in English, by a sample of them."""
+    # Spread over all: who writes in two languages may have begun with one.
+    sample = texts[:: -(-len(texts) // _SAMPLED_TEXTS) or 1]
+    return is_in_the_language(sample, Lexicon.load().frequent)
 
 
 def common_words() -> list[str]:
@@ -230,7 +236,7 @@ def _files(
     for name in (tokenizer_json.TEMPLATE, tokenizer_json.SPECIAL_MAP):
         if (folder / name).exists():
             data[name] = (folder / name).read_bytes()
-    own = tokenizer.from_files(data)
+    own = tokenizer.Tokenizer(data)
     provenance = read_json(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
     shape = registry.config_from_json(config)
     data[PROVENANCE] = _json(

@@ -1,26 +1,30 @@
 """`ownwords ask`."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ownwords.cli.output import are_terminals
-from ownwords.cli.parameters import Device, described, flag, refuse_options
+from ownwords.cli.options import OUTPUT, Device, OutputOptions, described, flag, text_of
+from ownwords.cli.output import StreamingWordWrap, are_terminals, confirm, stderr, stdout
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.progress import Progress
+from ownwords.view import format as say
+from ownwords.view.blocks import Block, Code, Item, Items, Paragraph, Span
+from ownwords.view.terminal import QUIET, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
+    from ownwords.ask.citations import Citation
     from ownwords.ask.encoder import BackgroundVectors
+    from ownwords.ask.passages import Passage, PassageExcerpt
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.ask.servers import EndpointBackend, LLMBackend
+    from ownwords.ask.servers import LLMBackend
 
 _PASSAGES, _MOST_PASSAGES = 8, 50
-_STDIN = "-"
 _ADVICE = (
     "No model runs on this machine, so these are the passages. For an answer in words, run Ollama,"
     " LM Studio or llama.cpp, or name a model with --model."
@@ -31,6 +35,12 @@ _BY_WORDS = (
 )
 _FIRST_VECTORS_S = 1.5  # to wait for the vectors of new posts before a question is answered
 HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
+_QUOTED, _NEAREST = 280, 160  # characters
+_CODE_LINES = 12
+_WHOSE = {
+    "quoted": "not your own words: a quotation or machine output",
+    "other": "not your own words: somebody else's post",
+}
 
 
 def ask(
@@ -69,14 +79,7 @@ def ask(
     device: Device = "auto",
     passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
     seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
-    json: Annotated[
-        bool,
-        flag("Answer, citations and passages as one JSON object on stdout."),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        flag("Show no progress."),
-    ] = False,
+    output: OutputOptions = OUTPUT,
 ) -> None:
     """Answer a question from your posts, with citations, or show the matching passages."""
     from ownwords.ask.encoder import BackgroundVectors, embed_missing, open_embedder
@@ -88,166 +91,147 @@ def ask(
         raise ConfigError(f"--passages must be from 1 to {_MOST_PASSAGES}, not {passages}")
     if model and no_model:
         raise ConfigError("--model and --no-model exclude each other", hint="give only one of them")
-    text = _question_text(question, json)
+    text = _question_text(question, output)
     place = resolve_workspace(workspace, Path.cwd())
     embedder = open_embedder(embed)
     with SearchIndex(place.archive) as index:
-        with _watched(quiet) as progress:
+        with output.watched() as (progress, _):
             index.refresh(progress)
             if embedder is not None and embed:
                 embed_missing(index, embedder, progress)
-        searcher = ArchiveSearcher(index, embedder)
-        backend, advice = (None, "") if no_model else _backend(model, device, may_ask=not json)
-        if advice and json:
+        backend, advice = (None, "") if no_model else _backend(model, device, output)
+        if advice and output.json:
             print(advice, file=sys.stderr)
-        asking = _AskSession(searcher, backend, passages, seed, advice, as_json=json, quiet=quiet)
+        searcher = ArchiveSearcher(index, embedder)
+        session = _Session(searcher, backend, passages, seed, advice, output)
         vectors = BackgroundVectors(index, embedder) if embedder and not embed else None
         try:
             if vectors:
                 vectors.wait(_FIRST_VECTORS_S)
             if text:
-                asking.put(text)
+                session.answer(text)
             else:
                 print(HELP, file=sys.stderr)
-                asking.talk(_line)
+                session.talk()
         finally:
             if vectors:
                 vectors.stop()
-        if vectors and not quiet and not json and (missing := vectors.missing()):
-            _finish(vectors, missing)
+        if vectors and not output.quiet and not output.json:
+            _finish(vectors, output)
 
 
-class _AskSession:
+@dataclass(frozen=True)
+class _Session:
     """Answers questions from one archive and prints the answers."""
 
-    def __init__(
-        self,
-        searcher: "ArchiveSearcher",
-        backend: "LLMBackend | None",
-        passages: int,
-        seed: int,
-        advice: str,
-        *,
-        as_json: bool,
-        quiet: bool,
-    ) -> None:
-        self._searcher, self._backend = searcher, backend
-        self._passages, self._seed, self._advice = passages, seed, advice
-        self._as_json, self._quiet = as_json, quiet
+    searcher: "ArchiveSearcher"
+    backend: "LLMBackend | None"
+    passages: int
+    seed: int
+    advice: str
+    output: OutputOptions
 
-    def put(self, question: str) -> None:
+    def answer(self, question: str) -> None:
         """Answer one question."""
         from ownwords.ask.answer import answer
 
-        if self._as_json:
-            from ownwords.cli.output import print_json
-
-            result = answer(
-                question, self._searcher, self._backend, limit=self._passages, seed=self._seed
-            )
-            print_json(result.to_dict())
-            return
-        from ownwords.cli.ask_view import AskView
-        from ownwords.cli.output import stdout
-
-        view = AskView(stdout())
+        writer = TerminalWriter(stdout())
+        flow = StreamingWordWrap(
+            writer.console.file,
+            width=writer.margin + writer.width,
+            margin=writer.margin,
+            shown=lambda word: writer.text(word).plain,
+        )
         try:
             with self._waiting() as stop:
 
                 def on_text(sentence: str) -> None:
-                    if sentence:
+                    if sentence and not self.output.json:
                         stop()
-                        view.stream(sentence)
+                        if not flow.has_begun:
+                            writer.space()
+                        flow.add(sentence)
 
                 result = answer(
                     question,
-                    self._searcher,
-                    self._backend,
+                    self.searcher,
+                    self.backend,
                     on_text=on_text,
-                    limit=self._passages,
-                    seed=self._seed,
+                    limit=self.passages,
+                    seed=self.seed,
                 )
-            view.show(result, self._advice_for(result))
         finally:
-            view.end()
+            flow.end()
+        self.output.show(
+            result.to_dict(),
+            lambda _: print_answer(
+                result, writer, self._advice_for(result), has_text=flow.has_begun
+            ),
+        )
 
-    def _advice_for(self, result: "Answer") -> str:
-        if result.nearest and not self._searcher.embedder:
-            from ownwords.ask.encoder import INSTALL
-
-            return _BY_WORDS.format(INSTALL)
-        return self._advice if result.passages and not result.answer else ""
-
-    def talk(self, line: Callable[[], str]) -> None:
+    def talk(self) -> None:
         """Answer one question after another until an empty line or the end of input."""
+        with suppress(ImportError):  # enables editing and history
+            import readline  # noqa: F401
         while True:
             try:
-                question = line().strip()
+                question = input("? ").strip()
             except (EOFError, KeyboardInterrupt):
                 print(file=sys.stderr)
                 return
             if not question:
                 return
             try:
-                self.put(question)
+                self.answer(question)
             except KeyboardInterrupt:  # ends this answer only
                 print("(ended)", file=sys.stderr)
             except OwnwordsError as error:
                 print(str(error), file=sys.stderr)
 
+    def _advice_for(self, result: "Answer") -> str:
+        if result.nearest and not self.searcher.embedder:
+            from ownwords.ask.encoder import INSTALL
+
+            return _BY_WORDS.format(INSTALL)
+        return self.advice if result.passages and not result.answer else ""
+
     @contextmanager
     def _waiting(self) -> Iterator[Callable[[], None]]:
         """Show which model is reading, on a terminal, until there is something to print."""
-        if self._backend is None or self._quiet or not sys.stderr.isatty():
+        if self.backend is None or self.output.quiet or not sys.stderr.isatty():
             yield lambda: None
             return
         from rich.text import Text
 
-        from ownwords.cli.output import stderr
-
-        status = stderr().status(Text(f"{self._backend.name} is reading the passages"))
-        status.start()
-        try:
+        with stderr().status(Text(f"{self.backend.name} is reading the passages")) as status:
             yield status.stop
-        finally:
-            status.stop()
 
 
-def _finish(vectors: "BackgroundVectors", missing: int) -> None:
+def _finish(vectors: "BackgroundVectors", output: OutputOptions) -> None:
     """Make the vectors that the answer had to do without, where somebody can see and end it."""
-    if not sys.stderr.isatty():
+    missing = vectors.missing()
+    if not missing or not sys.stderr.isatty():
         return
     print(
         f"The search by meaning did not know {missing:,} passages yet. It reads them now, once;"
         " Ctrl-C ends it, and the next question continues.",
         file=sys.stderr,
     )
-    with suppress(KeyboardInterrupt), _watched(quiet=False) as progress:
+    with suppress(KeyboardInterrupt), output.watched() as (progress, _):
         vectors.finish(progress)
 
 
-def _question_text(question: Sequence[str], as_json: bool) -> str:
+def _question_text(question: Sequence[str], output: OutputOptions) -> str:
     """The question; empty if the user will be prompted for questions."""
-    refuse_options(question, "ownwords ask")
-    text = " ".join(question).strip()
-    if text == _STDIN:
-        if sys.stdin is None:  # closed by the parent process
-            raise OwnwordsError("there is no standard input to read", hint="give the question")
-        text = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
-    elif not question and not as_json and _is_talk():
-        return ""
-    if not text:
+    text = text_of(question, "ownwords ask").strip()
+    if not text and (question or output.json or not are_terminals(sys.stdin, sys.stdout)):
         raise ConfigError(
             "ownwords ask needs a question", hint='ownwords ask "What did I say about backups?"'
         )
     return text
 
 
-def _is_talk() -> bool:
-    return are_terminals(sys.stdin, sys.stdout)
-
-
-def _backend(model: str, device: str, *, may_ask: bool) -> tuple["LLMBackend | None", str]:
+def _backend(model: str, device: str, output: OutputOptions) -> tuple["LLMBackend | None", str]:
     """What writes the answers, or None and why; a server that nobody named needs consent."""
     from ownwords.ask import servers
     from ownwords.ask.servers import EndpointConsent, consent_file
@@ -259,8 +243,12 @@ def _backend(model: str, device: str, *, may_ask: bool) -> tuple["LLMBackend | N
         return None, _ADVICE
     consent = EndpointConsent.read()
     decided = backend.url in (*consent.allowed, *consent.refused)
-    if not decided and may_ask and are_terminals(sys.stdin, sys.stderr):
-        consent = consent.with_decision(backend.url, _may_send(backend))
+    if not decided and output.may_ask:
+        TerminalWriter(stderr()).line(
+            f"{backend.name} answers at {backend.url}. It can write the answers, and gets your"
+            " questions and the passages of your posts that match them. This is asked once."
+        )
+        consent = consent.with_decision(backend.url, confirm("Send them", default=False))
     if backend.url in consent.allowed:
         return backend, ""
     why = f" ({consent_file()} refuses it)" if backend.url in consent.refused else ""
@@ -268,26 +256,6 @@ def _backend(model: str, device: str, *, may_ask: bool) -> tuple["LLMBackend | N
         f"{backend.name} answers at {backend.url}, and nothing was sent to it{why}. To have it"
         f" write the answer, name it: --model {backend.option}"
     )
-
-
-def _may_send(backend: "EndpointBackend") -> bool:
-    """Ask the user whether a server that runs on this machine may get passages."""
-    from rich.prompt import Confirm
-    from rich.text import Text
-
-    from ownwords.cli.output import stderr
-
-    console = stderr()
-    console.print(
-        Text(
-            f"{backend.name} answers at {backend.url}. It can write the answers, and gets your"
-            " questions and the passages of your posts that match them. This is asked once."
-        )
-    )
-    try:
-        return Confirm.ask("Send them", console=console, default=False)
-    except EOFError:
-        return False
 
 
 def _base(name: str) -> Path | None:
@@ -300,18 +268,94 @@ def _base(name: str) -> Path | None:
         return None
 
 
-@contextmanager
-def _watched(quiet: bool) -> Iterator[Progress]:
-    if quiet:
-        yield Progress()
-        return
-    from ownwords.cli.progress_bars import ProgressBars
-
-    with closing(ProgressBars()) as bars:
-        yield Progress(bars)
+# --- the answer as blocks -------------------------------------------------------------------------
 
 
-def _line() -> str:
-    with suppress(ImportError):  # enables editing and history
-        import readline  # noqa: F401
-    return input("? ")
+def print_answer(
+    answer: "Answer", writer: TerminalWriter, advice: str = "", *, has_text: bool = False
+) -> None:
+    """Print an answer, or what follows its text: citations or passages, notes and advice."""
+    if answer.answer and not has_text:
+        writer.space()
+        writer.line(answer.answer)
+    if answer.why:
+        writer.space()
+        writer.line(answer.why, QUIET if answer.answer else None)
+    cited = [
+        _entry(cited, f"[{cited.number}]", [Paragraph(line=f"“{say.plain(cited.quote, _QUOTED)}”")])
+        for cited in answer.citations
+    ]
+    writer.blocks([Items(rows=cited, style="passages")])
+    notes = answer.notes
+    if answer.passages and not answer.citations:
+        _print_notes(notes, writer)  # first, since they may say what the passages lack
+        notes = ()
+        many = len(answer.passages) > 1
+        writer.heading("What your posts say" if many else "What your post says")
+        for number, passage in enumerate(answer.passages, 1):
+            heading = Paragraph(line=say.plain(passage.heading, 120), style="quiet")
+            excerpt = _excerpt(passage.text, answer.excerpt(passage))
+            entry = _entry(passage, f"{number}", [heading, *excerpt])
+            writer.blocks([Items(rows=[entry], style="passages")])
+    if answer.nearest:
+        writer.space()
+        writer.line("The closest passages:", QUIET)
+    for passage in answer.nearest:
+        matching = [
+            Paragraph(line=say.plain(passage.text[begin:end], _NEAREST), style="quiet")
+            for begin, end in answer.excerpt(passage).matching[:1]
+        ]
+        writer.blocks([Items(rows=[_entry(passage, "", matching)], style="passages")])
+    _print_notes((*notes, *([advice] if advice else ())), writer)
+    writer.space()
+
+
+def _print_notes(notes: Sequence[str], writer: TerminalWriter) -> None:
+    if notes:
+        writer.space()
+    writer.blocks(Paragraph(line=note, style="quiet") for note in notes)
+
+
+def _entry(source: "Citation | Passage", label: str, blocks: Iterable[Block]) -> Item:
+    """A citation or passage below its title, with whose words it is and its address."""
+    whose = _WHOSE.get(source.whose, "")
+    return Item(
+        title=say.title_of(source.title, 100),
+        label=label,
+        is_marked=True,
+        aside=say.day(source.date[:10]) if source.date else "",
+        blocks=[
+            block
+            for block in (
+                Paragraph(line=whose, style="follow"),
+                *blocks,
+                Paragraph(line=say.plain(source.url, 300), style="quiet"),
+            )
+            if not isinstance(block, Paragraph) or block.line
+        ],
+    )
+
+
+def _excerpt(text: str, excerpt: "PassageExcerpt") -> Iterator[Block]:
+    """The part of a passage that answers, with its best units in bold; code as code."""
+    from ownwords.ask.passages import is_code, units
+
+    first, last = excerpt.span
+    line: list[Span] = [Span(text="… ", style="quiet")] if text[:first].strip() else []
+    for begin, end in units(text):
+        if begin < first or end > last:
+            continue
+        if is_code(text[begin:end]):
+            yield Paragraph(line=line)
+            line = []
+            lines = text[begin:end].split("\n")[1:-1]
+            more = ["…"] if len(lines) > _CODE_LINES else []
+            yield Code(text="\n".join([*lines[:_CODE_LINES], *more]))
+        else:
+            style: Literal["strong", "quiet"] = (
+                "strong" if (begin, end) in excerpt.matching else "quiet"
+            )
+            line += [Span(text=say.plain(text[begin:end]), style=style), Span(text=" ")]
+    if text[last:].strip():
+        line.append(Span(text="…", style="quiet"))
+    yield Paragraph(line=line)

@@ -1,30 +1,25 @@
 """`ownwords base`."""
 
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
-from rich.prompt import Confirm
-from rich.table import Table
-from rich.text import Text
 
 from ownwords.base import catalogue, known_bases
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.output import are_terminals, stderr
-from ownwords.cli.parameters import SourcePath, described, flag, require_package
-from ownwords.cli.training import TRAINING, TrainingOptions, train
+from ownwords.cli.options import DEFAULTS, CommonOptions, OutputOptions, SourcePath, described, flag
+from ownwords.cli.output import confirm, stderr
+from ownwords.cli.training import TRAINING, TrainingOptions, train_from_scratch
 from ownwords.core.errors import OwnwordsError, resumable
-from ownwords.core.progress import printable
 from ownwords.core.workspace import source_name
 from ownwords.models import base_license
 from ownwords.models.directory import CARD
 from ownwords.training.plan import number, size
-from ownwords.view.terminal import LOUD, QUIET
+from ownwords.view.blocks import Span, Table
+from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +27,8 @@ if TYPE_CHECKING:
     from ownwords.base.catalogue import Entry
     from ownwords.base.known_bases import KnownBase
 
-_HEADINGS = ("name", "parameters", "size", "license", "memory", "minutes", "bits", "installed")
+_HEADINGS = ("name", "params", "size", "license", "memory", "minutes", "bits", "installed")
 _RESUMES = "what was downloaded is saved; the same command resumes"
-_FIGURES = frozenset({"parameters", "size", "memory", "minutes", "bits"})
 _BLOG_BYTES = 250_000  # of the text that the needs in the list are for
 
 app = App(
@@ -62,13 +56,15 @@ Name = Annotated[
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
     """List the bases with their sizes and origins."""
     found = catalogue.entries()
+    here = {entry.name for entry in found}
+    known = [base for base in known_bases.KNOWN_BASES if base.name not in here]
     figures = {
-        "bases": [_figures(entry) | _needs(entry.name, entry.source) for entry in found],
-        "known": [_known_figures(known) for known in _not_added(found)],
+        "bases": [_figures(entry) for entry in found],
+        "known": [_figures(base) for base in known],
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
     }
-    common.show(figures, lambda console: _print_list(found, console))
+    common.show(figures, lambda console: _print_list(found, known, console))
 
 
 @app.command(
@@ -160,16 +156,14 @@ def add(
 
 def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
     """Show the terms of a base, and ask; False where nobody can be asked."""
-    if known.terms is None or common.json or not are_terminals(sys.stdin, sys.stderr):
+    # --yes accepts no terms, and forbids no question about them.
+    if known.terms is None or not OutputOptions(json=common.json).may_ask:
         return False
-    console = stderr()
-    console.print(Text(f"{known.name} comes under the {known.terms.title}", style=LOUD))
-    console.print(Text(known.terms.url))
-    console.print(Text(known.terms.gist))
-    try:
-        return Confirm.ask("Do you accept these terms?", console=console, default=False)
-    except EOFError:
-        return False
+    writer = TerminalWriter(stderr())
+    writer.line(f"{known.name} comes under the {known.terms.title}", LOUD)
+    writer.copied(known.terms.url)
+    writer.line(known.terms.gist)
+    return confirm("Do you accept these terms?", default=False)
 
 
 @app.command(
@@ -189,7 +183,7 @@ def remove(
     freed = install.remove(name)
     common.show(
         {"removed": name, "bytes": freed},
-        lambda console: console.print(Text(f"{name} is removed: {size(freed)} freed")),
+        lambda console: console.print(f"{name} is removed: {size(freed)} freed", markup=False),
     )
 
 
@@ -205,19 +199,11 @@ def pretrain(
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Train a model from scratch, as `ownwords pretrain` does, and add it to the bases."""
-    require_package("torch", "training a model")
     from ownwords.base import install
-    from ownwords.training import recipes
 
     name = name or source_name(paths[0])
     install.check_free(name)  # before the hours are spent
-    made = train(
-        paths,
-        common,
-        options,
-        lambda texts, held_out, request, _: recipes.plan_pretraining(texts, held_out, request),
-        kind="pretrain",
-    )
+    made = train_from_scratch(paths, options, common)
     if made and os.environ.get("RANK", "0") == "0":  # of several processes one adds it
         with common.watched() as (progress, _):
             folder = install.add(str(made.folder), name, progress=progress)
@@ -225,39 +211,31 @@ def pretrain(
             _show_added(folder, common)
 
 
-def _figures(entry: "Entry") -> dict[str, Any]:
-    return asdict(entry) | {"folder": str(entry.folder)}
-
-
-def _needs(name: str, source: str) -> dict[str, float | None]:
-    """What tuning a base on a blog takes on this machine and gives, where that was measured."""
+def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
+    """A base as `--json` prints it, with what tuning it takes here, where that was measured."""
+    if isinstance(base, known_bases.KnownBase):
+        source = base.repository
+        figures = {
+            "name": base.name,
+            "repository": base.repository,
+            "parameters": base.parameters,
+            "download_bytes": base.download_bytes,
+            "license": base.license,
+            "languages": base.languages,
+            "terms": base.terms.url if base.terms else None,
+            "has_package": base.package is not None and base.package.is_installed,
+        }
+    else:
+        source = base.source
+        license = base_license.license_of(base.folder)
+        figures = asdict(base) | {"folder": str(base.folder), "license": license}
     task = TuningTask(0, _BLOG_BYTES, flops_per_s=ExpectedBits.load().flops_per_s())
-    curve = curve_of(name, source)
+    curve = curve_of(base.name, source)
     seconds = task.reading_s(curve) if curve else None
-    return {
+    return figures | {
         "memory_bytes": curve.memory_bytes if curve else None,
         "reading_s": seconds,
         "expected_bits_per_byte": task.bits(curve, seconds) if curve else None,
-    }
-
-
-def _not_added(found: Sequence["Entry"]) -> list["KnownBase"]:
-    """The known bases that are not among those found here."""
-    here = {entry.name for entry in found}
-    return [known for known in known_bases.KNOWN_BASES if known.name not in here]
-
-
-def _known_figures(known: "KnownBase") -> dict[str, Any]:
-    return {
-        "name": known.name,
-        "repository": known.repository,
-        "parameters": known.parameters,
-        "download_bytes": known.download_bytes,
-        "license": known.license,
-        "languages": known.languages,
-        **_needs(known.name, known.repository),
-        "terms": known.terms.url if known.terms else None,
-        "has_package": known.package is not None and known.package.is_installed,
     }
 
 
@@ -267,37 +245,37 @@ def _show_added(folder: Path, common: CommonOptions) -> None:
 
 
 def _print_added(found: "Entry", console: "Console") -> None:
-    console.print(
-        Text(found.name, style=LOUD).append(
-            f"  {number(found.parameters)} parameters, {found.family}, {size(found.bytes)}",
-            style="not bold",
-        )
-    )
-    console.print(Text(f"To start from it: ownwords make PATH --base {found.name}"), soft_wrap=True)
+    writer = TerminalWriter(console)
+    what = f"  {number(found.parameters)} parameters, {found.family}, {size(found.bytes)}"
+    writer.line([Span(text=found.name, style="strong"), what])
+    writer.copied(f"To start from it: ownwords make PATH --base {found.name}")
 
 
-def _print_list(found: Sequence["Entry"], console: "Console") -> None:
-    console.print()
+def _print_verified(names: Sequence[str], console: "Console") -> None:
+    writer = TerminalWriter(console)
+    for name in names:
+        writer.line([Span(text=name, style="strong"), "  complete; it opens and works"])
+
+
+def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console: "Console") -> None:
+    writer = TerminalWriter(console)
+    writer.space()
     if not catalogue.has_shipped():
-        console.print(Text("This installation lacks the model in the box.", style=LOUD))
-        console.print(
-            Text("Install ownwords again, or add a base: ownwords base add ORG/NAME"),
-            soft_wrap=True,
-        )
-        console.print()
-    more = _not_added(found)
-    console.print(_table(found, more))
-    console.print()
+        writer.line("This installation lacks the model in the box.", LOUD)
+        writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
+        writer.space()
+    bases: list[Entry | KnownBase] = [*found, *known]
+    rows = [_row(_figures(base)) for base in bases]
+    writer.blocks([Table(heads=_HEADINGS, rows=rows)])
+    writer.space()
     for entry in found:
         if entry.problem:
-            console.print(Text(f"{entry.name} cannot be used: {printable(entry.problem)}"))
+            writer.line(f"{entry.name} cannot be used: {entry.problem}")
         if entry.text_licenses:
-            licenses = ", ".join(map(printable, entry.text_licenses))
-            console.print(
-                Text(
-                    f"{entry.name} has read texts under {licenses}; {entry.folder / CARD}", QUIET
-                ).append(" names their authors."),
-                soft_wrap=True,
+            writer.line(
+                f"{entry.name} has read texts under {', '.join(entry.text_licenses)};"
+                f" {entry.folder / CARD} names their authors.",
+                QUIET,
             )
     notes = [
         f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
@@ -306,61 +284,23 @@ def _print_list(found: Sequence["Entry"], console: "Console") -> None:
     usable = [entry.name for entry in found if not entry.problem]
     if usable:
         notes.append(f"To start from one: ownwords make PATH --base {usable[-1]}")
-    if more:
-        notes.append(f"To add one: ownwords base add {more[0].name}")
+    if known:
+        notes.append(f"To add one: ownwords base add {known[0].name}")
     for note in notes:
-        console.print(Text(note, style=QUIET))
+        writer.line(note, QUIET)
 
 
-def _table(found: Sequence["Entry"], more: Sequence["KnownBase"]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for heading in _HEADINGS:
-        table.add_column(
-            justify="right" if heading in _FIGURES else "left",
-            overflow="fold",
-            no_wrap=heading == "name",
-        )
-    table.add_row(*(Text(heading, style=QUIET) for heading in _HEADINGS))
-
-    def add(name: str, source: str, *cells: str, installed: str) -> None:
-        needs = _needs(name, source)
-        memory, seconds, bits = needs.values()
-        table.add_row(
-            Text(name, style=LOUD),
-            *map(Text, cells),
-            Text(size(int(memory)) if memory else "-"),
-            Text(f"{seconds / 60:.1f}" if seconds else "-"),
-            Text(f"{bits:.2f}" if bits else "-"),
-            Text(installed),
-        )
-
-    for entry in found:
-        add(
-            entry.name,
-            entry.source,
-            _millions(entry.parameters) if entry.parameters else "?",
-            size(entry.bytes),
-            base_license.license_of(entry.folder) or "-",
-            installed="in the box" if entry.origin == catalogue.SHIPPED else "yes",
-        )
-    for known in more:
-        add(
-            known.name,
-            known.repository,
-            _millions(known.parameters),
-            size(known.download_bytes),
-            known.license,
-            installed="no",
-        )
-    return table
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e6:.3g}M"
-
-
-def _print_verified(names: Sequence[str], console: "Console") -> None:
-    for name in names:
-        console.print(
-            Text(name, style=LOUD).append("  complete; it opens and works", style="not bold")
-        )
+def _row(base: Mapping[str, Any]) -> list[str]:
+    memory, seconds, bits = (
+        base[name] for name in ("memory_bytes", "reading_s", "expected_bits_per_byte")
+    )
+    return [
+        base["name"],
+        f"{base['parameters'] / 1e6:.3g}M" if base["parameters"] else "?",
+        size(base.get("bytes") or base.get("download_bytes") or 0),
+        base["license"] or "-",
+        size(memory) if memory else "-",
+        f"{seconds / 60:.1f}" if seconds else "-",
+        f"{bits:.2f}" if bits else "-",
+        {catalogue.SHIPPED: "in the box", "added": "yes"}.get(base.get("origin", ""), "no"),
+    ]

@@ -2,22 +2,17 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, Settings
 from ownwords.core.config import Resolved, settings_of
+from ownwords.core.hardware import Machine, OptionalComponent, inspect_machine
+from ownwords.view.blocks import Line, Pairs
 from ownwords.view.format import count
 from ownwords.view.terminal import TerminalWriter
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ownwords.core.hardware import Machine, OptionalComponent
 
 
 def doctor(*, common: CommonOptions = DEFAULTS) -> None:
     """Inspect and measure this machine, and show the settings in force."""
-    from ownwords.core.hardware import inspect_machine
     from ownwords.inference.engine_loader import describe_cpu_engine
 
     resolved = common.resolve({}, workspace=common.workspace)
@@ -31,11 +26,14 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
         setting.key: {"value": setting.default, "origin": resolved.origins[setting.key]}
         for setting in settings_of(resolved.settings)
     }
-    common.show(figures, lambda console: _print(machine, (engine, why), resolved, console))
+    rows = _rows(machine, (engine, why), resolved)
+    common.show(
+        figures,
+        lambda console: TerminalWriter(console).blocks([Pairs(rows=rows, style="facts")]),
+    )
 
 
-def _native_part() -> "OptionalComponent":
-    from ownwords.core.hardware import OptionalComponent
+def _native_part() -> OptionalComponent:
     from ownwords.native import bindings
 
     installed = bindings.isa_advice()
@@ -48,22 +46,11 @@ def _native_part() -> "OptionalComponent":
     )
 
 
-def _print(
-    machine: "Machine",
-    writing: tuple[str, str],
-    resolved: Resolved[Settings],
-    console: "Console",
-) -> None:
-    writer = TerminalWriter(console)
-    for name, text in _rows(machine, writing, resolved):
-        writer.pairs([(name, text)])
-
-
 def _rows(
-    machine: "Machine", writing: tuple[str, str], resolved: Resolved[Settings]
-) -> list[tuple[str, str]]:
+    machine: Machine, writing: tuple[str, str], resolved: Resolved[Settings]
+) -> list[tuple[str, Line]]:
     cpu, memory, disk = machine.cpu, machine.memory, machine.disk
-    rows = [
+    rows: list[tuple[str, Line]] = [
         ("System", f"{machine.system}, Python {machine.python}"),
         ("Processor", f"{cpu.model or 'unknown'}, {cpu.architecture}"),
         ("", ", ".join(cpu.instruction_sets) or "instruction sets unknown"),

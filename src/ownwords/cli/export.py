@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-from rich.text import Text
 
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.parameters import require_package
+from ownwords.cli.options import DEFAULTS, CommonOptions, require_package
+from ownwords.view.terminal import QUIET, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,10 +53,11 @@ def export(
 
 
 def _print(written: "ExportResult", console: "Console") -> None:
+    writer = TerminalWriter(console)
     kind = f", {written.type}" if written.type else ""
-    console.print(Text(f"{written.path} ({written.bytes / 1e6:,.1f} MB{kind})"), soft_wrap=True)
+    writer.copied(f"{written.path} ({written.bytes / 1e6:,.1f} MB{kind})")
     for note in written.notes:
-        console.print(Text(note, style="dim"))
+        writer.line(note, QUIET)
     if written.form == "ollama":
         folder = written.path.parent
-        console.print(Text(f"Next: cd {folder} && ollama create {folder.name} -f Modelfile"))
+        writer.copied(f"Next: cd {folder} && ollama create {folder.name} -f Modelfile")

@@ -1,6 +1,6 @@
 """`ownwords look`."""
 
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -71,25 +71,20 @@ def look(
             ask=ask,
             export=export,
         )
-    page = f"{report.workspace.rstrip('/')}/report.html" if report.workspace else ""
-    common.show(report.to_dict(), lambda console: print_view(report_view(report), console, page))
-    if not common.json and not common.quiet:
-        _prepare_search(common.workspace_for(paths))
+        page = f"{report.workspace.rstrip('/')}/report.html" if report.workspace else ""
+        common.show(report.to_dict(), lambda out: print_view(report_view(report), out, page))
+        if not common.json and not common.quiet:
+            _prepare_search(common.workspace_for(paths), progress)
 
 
-def _prepare_search(workspace: Workspace) -> None:
+def _prepare_search(workspace: Workspace, progress: Progress) -> None:
     """Make the vectors of `ownwords ask`, if its model is installed; Ctrl-C ends it."""
     from ownwords.ask.encoder import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
-    from ownwords.cli.progress_bars import ProgressBars
 
     if (embedder := open_embedder("")) is None:
         return
-    with (
-        suppress(KeyboardInterrupt),  # what is made is stored, and `ask` continues
-        closing(ProgressBars()) as bars,
-        SearchIndex(workspace.archive) as index,
-    ):
-        progress = Progress(bars)
+    # What is made before Ctrl-C is stored, and `ask` continues.
+    with suppress(KeyboardInterrupt), SearchIndex(workspace.archive) as index:
         index.refresh(progress)
         embed_missing(index, embedder, progress)

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
     from rich.console import Console
 
 # File system errors with a cause outside the program; any other OSError is a bug.
@@ -36,7 +37,11 @@ _DISK_ERRORS = {
 }
 
 
-_MODULES = {"pretrain": "training", "finetune": "training"}  # the others carry the verb's name
+_MODULES = {
+    "pretrain": "training",
+    "finetune": "training",
+    "chat": "write",
+}  # the others carry the verb's name
 # Verb, help, usage, example.
 _VERBS = (
     (
@@ -176,9 +181,8 @@ def _call(arguments: Sequence[str]) -> None:
             result_action="return_value",
         )
     except CycloptsError as error:
-        from ownwords.cli.parameters import usage_error
-
-        raise usage_error(error) from error
+        verb = " ".join(["ownwords", *(error.command_chain or ())])
+        raise OwnwordsError(_usage_error(error, verb), hint=f"{verb} --help") from error
 
 
 def _console_for_help(arguments: Sequence[str]) -> "Console | None":
@@ -220,6 +224,39 @@ def build() -> "App":
         help="Manage the base models that training can start from.",
     )
     return app
+
+
+def _usage_error(error: "CycloptsError", verb: str) -> str:
+    """The parser's error in our words."""
+    from cyclopts import (
+        CoercionError,
+        MissingArgumentError,
+        UnknownCommandError,
+        UnusedCliTokensError,
+    )
+
+    if isinstance(error, MissingArgumentError) and error.argument:
+        name = error.argument.name
+        if error.argument.index is not None:  # positional: it has no dashes
+            name = name.lstrip("-").upper()
+        return f"{name} needs a value" if error.keyword else f"{verb} needs a {name}"
+    if isinstance(error, CoercionError) and error.token and error.target_type in (int, float, bool):
+        name, value = error.token.keyword or "it", error.token.value
+        if error.target_type is bool:
+            return f"{name} is a switch and takes no value; {value!r} was given"
+        kind = "a whole number" if error.target_type is int else "a number"
+        return f"{name} should be {kind}, and is {value!r}"
+    if isinstance(error, UnknownCommandError | UnusedCliTokensError) and error.unused_tokens:
+        word = error.unused_tokens[0]
+        verbs = [name for name in error.app or () if not name.startswith("-")]
+        if verbs:
+            close = get_close_matches(word, verbs, n=1)
+            known = f"did you mean {close[0]}?" if close else f"it has {', '.join(verbs)}"
+            return f"{verb} has no {word!r}; {known}"
+        if isinstance(error, UnusedCliTokensError):
+            return f"{verb} takes no {word!r}"
+    message = str(error)
+    return message[:1].lower() + message[1:].rstrip(".")
 
 
 def _report(message: str, hint: str, as_json: bool, status: int = 2) -> int:

@@ -5,13 +5,20 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.output import are_terminals, has_desktop, open_browser, stderr, stdout
-from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag, require_package
+from ownwords.cli.options import (
+    DEFAULTS,
+    CommonOptions,
+    NoTrim,
+    SourcePath,
+    TrainingDevice,
+    described,
+    flag,
+    require_package,
+)
+from ownwords.cli.output import choose, has_desktop, open_browser, stderr, stdout
 from ownwords.cli.training import command_start, plan_figures, print_plan, training_settings
-from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
-from ownwords.make.make_request import COMPARED_FROM, MINUTES, MakeRequest, base_of
+from ownwords.make.make_request import COMPARED_FROM, MINUTES, MakeRequest
 
 if TYPE_CHECKING:
     from ownwords.cli.make_view import MakeView
@@ -49,10 +56,7 @@ def make(
             " number]"
         ),
     ] = "",
-    no_trim: Annotated[
-        bool,
-        flag("Keep the whole vocabulary of a large base, not only what your texts need."),
-    ] = False,
+    no_trim: NoTrim = False,
     device: TrainingDevice = "auto",
     plan: Annotated[bool, flag("Show every number of the plan with its reason, and stop.")] = False,
     open_: Annotated[
@@ -80,74 +84,65 @@ def make(
     request = MakeRequest(
         paths=paths,
         workspace=workspace.root,
-        minutes=MINUTES if minutes is None else minutes,
-        is_timed=minutes is not None,
-        base=base_of(base),
-        chooses_base=not base,
+        minutes=minutes,
+        base=base,
+        name=name,
         trims=not no_trim,
         fixed=training_settings(resolved),
         archive=resolved.settings.archive,
         provenance=resolved.settings.provenance,
         split=resolved.settings.split,
         device=device,
-        began=began,
-        name=name,
     )
     view = MakeView(stdout(), stages=not common.quiet)
-    with watching(common) as (progress, ask, _):
+    with common.watched() as (progress, ask):
         callbacks = MakeCallbacks() if common.json else view
         if plan:
-            planned = pipeline.plan(request, progress=progress, ask=ask, callbacks=callbacks)
+            planned = pipeline.plan(
+                request, progress=progress, ask=ask, callbacks=callbacks, began=began
+            )
         else:
-            made = pipeline.make(request, progress=progress, ask=ask, callbacks=callbacks)
+            made = pipeline.make(
+                request, progress=progress, ask=ask, callbacks=callbacks, began=began
+            )
     if plan:
         common.show(plan_figures(planned), lambda console: print_plan(planned, console))
         return
     common.show(made.to_dict(), lambda _: view.show_result(made))
     if open_ and made.scorecard:
         open_browser(made.scorecard_page.absolute().as_uri())
-    if are_terminals(sys.stdin, sys.stdout) and not (common.yes or common.json):
+    if common.may_ask and sys.stdout.isatty():
         _offer_next_steps(made, view, device)
 
 
 def _offer_next_steps(made: "MakeResult", view: "MakeView", device: str) -> None:
     """Let the user write, chat or open the scorecard, until they choose to end."""
-    from rich.prompt import Prompt
-    from rich.text import Text
-
-    from ownwords.cli.chat import HELP, ChatSession
+    from ownwords.cli.write import HELP, ChatSession
     from ownwords.inference.model import Model
-    from ownwords.make.paragraph import MOST_TOKENS, cut_at_paragraph, prompt_of
+    from ownwords.make.paragraph import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of
 
     @cache
     def model() -> Model:
         return Model.load(made.model, device=device)
 
     can_open = bool(made.scorecard) and has_desktop()
-    names = [name for name in _CHOICES if name != "open" or can_open]
-    numbers = {str(number): name for number, name in enumerate(names, 1)}
-    console, seed = stderr(), made.paragraph.seed
+    choices = {name: text for name, text in _CHOICES.items() if name != "open" or can_open}
+    seed = SEED
     while True:
-        console.print(Text("\nWhat now?", style="bold"))
-        for number, name in numbers.items():
-            console.print(Text(f"  {number}  {name:6}") + Text(f"  {_CHOICES[name]}", style="dim"))
         try:
-            choice = Prompt.ask(
-                "Your choice", console=console, choices=list(numbers), default=str(len(numbers))
-            )
-        except (EOFError, KeyboardInterrupt):
-            console.print()
+            choice = choose("What now?", choices, default="done")
+        except KeyboardInterrupt:
+            stderr().print()
             return
-        name = numbers[choice]
-        if name == "write":
+        if choice == "write":
             seed += 1
             title = made.paragraph.title
-            pieces = model().write(prompt_of(title), max_tokens=MOST_TOKENS, seed=seed)
+            pieces = model().write(prompt_of(title), max_tokens=MAX_TOKENS, seed=seed)
             view.on_writing(title, cut_at_paragraph(pieces))
-        elif name == "chat":
-            console.print(Text(HELP))
+        elif choice == "chat":
+            print(HELP, file=sys.stderr)
             ChatSession(model()).run(lambda: input("> "))
-        elif name == "open":
+        elif choice == "open":
             open_browser(made.scorecard_page.absolute().as_uri())
         else:
             return

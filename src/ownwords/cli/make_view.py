@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.text import Text
 
 from ownwords.archive import report_view as summary
 from ownwords.archive.report import Report
@@ -17,6 +16,7 @@ from ownwords.evaluation.scorecard_view import headline, judged_on
 from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.training.plan import number, times
 from ownwords.view import format as say
+from ownwords.view.blocks import Figures
 from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ class MakeView(TerminalWriter, MakeCallbacks):
         expected = plan.expected
         what = f"{number(plan.recipe.model.parameters)} parameters from scratch"
         if base:
-            # Only of its own base does ownwords know the language.
             named = "the English base in the box" if base == SHIPPED_TITLE else base
             what = f"{number(plan.recipe.model.parameters)} parameters, fine-tuned from {named}"
         self.stage(
@@ -123,9 +122,9 @@ class MakeView(TerminalWriter, MakeCallbacks):
             self.space()
         # Straight to the console's file, word by word: rich would hold a line back.
         StreamingWordWrap(
-            self._console.file,
-            width=self._margin + self.width,
-            margin=self._margin + _INDENT,
+            self.console.file,
+            width=self.margin + self.width,
+            margin=self.margin + _INDENT,
             shown=lambda word: self.text(word).plain,
         ).write(pieces)
         self.space()
@@ -157,7 +156,12 @@ class MakeView(TerminalWriter, MakeCallbacks):
         card = result.scorecard
         self.rule()
         if card:
-            self.verdict(card)
+            self.line(card.verdict.sentence, LOUD)
+            for reason in card.verdict.because:
+                self.line(reason, indent=2)
+            if figures := headline(card):
+                self.blocks([Figures(rows=figures)])
+            self.line(judged_on(card.about), QUIET)
         else:
             self.line("Too few texts to hold any out for testing, so the quality is unknown.")
         self.heading("Where things are")
@@ -165,28 +169,12 @@ class MakeView(TerminalWriter, MakeCallbacks):
         if card:
             rows.insert(1, ("Its scorecard", result.scorecard_page))
         for name, path in rows:
-            self.whole(relative_path(path), f"{name:22}")
+            self.copied(relative_path(path), f"{name:22}")
         self.space()
         folder = shlex.quote(relative_path(result.workspace))
-        self.whole(f'ownwords write "The trouble with" --model {folder}')
-        self.whole(f"ownwords chat --model {folder}")
-        self.whole(f"ownwords export {shlex.quote(relative_path(result.model))} --to gguf")
-
-    def verdict(self, card: Scorecard) -> None:
-        """Print the verdict, its reasons and the main figures."""
-        self.line(card.verdict.sentence, LOUD)
-        for reason in card.verdict.because:
-            self.line(reason, indent=2)
-        figures = headline(card)
-        if figures:
-            self.space()
-            self.figures(figures)
-        self.line(judged_on(card.about), QUIET)
-
-    def whole(self, line: str, label: str = "") -> None:
-        """Print a line that is to be copied, unbroken however long."""
-        shown = Text(" " * self._margin).append(label, style=QUIET).append_text(self.text(line))
-        self._console.print(shown, soft_wrap=True)
+        self.copied(f'ownwords write "The trouble with" --model {folder}')
+        self.copied(f"ownwords chat --model {folder}")
+        self.copied(f"ownwords export {shlex.quote(relative_path(result.model))} --to gguf")
 
     # --- lines ------------------------------------------------------------------------------------
 
@@ -205,7 +193,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         grid.add_column(no_wrap=True, width=_TIME, justify="right", overflow="crop")
         grid.add_row(self.text(label, LOUD), self.text(what), self.text(took, QUIET))
         self.put(grid)
-        self._console.file.flush()
+        self.console.file.flush()
 
     def _explain(self) -> None:
         if not self._explained:

@@ -1,6 +1,8 @@
-"""All settings, and the options that every verb has."""
+"""The options that several verbs have, how they are declared, and all settings."""
 
+import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -11,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
-from ownwords.cli.output import are_terminals, ask, print_json, stdout
-from ownwords.cli.parameters import described, flag
-from ownwords.cli.progress_bars import ProgressBars
+from ownwords.cli.output import are_terminals, choose, print_json, stdout
+from ownwords.cli.progress_view import ProgressView
 from ownwords.core.config import Resolved, resolve, settings_of
+from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress, logged_job
 from ownwords.core.workspace import Workspace
 from ownwords.training.settings import Recipe
@@ -22,9 +24,12 @@ from ownwords.training.settings import Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.archive.analysis import AskAuthor
+    from ownwords.archive.analysis import AskAuthor, PostQuestion
 
 FILE = "ownwords.toml"
+_STDIN = "-"
+_PACKAGES = {"torch": ("PyTorch", "train"), "optuna": ("Optuna", "train,tune")}
+_LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -36,18 +41,89 @@ class Settings(Recipe):
     split: SplitConfig = field(default_factory=SplitConfig)
 
 
-def settings_files(workspace: Path | None, config: Path | None) -> list[Path]:
-    """The files to read, the later winning: this folder's, the workspace's, the one asked for."""
-    files = [Path(FILE)]
-    if workspace and workspace.absolute() != Path.cwd():
-        files.append(workspace / FILE)
-    return [file for file in files if file.exists()] + ([config] if config else [])
+# --- one option -----------------------------------------------------------------------------------
+
+
+def flag(help: str, **more: Any) -> Parameter:  # noqa: ANN401 - what Parameter takes
+    """A switch that is off unless given."""
+    return described(f"{help} [default: no]", **more)
+
+
+def described(help: str, **more: Any) -> Parameter:  # noqa: ANN401 - what Parameter takes
+    """A parameter whose help says the default in words."""
+    return Parameter(negative=(), show_default=False, help=help, **more)
+
+
+def setting(key: str, help: str) -> Parameter:
+    """The parameter of a flag that sets `key`; its help takes the default from the setting."""
+    default = next(known.default for known in settings_of(Settings()) if known.key == key)
+    if isinstance(default, bool):
+        default = "yes" if default else "no"
+    return Parameter(help=f"{help} [default: {default}; setting {key}]")
+
+
+SourcePath = Annotated[
+    Path,
+    Parameter(
+        name="PATH",
+        required=True,
+        help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
+    ),
+]
+TrainingDevice = Annotated[
+    str, Parameter(help="Train on cpu, cuda, rocm, mps or xpu; auto takes the best that works.")
+]
+Device = Annotated[
+    str, Parameter(help="Run on cpu, cuda, rocm, mps or xpu; auto takes cuda if it works.")
+]
+NoTrim = Annotated[
+    bool, flag("Keep the whole vocabulary of a large base, not only what your texts need.")
+]
+
+
+# --- the options of every verb --------------------------------------------------------------------
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class CommonOptions:
-    """The options that every verb has."""
+class OutputOptions:
+    """What to print of the result and on the way."""
+
+    json: Annotated[bool, flag("Print the result as one JSON object; ask nothing.")] = False
+    quiet: Annotated[bool, flag("Print nothing but the result.")] = False
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is somebody to answer questions."""
+        return are_terminals(sys.stdin, sys.stderr) and not self.json
+
+    @contextmanager
+    def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
+        """Progress on stderr, and how to ask the user; None where nobody can be asked."""
+        view = None if self.quiet else ProgressView()
+        progress = Progress(*([view] if view else []))
+
+        def ask(question: "PostQuestion") -> str:
+            with view.paused() if view else nullcontext():
+                return choose(
+                    question.title, question.options, text=question.text, default=question.default
+                )
+
+        with closing(view) if view else nullcontext(), logged_job(progress, os.environ):
+            yield progress, ask if self.may_ask else None
+
+    def show(self, figures: Mapping[str, Any], print_text: Callable[["Console"], None]) -> None:
+        """Print the result on stdout, as JSON or as text."""
+        if self.json:
+            print_json(figures)
+        else:
+            print_text(stdout())
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions(OutputOptions):
+    """The options of every verb with a workspace and settings."""
 
     workspace: Annotated[
         Path | None,
@@ -64,56 +140,60 @@ class CommonOptions:
         tuple[str, ...],
         described("Change a setting: KEY=VALUE; may be repeated. [default: none]", name="--set"),
     ] = ()
-    yes: Annotated[
-        bool,
-        flag("Ask nothing; accept what is proposed."),
-    ] = False
-    json: Annotated[
-        bool,
-        flag("Print all figures as one JSON object; ask nothing."),
-    ] = False
-    quiet: Annotated[
-        bool,
-        flag("Show no progress."),
-    ] = False
+    yes: Annotated[bool, flag("Ask nothing; accept what is proposed.")] = False
+
+    @property
+    def may_ask(self) -> bool:
+        return super().may_ask and not self.yes
 
     def resolve(self, flags: Mapping[str, object], workspace: Path | None) -> Resolved[Settings]:
-        """The settings in force, with those of the workspace."""
-        return resolve(
-            Settings,
-            toml=settings_files(workspace, self.config),
-            env=os.environ,
-            sets=self.sets,
-            flags=flags,
-        )
+        """The settings in force: of this folder, the workspace, the file given, and the flags."""
+        files = [Path(FILE)]
+        if workspace and workspace.absolute() != Path.cwd():
+            files.append(workspace / FILE)
+        files = [file for file in files if file.exists()]
+        files += [self.config] if self.config else []
+        return resolve(Settings, toml=files, env=os.environ, sets=self.sets, flags=flags)
 
     def workspace_for(self, paths: Sequence[Path]) -> Workspace:
         """The workspace the user named, or the default one of the first path."""
         return Workspace(self.workspace) if self.workspace else Workspace.default_for(paths[0])
 
-    @contextmanager
-    def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
-        """Progress on stderr, and how to ask the user; None where nobody can be asked."""
-        may_ask = are_terminals(sys.stdin, sys.stderr) and not (self.yes or self.json)
-        bars = None if self.quiet else ProgressBars()
-        progress = Progress(*([bars] if bars else []))
-        with closing(bars) if bars else nullcontext(), logged_job(progress, os.environ):
-            yield progress, (lambda question: ask(question, bars)) if may_ask else None
 
-    def show(self, figures: Mapping[str, Any], print_text: Callable[["Console"], None]) -> None:
-        """Print the result on stdout, as JSON or as text."""
-        if self.json:
-            print_json(figures)
-        else:
-            print_text(stdout())
+OUTPUT, DEFAULTS = OutputOptions(), CommonOptions()
 
 
-DEFAULTS = CommonOptions()
+# --- checks that several verbs make ---------------------------------------------------------------
 
 
-def setting(key: str, help: str) -> Parameter:
-    """The parameter of a flag that sets `key`; its help takes the default from the setting."""
-    default = next(known.default for known in settings_of(Settings()) if known.key == key)
-    if isinstance(default, bool):
-        default = "yes" if default else "no"
-    return Parameter(help=f"{help} [default: {default}; setting {key}]")
+def text_of(words: Sequence[str], verb: str) -> str:
+    """The text given as words on the command line, or read from standard input for "-"."""
+    if option := next(filter(_LIKE_AN_OPTION.fullmatch, words), None):
+        raise ConfigError(f"unknown option: {option}", hint=f"{verb} --help")
+    if list(words) != [_STDIN]:
+        return " ".join(words)
+    if sys.stdin is None:  # as where whoever started this closed it
+        raise OwnwordsError("there is no standard input to read", hint="give the text itself")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise OwnwordsError(
+            f"standard input is not UTF-8: {error.reason} at byte {error.start}",
+            hint="convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE",
+        ) from error
+
+
+def check_positive(option: str, value: int | None) -> None:
+    """Raise ConfigError for a count below 1; None passes."""
+    if value is not None and value < 1:
+        raise ConfigError(f"{option} should be 1 or more, and is {value}")
+
+
+def require_package(package: str, purpose: str) -> None:
+    """Raise OwnwordsError where the package is missing; nothing is imported."""
+    if importlib.util.find_spec(package) is None:
+        name, extra = _PACKAGES[package]
+        raise OwnwordsError(
+            f"{purpose} needs {name}, which is not installed",
+            hint=f'pip install "ownwords[{extra}]"',
+        )

@@ -4,20 +4,15 @@ import json
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.prompt import Prompt
-from rich.text import Text
-
-from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import printable
 
 if TYPE_CHECKING:
-    from ownwords.archive.analysis import PostQuestion
+    from rich.console import Console
 
 EXIT_STATUSES = {
     0: "done",
@@ -28,20 +23,24 @@ EXIT_STATUSES = {
 }
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        # Rich would end the program here; main handles it.
-        raise BrokenPipeError
-
-
-def stdout() -> Console:
+def stdout() -> "Console":
     """For results."""
-    return _Console(highlight=False)
+    return _console(to_stderr=False)
 
 
-def stderr() -> Console:
+def stderr() -> "Console":
     """For all that is not the result."""
-    return _Console(stderr=True, highlight=False)
+    return _console(to_stderr=True)
+
+
+def _console(*, to_stderr: bool) -> "Console":
+    from rich.console import Console  # slow to import: `ownwords write` has no need of it
+
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program here; main handles it
+
+    return _Console(stderr=to_stderr, highlight=False)
 
 
 def are_terminals(*streams: TextIO | None) -> bool:
@@ -65,6 +64,8 @@ def print_json(figures: Mapping[str, Any]) -> None:
 
 def print_error(message: str, hint: str, *, as_json: bool) -> None:
     """Print a sentence and a hint on stderr; with `as_json` also `{"error": {...}}` on stdout."""
+    from rich.text import Text
+
     message = " ".join(message.split())
     console = stderr()
     console.print(Text(f"ownwords: {printable(message)}"), soft_wrap=True)
@@ -74,24 +75,38 @@ def print_error(message: str, hint: str, *, as_json: bool) -> None:
         print_json({"error": {"message": message, "hint": hint}})
 
 
-def ask(question: "PostQuestion", bars: ProgressBars | None) -> str:
-    """Ask the author for an option, by number; KeyboardInterrupt where the input ends."""
-    console = stderr()
-    numbers = {str(number): option for number, option in enumerate(question.options, 1)}
-    default = next(number for number, option in numbers.items() if option == question.default)
-    if bars:
-        with bars.paused():
-            return ask(question, None)
-    console.print(Text(f"\n{printable(question.title)}", style="bold"))
-    console.print(Text(printable(question.text)))
-    for number, option in numbers.items():
-        meaning = Text(f"  {question.options[option]}", style="dim")
-        console.print(Text(f"  {number}  {option:10}") + meaning)
+def choose(title: str, options: Mapping[Any, str], *, text: str = "", default: str) -> str:
+    """Let the user choose an option, by number; KeyboardInterrupt where the input ends."""
+    from rich.prompt import Prompt
+    from rich.text import Text
+
+    console, numbers = stderr(), [str(number) for number in range(1, len(options) + 1)]
+    console.print(Text(f"\n{printable(title)}", style="bold"))
+    if text:
+        console.print(Text(printable(text)))
+    for number, (option, meaning) in zip(numbers, options.items(), strict=True):
+        console.print(Text(f"  {number}  {option:10}").append(f"  {meaning}", style="dim"))
+    names = dict(zip(numbers, options, strict=True))
+    usual = next(number for number, name in names.items() if name == default)
+    with _ending_as_interrupt():
+        chosen = Prompt.ask("Your choice", console=console, choices=numbers, default=usual)
+        return str(names[chosen])
+
+
+def confirm(question: str, *, default: bool) -> bool:
+    """Ask yes or no; KeyboardInterrupt where the input ends."""
+    from rich.prompt import Confirm
+
+    with _ending_as_interrupt():
+        return Confirm.ask(question, console=stderr(), default=default)
+
+
+@contextmanager
+def _ending_as_interrupt() -> Iterator[None]:
     try:
-        chosen = Prompt.ask("Your choice", console=console, choices=list(numbers), default=default)
+        yield
     except EOFError:
         raise KeyboardInterrupt from None
-    return numbers[chosen]
 
 
 def has_desktop(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
@@ -126,8 +141,11 @@ class StreamingWordWrap:
         margin: int = 0,
         shown: Callable[[str], str] = printable,
     ) -> None:
-        self._stream, self._shown = stream, shown
+        from rich.cells import cell_len
+
+        self._stream, self._shown, self._size_of = stream, shown, cell_len
         self._limit, self._margin = max(8, width - margin), " " * margin
+        self.has_begun = False
         self._column = 0  # columns used
         self._gap = ""  # the space before the next word
         self._word = ""
@@ -142,6 +160,7 @@ class StreamingWordWrap:
 
     def add(self, piece: str) -> None:
         """Add a piece of the text."""
+        self.has_begun = True
         for letter in piece:
             if letter.isspace():
                 self._put_word()
@@ -149,7 +168,7 @@ class StreamingWordWrap:
             else:
                 self._word += letter
                 # Scripts without spaces break at the end of the line.
-                if cell_len(self._word) >= self._limit:
+                if self._size_of(self._word) >= self._limit:
                     self._put_word()
         self._stream.flush()
 
@@ -164,7 +183,7 @@ class StreamingWordWrap:
     def _put_word(self) -> None:
         if not self._word:
             return
-        word, size = self._shown(self._word), cell_len(self._word)
+        word, size = self._shown(self._word), self._size_of(self._word)
         lines = min(2, self._gap.count("\n"))
         if lines and self._column:
             self._stream.write("\n" * lines)

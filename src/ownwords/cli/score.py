@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.parameters import Device, flag
+from ownwords.cli.options import DEFAULTS, CommonOptions, Device, flag
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -43,13 +42,12 @@ def score(
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Score the model on the held-out posts, write the scorecard into the workspace, show it."""
+    from ownwords.archive import corpus
     from ownwords.archive.store import Archive
-    from ownwords.cli.model_options import resolve_model_directory
+    from ownwords.cli.write import resolve_model_directory
     from ownwords.evaluation import scorecard_files
     from ownwords.evaluation.scorecard_view import scorecard_view
-    from ownwords.evaluation.scoring import ScoreConfig
-    from ownwords.make.scoring import write_scorecard
-    from ownwords.training import corpus
+    from ownwords.evaluation.scoring import ScoreConfig, write_scorecard
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -73,7 +71,6 @@ def score(
             place.root,
             folder,
             _comparison_models(folder, base, place, texts.key),
-            archive,
             texts,
             _report(archive),
             spent=spent,
@@ -95,6 +92,7 @@ def _comparison_models(
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED
     from ownwords.evaluation.scoring import ComparisonModels, base_of
+    from ownwords.make.result import SCRATCH_MODEL
     from ownwords.models.directory import CONFIG, PROVENANCE
     from ownwords.models.untrusted_files import read_json
 
@@ -102,11 +100,9 @@ def _comparison_models(
         path = model / PROVENANCE
         return read_json(path) if path.exists() else {}
 
-    def trained_here(name: str) -> Path | None:
-        path = place.runs / name / "model"
-        return path if path != folder and provenance_of(path).get("corpus") == texts else None
-
-    scratch = trained_here("from-nothing")
+    scratch: Path | None = place.root / SCRATCH_MODEL
+    if scratch == folder or provenance_of(place.root / SCRATCH_MODEL).get("corpus") != texts:
+        scratch = None
     name = base if base is not None else base_of(folder) or _NONE
     if name == _NONE:
         return ComparisonModels(scratch=scratch)

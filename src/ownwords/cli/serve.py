@@ -10,13 +10,21 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.model_options import Threads, Weights
+from ownwords.cli.options import Device, described, flag
 from ownwords.cli.output import open_browser
-from ownwords.cli.parameters import Device, described, flag
+from ownwords.cli.write import Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
-from ownwords.serve.running_servers import RunningServer, announced, running_servers, user_key
-from ownwords.serve.settings import HOST, MIN_KEY_LENGTH, PORT, ServeSettings
+from ownwords.serve.settings import (
+    HOST,
+    MIN_KEY_LENGTH,
+    PORT,
+    RunningServer,
+    ServeSettings,
+    announced,
+    running_servers,
+    user_key,
+)
 from ownwords.serve.workspace_list import WorkspaceList
 
 _NEW = f"my-blog{SUFFIX}"

@@ -11,32 +11,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.text import Text
 
-from ownwords.cli.options import DEFAULTS, CommonOptions, Settings
-from ownwords.cli.output import relative_path, stderr, stdout
-from ownwords.cli.parameters import SourcePath, TrainingDevice, described, flag, require_package
-from ownwords.cli.training_view import line_chart, watching
+from ownwords.cli.options import (
+    DEFAULTS,
+    CommonOptions,
+    NoTrim,
+    Settings,
+    SourcePath,
+    TrainingDevice,
+    described,
+    flag,
+    require_package,
+)
+from ownwords.cli.output import confirm, relative_path
+from ownwords.cli.progress_view import line_chart
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, parse_event
 from ownwords.core.workspace import Workspace
+from ownwords.training.run import RunHistory
+from ownwords.view.blocks import Line, Pairs, Paragraph
 from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.archive.analysis import AskAuthor
-    from ownwords.training.corpus import Corpus, CorpusSplit, TrainingText
+    from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
     from ownwords.training.distributed import Mode, World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
-    from ownwords.training.run_history import RunHistory
 
     Texts = Iterable[TrainingText]
+    PlanTraining = Callable[[Texts, Texts, TrainRequest, Texts | None], PlannedTraining]
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
 _STOPPED = {
-    "done": "",
     "early": "Training ended early: more steps no longer helped on held-out posts.",
     "memorised": "Training ended early: the model began to memorise the texts.",
 }
@@ -67,11 +76,84 @@ class TrainingOptions:
 TRAINING = TrainingOptions()
 
 
-def train(
+def pretrain(
+    *paths: SourcePath, options: TrainingOptions = TRAINING, common: CommonOptions = DEFAULTS
+) -> None:
+    """Read the paths, plan, train from scratch, save the best model."""
+    train_from_scratch(paths, options, common)
+
+
+def train_from_scratch(
+    paths: Sequence[Path], options: TrainingOptions, common: CommonOptions
+) -> "TrainedModel | None":
+    """What `ownwords pretrain` does; None where only the plan is wanted."""
+    require_package("torch", "training a model")
+
+    def plan(
+        texts: "Texts", held_out: "Texts", request: "TrainRequest", _: "Texts | None"
+    ) -> "PlannedTraining":
+        from ownwords.training import recipes
+
+        return recipes.plan_pretraining(texts, held_out, request)
+
+    return _train(paths, common, options, plan, kind="pretrain")
+
+
+def finetune(
+    *paths: SourcePath,
+    base: Annotated[
+        str,
+        described(
+            "The model to start from, which is not changed: a directory, or a name that `ownwords"
+            " base` lists. [default: the one in the box]"
+        ),
+    ] = "",
+    replay: Annotated[
+        Path | None,
+        Parameter(
+            help="Texts like those the base was trained on, mixed in so that it forgets less."
+            " [default: none]"
+        ),
+    ] = None,
+    lora: Annotated[
+        bool,
+        flag(
+            "Train a small adapter instead of all weights, as the plan does by itself for a large"
+            " base."
+        ),
+    ] = False,
+    no_trim: NoTrim = False,
+    options: TrainingOptions = TRAINING,
+    common: CommonOptions = DEFAULTS,
+) -> None:
+    """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights."""
+    require_package("torch", "training a model")
+    from ownwords.base import catalogue
+    from ownwords.base.trimming import TRIMMED, trim
+
+    folder = catalogue.find(base)
+
+    def plan(
+        texts: "Texts", held_out: "Texts", request: "TrainRequest", base_text: "Texts | None"
+    ) -> "PlannedTraining":
+        from ownwords.training import recipes
+
+        start = folder
+        if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
+            own, out = (text.text for text in texts), request.workspace / "runs" / TRIMMED
+            start = trim(folder, own, out / folder.name, progress=request.progress).folder
+        return recipes.plan_finetuning(
+            start, texts, held_out, request, replay=base_text, by_lora=lora or None
+        )
+
+    _train(paths, common, options, plan, kind="lora" if lora else "finetune", replay=replay)
+
+
+def _train(
     paths: Sequence[Path],
     common: CommonOptions,
     options: TrainingOptions,
-    plan_training: "Callable[[Texts, Texts, TrainRequest, Texts | None], PlannedTraining]",
+    plan_training: "PlanTraining",
     *,
     kind: str,
     replay: Path | None = None,
@@ -90,21 +172,12 @@ def train(
         common = replace(common, yes=True, quiet=True)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
-    with watching(common) as (progress, ask, view), ExitStack() as stack:
+    with common.watched() as (progress, ask), ExitStack() as stack:
         texts, base_text = stack.enter_context(
-            reading(
-                paths,
-                replay,
-                workspace,
-                resolved.settings,
-                progress,
-                ask,
-                world=world,
-            )
+            reading(paths, replay, workspace, resolved.settings, progress, ask, world=world)
         )
         if options.tensorboard and world.is_first:
             stack.enter_context(_tensorboard(workspace, kind, progress))
-
         request = TrainRequest(
             workspace=workspace.root,
             seconds=options.minutes * 60,
@@ -117,24 +190,32 @@ def train(
             out=options.out,
             began=began,
         )
-
         planned = plan_training(texts.train, texts.validation, request, base_text)
-        plan = planned.plan
-        if world.is_first and not (options.plan or common.json):
-            print_plan(plan, stdout())
-        if options.plan or not world.broadcast(ask is None or _confirmed()):
-            if world.is_first and (options.plan or common.json):
-                common.show(plan_figures(plan), lambda console: print_plan(plan, console))
+        if world.is_first and not (common.json and not options.plan):
+            common.show(
+                plan_figures(planned.plan), lambda console: print_plan(planned.plan, console)
+            )
+        asks = ask is not None and not options.plan
+        if options.plan or not world.broadcast(
+            not asks or confirm("Train with this plan?", default=True)
+        ):
             world.close()
             return None
         made = planned.train()
         samples = _write_samples(made, progress, options.device) if world.is_first else []
     if world.is_first:
-        history = view.run.history
-        common.show(
-            made_figures(made, samples),
-            lambda console: print_made(made, samples, history, console),
-        )
+        figures = {
+            "model": str(made.folder),
+            "run": str(made.run.folder),
+            "bits_per_byte": made.bits_per_byte,
+            "share": made.share,
+            "bits_per_byte_before": made.before,
+            "judged": list(made.judged),
+            "outcome": asdict(made.outcome),
+            "samples": samples,
+            **plan_figures(made.plan),
+        }
+        common.show(figures, lambda console: _print_made(made, samples, console))
     return made
 
 
@@ -166,21 +247,6 @@ def plan_figures(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def made_figures(made: "TrainedModel", samples: Sequence[str]) -> dict[str, Any]:
-    """All figures of a training, as `--json` prints them."""
-    return {
-        "model": str(made.folder),
-        "run": str(made.run.folder),
-        "bits_per_byte": made.bits_per_byte,
-        "share": made.share,
-        "bits_per_byte_before": made.before,
-        "judged": list(made.judged),
-        "outcome": asdict(made.outcome),
-        "samples": list(samples),
-        **plan_figures(made.plan),
-    }
-
-
 @contextmanager
 def reading(
     paths: Sequence[Path],
@@ -191,15 +257,15 @@ def reading(
     ask: "AskAuthor | None",
     *,
     world: "World | None" = None,
-) -> "Iterator[tuple[Corpus, CorpusSplit | None]]":
+) -> "Iterator[tuple[Corpus, TextCollection | None]]":
     """The author's texts and the base's own text, both read as `ownwords look` reads them.
 
     Of several processes that train together one on each machine reads, the others take what it has
     stored.
     """
+    from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.training import corpus
 
     def read(sources: Sequence[Path], workspace: Workspace, ask: "AskAuthor | None") -> None:
         look(
@@ -249,23 +315,13 @@ def _write_samples(made: "TrainedModel", progress: Progress, device: str) -> lis
         return model.write_several("", seeds=range(1, _SAMPLES + 1), max_tokens=_SAMPLE_TOKENS)
 
 
-def _confirmed() -> bool:
-    """Ask whether to train; KeyboardInterrupt where the input ends."""
-    from rich.prompt import Confirm
-
-    try:
-        return Confirm.ask("Train with this plan?", console=stderr(), default=True)
-    except EOFError:
-        raise KeyboardInterrupt from None
-
-
 # --- on the terminal ------------------------------------------------------------------------------
 
 
 def print_plan(plan: "Plan", console: "Console") -> None:
     """Print every number with its reason and source; mark those the user set."""
     writer = TerminalWriter(console)
-    sections: dict[str, list[tuple[str, str]]] = {}
+    sections: dict[str, list[tuple[str, Line]]] = {}
     for number in plan.reasons:
         section, _, name = number.key.partition(".")
         reason = f"{number.reason} ({number.source})" if number.source else number.reason
@@ -275,11 +331,9 @@ def print_plan(plan: "Plan", console: "Console") -> None:
     writer.heading("The plan")
     for section, rows in sections.items():
         writer.space()
-        writer.line(section, QUIET)
-        writer.pairs(rows)
-    writer.heading("What to expect")
-    for sentence in plan.expected.sentences():
-        writer.line(sentence)
+        writer.blocks([Paragraph(line=section, style="quiet"), Pairs(rows=rows, style="facts")])
+    expected = plan.expected.sentences()
+    writer.section("What to expect", [Paragraph(line=sentence) for sentence in expected])
     writer.space()
 
 
@@ -291,54 +345,53 @@ def _value(number: "PlannedValue") -> str:
     return f"{number.value:g}" if isinstance(number.value, float) else str(number.value)
 
 
-def print_made(
-    made: "TrainedModel", samples: Sequence[str], history: "RunHistory", console: "Console"
-) -> None:
+def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console") -> None:
     """Print the result, the curve, how right the plan was, samples, and what to do next."""
-    writer = TerminalWriter(console)
-    plain = (console.encoding or "").lower().replace("-", "") not in {"utf8", "utf16"}
-    outcome, say = made.outcome, writer.line
+    writer, outcome = TerminalWriter(console), made.outcome
     writer.space()
     if made.bits_per_byte is None:
-        say("The model is trained. No text was held out, so its quality is unknown.", LOUD)
+        writer.line("The model is trained. No text was held out, so its quality is unknown.", LOUD)
     else:
         before = "" if made.before is None else f"; the base had {made.before:.3f}"
-        say(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", LOUD)
+        writer.line(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", LOUD)
     marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
-    # Steps cut for lack of time are not drawn; steps saved by ending early are.
-    steps = outcome.steps if outcome.stopped == "done" else made.plan.recipe.train.steps
     if len(marks) > 1:
         writer.space()
-        line = [(point.step, point.smooth) for point in history.points]
+        # Steps cut for lack of time are not drawn; steps saved by ending early are.
+        steps = outcome.steps if outcome.stopped == "done" else made.plan.recipe.train.steps
+        line = [(point.step, point.smooth) for point in _history(made).points]
+        plain = not writer.can_show("⠿●")
         for row in line_chart(line, marks, steps=steps, width=writer.width, height=7, plain=plain):
             writer.put(row)
     writer.space()
-    for sentence in made.judged:
-        say(sentence)
-    if _STOPPED[outcome.stopped]:
-        say(_STOPPED[outcome.stopped])
+    sentences = [*made.judged, _STOPPED.get(outcome.stopped, "")]
     if made.bits_per_byte is not None:
-        say(_saved_weights(made))
+        sentences.append(_saved_weights(made))
     if outcome.setbacks:
         times = "once" if outcome.setbacks == 1 else f"{outcome.setbacks} times"
-        say(
+        sentences.append(
             f"The loss diverged {times}; training went back to a checkpoint and halved the learning"
             " rate."
         )
-    if samples:
-        writer.heading("Samples")
-        for sample in samples:
-            say(f"“{' '.join(sample.split())}”")
+    for sentence in filter(None, sentences):
+        writer.line(sentence)
+    writer.section("Samples", [Paragraph(line=f"“{' '.join(text.split())}”") for text in samples])
     writer.heading("The model")
     folder = relative_path(made.folder)
-    # Each on one line, however long: they are to be copied.
-    for text in (
-        folder,
-        f"For other tools: ownwords export {shlex.quote(folder)} --to gguf",
-        f"All figures: {relative_path(made.run.folder)}",
-    ):
-        console.print(Text(text), soft_wrap=True)
-    say("More --minutes start a new run from scratch, with a larger plan.", QUIET)
+    writer.copied(folder)
+    writer.copied(f"For other tools: ownwords export {shlex.quote(folder)} --to gguf")
+    writer.copied(f"All figures: {relative_path(made.run.folder)}")
+    writer.line("More --minutes start a new run from scratch, with a larger plan.", QUIET)
+
+
+def _history(made: "TrainedModel") -> RunHistory:
+    """The run as its log tells it, from its first process on."""
+    history = RunHistory()
+    if made.run.metrics.exists():
+        with made.run.metrics.open("rb") as log:
+            for event in filter(None, map(parse_event, log)):
+                history.add(event)
+    return history
 
 
 def _saved_weights(made: "TrainedModel") -> str:
@@ -347,84 +400,3 @@ def _saved_weights(made: "TrainedModel") -> str:
     averaged = ", averaged with earlier ones" if made.outcome.averaged else ""
     way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
     return f"The saved weights are from step {made.outcome.best_step:,}{averaged}{way}."
-
-
-# --- the verbs ------------------------------------------------------------------------------------
-
-
-def pretrain(
-    *paths: SourcePath,
-    options: TrainingOptions = TRAINING,
-    common: CommonOptions = DEFAULTS,
-) -> None:
-    """Read the paths, plan, train from scratch, save the best model."""
-    require_package("torch", "training a model")
-    from ownwords.training import recipes
-
-    train(
-        paths,
-        common,
-        options,
-        lambda texts, held_out, request, _: recipes.plan_pretraining(texts, held_out, request),
-        kind="pretrain",
-    )
-
-
-def finetune(
-    *paths: SourcePath,
-    base: Annotated[
-        str,
-        described(
-            "The model to start from, which is not changed: a directory, or a name that `ownwords"
-            " base` lists. [default: the one in the box]"
-        ),
-    ] = "",
-    replay: Annotated[
-        Path | None,
-        Parameter(
-            help="Texts like those the base was trained on, mixed in so that it forgets less."
-            " [default: none]"
-        ),
-    ] = None,
-    lora: Annotated[
-        bool,
-        flag(
-            "Train a small adapter instead of all weights, as the plan does by itself for a large"
-            " base."
-        ),
-    ] = False,
-    no_trim: Annotated[
-        bool,
-        flag("Keep the whole vocabulary of a large base, not only what your texts need."),
-    ] = False,
-    options: TrainingOptions = TRAINING,
-    common: CommonOptions = DEFAULTS,
-) -> None:
-    """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights."""
-    from ownwords.base import catalogue
-    from ownwords.base.trimming import TRIMMED, trim
-
-    require_package("torch", "training a model")
-    from ownwords.training import recipes
-
-    folder = catalogue.find(base)
-
-    def plan(
-        texts: "Texts", held_out: "Texts", request: "TrainRequest", base_text: "Texts | None"
-    ) -> "PlannedTraining":
-        start = folder
-        if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
-            own, out = (text.text for text in texts), request.workspace / "runs" / TRIMMED
-            start = trim(folder, own, out / folder.name, progress=request.progress).folder
-        return recipes.plan_finetuning(
-            start, texts, held_out, request, replay=base_text, by_lora=lora or None
-        )
-
-    train(
-        paths,
-        common,
-        options,
-        plan,
-        kind="lora" if lora else "finetune",
-        replay=replay,
-    )

@@ -5,22 +5,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.text import Text
 
-from ownwords.cli.options import DEFAULTS, CommonOptions
-from ownwords.cli.output import relative_path
-from ownwords.cli.parameters import (
-    BaseName,
+from ownwords.cli.options import (
+    DEFAULTS,
+    CommonOptions,
     SourcePath,
     TrainingDevice,
     described,
     flag,
     require_package,
 )
+from ownwords.cli.output import relative_path
 from ownwords.cli.training import command_start, reading, training_settings
-from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
-from ownwords.core.progress import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +44,13 @@ def tune(
             " on top. [default: as many as there is time for]"
         ),
     ] = None,
-    base: BaseName = "",
+    base: Annotated[
+        str,
+        described(
+            "The model to start from: a name from `ownwords base`, or a folder; none trains from"
+            " scratch. [default: the one in the box]"
+        ),
+    ] = "",
     replay: Annotated[
         Path | None,
         described(
@@ -71,7 +74,7 @@ def tune(
     Every trial is a whole training. At the end the best two and the plan are trained again with
     other seeds, and only those decide. The same command resumes after any interruption.
     """
-    from ownwords.make.make_request import base_of, check_minutes
+    from ownwords.make.make_request import check_minutes, find_base
 
     began = command_start()
     check_minutes(minutes)
@@ -94,10 +97,10 @@ def tune(
         storage=storage,
         keep=keep,
     )
-    folder = base_of(base)
+    folder = find_base(base)
     workspace = common.workspace_for(paths)
     resolved = common.resolve({}, workspace.root)
-    with watching(common) as (progress, ask, _):
+    with common.watched() as (progress, ask):
         progress.expect("read")
         progress.expect("search", minutes * 60)
         progress.begin("read")
@@ -138,11 +141,12 @@ def figures(tuned: "TuneResult") -> dict[str, Any]:
 
 def print_tuned(tuned: "TuneResult", console: "Console") -> None:
     """Print the verdict, the settings to keep, the best trials, and where the files are."""
-    from ownwords.view.terminal import print_view
+    from ownwords.view.terminal import TerminalWriter, print_view
 
+    writer = TerminalWriter(console)
     print_view(tuned.view, console, relative_path(tuned.page))
     lines = [tuned.note] if tuned.note else []
     places = (("The model", tuned.model), ("All trials", tuned.table))
     lines += [f"{name}: {relative_path(path)}" for name, path in places if path]
     for line in lines:
-        console.print(Text(printable(line)), soft_wrap=True)
+        writer.copied(line)

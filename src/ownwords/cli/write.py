@@ -1,30 +1,90 @@
-"""`ownwords write`."""
+"""`ownwords write` and `chat`."""
 
 import secrets
+import shutil
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ownwords.cli.model_options import (
-    NO_OPTIONS,
-    MaxTokens,
-    Threads,
-    Weights,
-    WritingOptions,
+from ownwords.cli.options import (
+    OUTPUT,
+    Device,
+    OutputOptions,
     check_positive,
-    resolve_model_directory,
+    described,
+    flag,
+    text_of,
 )
-from ownwords.cli.parameters import Json, described, flag, text_of
+from ownwords.cli.output import StreamingWordWrap, are_terminals, print_json
+from ownwords.cli.progress_view import ProgressView
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import resolve_model
+from ownwords.inference.engine import WeightFormat
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.models.gguf_cache import model_directory
 
-_SEEDS = 1 << 31
-# Control characters that a terminal would obey; tab and newline are kept.
-_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "?")
+MAX_TOKENS = 200
+_WIDEST = 92  # columns that are easy to read
+HELP = """\
+Type the beginning of a text; the model continues it. An empty line starts a new text.
+/again            continue the same beginning once more, with another seed
+/seed 7           set the seed of the next text; the same seed writes the same text
+/temperature 0.5  safer; 1.2 is bolder
+/quit             end, as Ctrl-D does; Ctrl-C ends the current text"""
+
+Weights = Annotated[
+    WeightFormat,
+    Parameter(help="Convert the weights while loading; int8 and int4 are smaller and faster."),
+]
+MaxTokens = Annotated[int, Parameter(help="Stop each text after this many tokens.")]
+Threads = Annotated[int | None, Parameter(help="Use this many threads. [default: one per core]")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions:
+    """The model and how it writes."""
+
+    model: Annotated[
+        Path | None,
+        Parameter(
+            help="A model directory, or a workspace with a model. [default: the only NAME.ownwords"
+            " here]"
+        ),
+    ] = None
+    temperature: Annotated[
+        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest token.")
+    ] = DEFAULT_SAMPLING.temperature
+    seed: Annotated[
+        int | None,
+        Parameter(help="The same seed writes the same text. [default: random]"),
+    ] = None
+    device: Device = "auto"
+    quote: Annotated[
+        bool, flag("Allow long passages copied word for word from the training texts.")
+    ] = False
+
+    @property
+    def first_seed(self) -> int:
+        return secrets.randbelow(1 << 31) if self.seed is None else self.seed
+
+
+WRITING = WritingOptions()
+
+
+def resolve_model_directory(given: Path | None) -> Path:
+    """The model directory of a path, of a GGUF file, or of the only workspace here."""
+    path = resolve_model(given, Path.cwd())
+    with closing(ProgressView()) as view:
+        return model_directory(path, Progress(view))
 
 
 def write(
@@ -37,7 +97,7 @@ def write(
         ),
     ],
     max_tokens: MaxTokens = 400,
-    options: WritingOptions = NO_OPTIONS,
+    options: WritingOptions = WRITING,
     top_p: Annotated[
         float, Parameter(help="Sample from the likeliest tokens that together reach this; 1: all.")
     ] = DEFAULT_SAMPLING.top_p,
@@ -60,8 +120,7 @@ def write(
     ] = 1,
     weights: Weights = "stored",
     threads: Threads = None,
-    json: Json = False,
-    quiet: Annotated[bool, flag("Do not report seed and engine at the end.")] = False,
+    output: OutputOptions = OUTPUT,
 ) -> None:
     """Continue the prompt, and show the text as it is written."""
     check_positive("--max-tokens", max_tokens)
@@ -79,7 +138,7 @@ def write(
     folder = resolve_model_directory(options.model)
     model = Model.load(folder, device=options.device, weights=weights, threads=threads)
     is_guarded = model.guard is not None and not options.quote
-    first = secrets.randbelow(_SEEDS) if options.seed is None else options.seed
+    first = options.first_seed
     seeds = range(first, first + samples)
     texts: Iterable[Iterable[str]]  # each as its pieces
     how: Any = {
@@ -92,9 +151,7 @@ def write(
         texts = [[text] for text in model.write_several(beginning, seeds=seeds, **how)]
     else:
         texts = [model.write(beginning, seed=first, **how)]
-    if json:
-        from ownwords.cli.output import print_json
-
+    if output.json:
         figures = {
             "model": str(folder),
             "engine": model.engine.name,
@@ -111,19 +168,138 @@ def write(
         if samples > 1:
             _show([f"--- seed {seed}"])
         _show(chain([beginning], pieces))
-    if sys.stderr.isatty() and not quiet:
+    if sys.stderr.isatty() and not output.quiet:
         guard = ", copy guard" if is_guarded else ""
         print(f"seed {first}, {model.engine.name}{guard}", file=sys.stderr)
 
 
 def _show(pieces: Iterable[str]) -> None:
-    """Print the text as it comes, then a newline, also when it is interrupted."""
-    on_terminal, last = sys.stdout.isatty(), ""
+    """Print the text as it comes: in lines of words on a terminal, unchanged elsewhere."""
+    if sys.stdout.isatty():
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        StreamingWordWrap(sys.stdout, width=width).write(pieces)
+        return
+    last = ""
     try:
         for piece in pieces:
-            sys.stdout.write(piece.translate(_CONTROL) if on_terminal else piece)
+            sys.stdout.write(piece)
             sys.stdout.flush()
             last = piece or last
     finally:
         if not last.endswith("\n"):
             print(flush=True)
+
+
+# --- line by line ---------------------------------------------------------------------------------
+
+
+def chat(*, max_tokens: MaxTokens = MAX_TOKENS, options: WritingOptions = WRITING) -> None:
+    """Continue each line you type."""
+    check_positive("--max-tokens", max_tokens)
+    model = Model.load(resolve_model_directory(options.model), device=options.device)
+    on_terminal = are_terminals(sys.stdin, sys.stdout)
+    if on_terminal:
+        print(HELP, file=sys.stderr)
+    ChatSession(model, options, max_tokens).run(_line if on_terminal else _piped_line)
+
+
+class ChatSession:
+    """A model that continues one line after another, and the settings it does so with."""
+
+    def __init__(
+        self, model: Model, options: WritingOptions = WRITING, max_tokens: int = MAX_TOKENS
+    ) -> None:
+        self._model, self._options, self._max_tokens = model, options, max_tokens
+        self._temperature = options.temperature
+        self._seed = options.first_seed
+        self._last = ""
+        self._commands: dict[str, Callable[[str], bool]] = {
+            "/again": self._again,
+            "/seed": self._set_seed,
+            "/temperature": self._set_temperature,
+            "/help": self._help,
+            "/quit": lambda _: False,
+        }
+
+    def run(self, next_line: Callable[[], str]) -> None:
+        """Answer lines until they end, or one says so."""
+        while True:
+            try:
+                line = next_line()
+            except (EOFError, KeyboardInterrupt):
+                print(file=sys.stderr)
+                return
+            try:
+                if not self.answer(line):
+                    return
+            except OwnwordsError as error:  # such as an impossible temperature
+                self._print(str(error))
+
+    def answer(self, line: str) -> bool:
+        """Obey a command or continue a text; False when the session is over."""
+        if not line.startswith("/"):
+            self._write(line)
+            return True
+        name, _, value = line.strip().partition(" ")
+        if name not in self._commands:
+            self._print(f"there is no {name}: " + ", ".join(self._commands))
+            return True
+        return self._commands[name](value.strip())
+
+    def _write(self, beginning: str) -> None:
+        self._last = beginning
+        pieces = self._model.write(
+            beginning,
+            max_tokens=self._max_tokens,
+            seed=self._seed,
+            quote=self._options.quote,
+            temperature=self._temperature,
+        )
+        try:
+            _show(chain([beginning], pieces))
+        except KeyboardInterrupt:  # ends this text, not the session
+            self._print("(ended)")
+        if sys.stderr.isatty():
+            self._print(f"seed {self._seed}, temperature {self._temperature:g}")
+        self._seed += 1
+
+    def _again(self, _: str) -> bool:
+        self._write(self._last)
+        return True
+
+    def _set_seed(self, value: str) -> bool:
+        if value.isdecimal():
+            self._seed = int(value)
+        else:
+            self._print(f"the next seed is {self._seed}; /seed 7 makes it 7")
+        return True
+
+    def _set_temperature(self, value: str) -> bool:
+        with suppress(ValueError):
+            temperature = float(value)
+            if 0 <= temperature <= 5:
+                self._temperature = temperature
+                return True
+        self._print(f"the temperature is {self._temperature:g}; it may be 0 to 5")
+        return True
+
+    def _help(self, _: str) -> bool:
+        self._print(HELP)
+        return True
+
+    @staticmethod
+    def _print(text: str) -> None:
+        print(text, file=sys.stderr)
+
+
+def _line() -> str:
+    with suppress(ImportError):  # lines can then be edited, and earlier ones called back
+        import readline  # noqa: F401
+    return input("> ")
+
+
+def _piped_line() -> str:
+    line = sys.stdin.readline() if sys.stdin is not None else ""  # closed by whoever started this
+    if not line:
+        raise EOFError
+    return line.rstrip("\r\n")

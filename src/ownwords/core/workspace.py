@@ -81,8 +81,7 @@ class Workspace:
         ) as lock:
             # Another process may have had the lock since the folder was made.
             is_new = is_new and [path.name for path in self.root.iterdir()] == [_LOCK]
-            for draft in self.root.glob(f".*{_UNFINISHED}"):  # of a process that was killed
-                draft.unlink(missing_ok=True)
+            remove_unfinished(self.root)
             try:
                 yield
             except BaseException:
@@ -324,6 +323,12 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
             with suppress(OSError):
                 os.unlink(name)  # noqa: PTH108
             raise
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a killed process has left half written; hold the lock of the folder's writers."""
+    for draft in folder.glob(f".*{_UNFINISHED}"):
+        draft.unlink(missing_ok=True)
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.archive.report import Report
 from ownwords.core.version import __version__
 from ownwords.evaluation.fluency import Fluency
@@ -15,7 +16,6 @@ from ownwords.evaluation.measurements import (
     PromptSet,
     SampledTexts,
 )
-from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
@@ -37,8 +37,8 @@ from ownwords.view.format import count, size
 class Measurements:
     """Everything measured for a scorecard; None if there was nothing to measure."""
 
-    posts: EvaluationPosts
-    judged_posts: Sequence[EvaluationPost]
+    corpus: Corpus
+    judged_posts: Sequence[TrainingText]
     ours: Score | None
     base: Score | None
     scratch: Score | None
@@ -84,7 +84,7 @@ def build_scorecard(measured: Measurements, context: ScorecardContext) -> Scorec
 
 
 def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFacts:
-    posts, report = measured.posts, context.report
+    corpus, report = measured.corpus, context.report
     folder = context.model.resolve().parent.name.removesuffix(".ownwords")
     # As the report counts them, where there is one: the same figure everywhere.
     counted = {post.id: post.training_words for post in report.posts} if report else {}
@@ -93,11 +93,11 @@ def _model_facts(measured: Measurements, context: ScorecardContext) -> ModelFact
         model=str(context.model),
         base=context.base,
         parameters=context.parameters,
-        training_posts=len(posts.train),
-        training_words=sum(counted.get(post.id, post.words) for post in posts.train),
-        training_bytes=sum(post.bytes for post in posts.train),
-        validation_posts=len(posts.validation),
-        test_posts=len(posts.test),
+        training_posts=len(corpus.train),
+        training_words=sum(counted.get(post.id, post.words) for post in corpus.train),
+        training_bytes=sum(post.bytes for post in corpus.train),
+        validation_posts=len(corpus.validation),
+        test_posts=len(corpus.test),
         judged_posts=len(measured.judged_posts),
         judged_bytes=sum(post.bytes for post in measured.judged_posts),
         guarded=measured.samples.has_guard,
@@ -152,7 +152,7 @@ def _memorised(measured: Measurements) -> Memorised:
         measured.unguarded_copies,
         measured.copies,
     )
-    posts = {post.id: post for post in measured.posts.train}
+    posts = {post.id: post for post in measured.corpus.train}
     return Memorised(
         words=extraction.words,
         training=extraction.training,
@@ -163,7 +163,7 @@ def _memorised(measured: Measurements) -> Memorised:
     )
 
 
-def _with_source(run: CopiedRun, posts: Mapping[str, EvaluationPost]) -> CopiedPassage:
+def _with_source(run: CopiedRun, posts: Mapping[str, TrainingText]) -> CopiedPassage:
     post = posts.get(run.post)
     if post is None:
         return CopiedPassage(run.text, run.words)
@@ -171,7 +171,7 @@ def _with_source(run: CopiedRun, posts: Mapping[str, EvaluationPost]) -> CopiedP
 
 
 def _samples(measured: Measurements) -> tuple[WritingSample, ...]:
-    titles = {post.id: post.title for post in measured.posts.test}
+    titles = {post.id: post.title for post in measured.corpus.test}
     base = {}
     if measured.base_samples:
         base = dict(zip(measured.base_prompts.prompts, measured.base_samples.texts, strict=True))
@@ -191,8 +191,8 @@ def _notes(measured: Measurements, context: ScorecardContext) -> list[str]:
             "Your blog was read again after this model was trained, so it may have learned from"
             " posts that are held out now. To be sure, train it again."
         )
-    posts, judged = measured.posts.test, measured.judged_posts
-    if not posts:
+    posts, judged = measured.corpus.test, measured.judged_posts
+    if not len(posts):
         notes.append("No post was held out, so nobody can say how well it predicts new ones.")
     elif len(judged) < len(posts):
         notes.append(

@@ -61,7 +61,7 @@ def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
     if len(parts) < LEAST_SOURCES:
         return None
     value = float(parts.sum() / wholes.sum())
-    reach = _student_t(_effective(wholes) - 1) * _standard_error(parts, wholes)
+    reach = student_t(_effective(wholes) - 1) * _standard_error(parts, wholes)
     return Interval(value - reach, value + reach)
 
 
@@ -80,7 +80,7 @@ def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
         return Estimate(value, len(sources))
     error = _standard_error(parts, wholes)
     trials = min(total, value * (1 - value) / error**2) if error else total
-    return Estimate(value, len(sources), wilson(value, trials, _student_t(_effective(wholes) - 1)))
+    return Estimate(value, len(sources), wilson(value, trials, student_t(_effective(wholes) - 1)))
 
 
 def share(values: Numbers, sources: Sequence[int]) -> Estimate:
@@ -94,7 +94,7 @@ def share(values: Numbers, sources: Sequence[int]) -> Estimate:
     if len(sizes) < LEAST_SOURCES:
         return Estimate(value, len(values))
     trials = _effective(sizes)
-    return Estimate(value, len(values), wilson(value, trials, _student_t(trials - 1)))
+    return Estimate(value, len(values), wilson(value, trials, student_t(trials - 1)))
 
 
 def median(values: Numbers, sources: Sequence[int]) -> Estimate:
@@ -146,7 +146,7 @@ def _effective(weights: Vector) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def _student_t(degrees: float) -> float:
+def student_t(degrees: float) -> float:
     """The two-sided 95% quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
     z, d = _Z, 4 * max(1.0, degrees)
     return (

@@ -9,6 +9,7 @@ from pathlib import Path
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
 
+REFERENCE = Path(__file__).parent / "reference"  # words and figures of many books
 FILE = "words.txt.xz"
 
 # Minimum share of a text's words that are among the 400 most frequent of the language: 0.55 to 0.75
@@ -75,7 +76,7 @@ class Lexicon:
         return folder / FILE
 
     @classmethod
-    def load(cls, folder: Path) -> "Lexicon":
+    def load(cls, folder: Path = REFERENCE) -> "Lexicon":
         """Read the words from the folder they were saved in."""
         path = folder / FILE
         try:

@@ -4,13 +4,14 @@ PyTorch is imported only when something has to be measured.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
 from ownwords.evaluation import lexicon, reference_authors
@@ -25,7 +26,6 @@ from ownwords.evaluation.measurements import (
     SamplePrompt,
 )
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.posts import EvaluationPosts, posts_key, sample_posts
 from ownwords.evaluation.reference_authors import ReferenceAuthors
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
@@ -84,7 +84,7 @@ class MetricSuite:
 
     def __init__(
         self,
-        posts: EvaluationPosts,
+        corpus: Corpus,
         reference: Path | None,
         cache: MetricCache,
         config: ScoreConfig,
@@ -93,15 +93,16 @@ class MetricSuite:
         self._cache, self._config, self._progress = cache, config, progress
         self._reference = reference
         self._figure_units = 0
-        self._training = [post.text for post in posts.train]
-        self._training_ids = [post.id for post in posts.train]
-        self.judged_posts = sample_posts(posts.test, config.max_bytes, config.max_posts)
+        self._training = [post.text for post in corpus.train]
+        self._training_ids = [post.id for post in corpus.train]
+        self.judged_posts = sample_posts(list(corpus.test), config.max_bytes, config.max_posts)
         self._held_out = [post.text for post in self.judged_posts]
         # Posts that only choosing the model has seen: its own text does not depend on them.
-        unseen = sample_posts([*posts.validation, *posts.test], config.max_bytes, config.max_posts)
+        held_out = [*corpus.validation, *corpus.test]
+        unseen = sample_posts(held_out, config.max_bytes, config.max_posts)
         self._unseen = [post.text for post in unseen]
         self._held_out_ids = [post.id for post in self.judged_posts]
-        self._key, self._training_key = posts_key(self.judged_posts), posts_key(posts.train)
+        self._key, self._training_key = posts_key(self.judged_posts), posts_key(corpus.train)
         self._unseen_key = posts_key(unseen)
         self._stage = Stage(Progress(), "", None, "")
 
@@ -286,3 +287,27 @@ class MetricSuite:
 
 def _file_key(folder: Path | None, name: str) -> str:
     return digest((folder / name).read_bytes()) if folder else ""
+
+
+def sample_posts(
+    posts: Sequence[TrainingText], max_bytes: int, max_posts: int | None = None
+) -> list[TrainingText]:
+    """Choose a reproducible random sample of whole posts of up to `max_bytes` in total.
+
+    The posts keep their order. If no post fits, the shortest one is chosen.
+    """
+    chosen: list[TrainingText] = []
+    left = max_bytes
+    for post in sorted(posts, key=lambda post: post.key):
+        if post.bytes <= left and (max_posts is None or len(chosen) < max_posts):
+            chosen.append(post)
+            left -= post.bytes
+    if not chosen and posts:
+        chosen = [min(posts, key=lambda post: (post.bytes, post.key))]
+    ids = {post.id for post in chosen}
+    return [post for post in posts if post.id in ids]
+
+
+def posts_key(posts: Iterable[TrainingText]) -> str:
+    """Return a fingerprint of all the posts in their order."""
+    return digest(*(post.key for post in posts))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.passages import TextPassage, passages
 from ownwords.evaluation.stylometry import (
     hashes_of,
@@ -146,7 +147,7 @@ class ReferenceAuthors:
         return folder / FILE
 
     @classmethod
-    def load(cls, folder: Path) -> "ReferenceAuthors":
+    def load(cls, folder: Path = REFERENCE) -> "ReferenceAuthors":
         """Read the reference authors from the folder they were saved in."""
         path = folder / FILE
         try:

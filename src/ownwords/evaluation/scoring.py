@@ -8,19 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ownwords.archive.corpus import Corpus
 from ownwords.archive.report import Report
 from ownwords.core.errors import CorpusError
 from ownwords.core.progress import Progress
+from ownwords.evaluation import scorecard_files
 from ownwords.evaluation.build_scorecard import Measurements, ScorecardContext, build_scorecard
 from ownwords.evaluation.candidate import Candidate
+from ownwords.evaluation.lexicon import REFERENCE
 from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.evaluation.metrics import MetricSuite, ScoreConfig
-from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verdict import with_conclusions
 
-__all__ = ["FOLDER", "ComparisonModels", "EvaluationPosts", "ScoreConfig", "base_of", "score_model"]
+__all__ = ["FOLDER", "ComparisonModels", "ScoreConfig", "base_of", "score_model"]
 
 FOLDER = "scores"  # of the metric cache, in the workspace
 
@@ -36,9 +38,8 @@ class ComparisonModels:
 
 def score_model(
     model: Path,
-    posts: EvaluationPosts,
+    corpus: Corpus,
     rivals: ComparisonModels,
-    reference: Path | None,
     *,
     workspace: Path,
     report: Report | None = None,
@@ -49,16 +50,15 @@ def score_model(
 ) -> Scorecard:
     """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    `reference` is the folder of figures about real books that voice and fluency need; without it
-    they are less complete. `report` is the corpus report, `spent` the seconds of earlier stages.
+    `report` is the corpus report, `spent` the seconds of earlier stages.
     """
-    if not posts.train:
+    if not corpus.train:
         raise CorpusError(
             "there are no posts here that the model learned from",
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     cache = MetricCache(workspace / FOLDER)
-    suite = MetricSuite(posts, reference, cache, config or ScoreConfig(), progress or Progress())
+    suite = MetricSuite(corpus, REFERENCE, cache, config or ScoreConfig(), progress or Progress())
     ours = Candidate(model, "ours", device)
     base, scratch = (
         Candidate(folder, role, device) if folder else None
@@ -84,7 +84,7 @@ def score_model(
                 rival.release()
         base_bits, scratch_bits = rival_bits
         measured = Measurements(
-            posts=posts,
+            corpus=corpus,
             judged_posts=suite.judged_posts,
             ours=ours_bits,
             base=base_bits,
@@ -102,7 +102,7 @@ def score_model(
     cache.prune()
     context = ScorecardContext(
         model=model,
-        has_changed=bool(posts.key and ours.corpus) and posts.key != ours.corpus,
+        has_changed=bool(corpus.key and ours.corpus) and corpus.key != ours.corpus,
         parameters=ours.parameters,
         epochs=ours.epochs,
         base=rivals.base_name or (rivals.base.name if rivals.base else ""),
@@ -112,6 +112,34 @@ def score_model(
         report=report,
     )
     return with_conclusions(build_scorecard(measured, context))
+
+
+def write_scorecard(
+    workspace: Path,
+    model: Path,
+    rivals: ComparisonModels,
+    texts: Corpus,
+    report: Report,
+    *,
+    spent: Mapping[str, float],
+    config: ScoreConfig,
+    progress: Progress,
+    device: str = "auto",
+) -> Scorecard:
+    """Measure the model, write the scorecard into the workspace, and return it."""
+    card = score_model(
+        model,
+        texts,
+        rivals,
+        workspace=workspace,
+        report=report,
+        spent=spent,
+        config=config,
+        progress=progress,
+        device=device,
+    )
+    scorecard_files.write(card, workspace)
+    return card
 
 
 def base_of(model: Path) -> str:

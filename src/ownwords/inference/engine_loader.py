@@ -53,7 +53,7 @@ def load_with_tokenizer(
     # Each takes up to half a second for Gemma 3 270M; loading the weights needs the GIL little.
     with directory.open_directory(folder) as readable, ThreadPoolExecutor(1) as other:
         files = directory.read(readable)
-        reading = other.submit(tokenizer.from_files, files.tokenizer_files)
+        reading = other.submit(tokenizer.Tokenizer, files.tokenizer_files)
         engine = _engine(readable, files, device, weights, threads)
         own_tokenizer = reading.result()
         files.check_tokenizer(own_tokenizer)

@@ -57,7 +57,7 @@ def export(
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:
         # Older models of ours do not record the sampling settings they were scored with.
         loaded = replace(loaded, generation={**generation_config(), **loaded.generation})
-    own_tokenizer = tokenizer.from_files(loaded.tokenizer_files)
+    own_tokenizer = tokenizer.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(own_tokenizer)
     name = source.resolve().stem if source.is_file() else source.resolve().name
     out = out or source.resolve().parent / (f"{name}{_SUFFIXES.get(form, f'-{form}')}")

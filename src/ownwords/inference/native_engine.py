@@ -4,7 +4,7 @@ Every model family is described as one graph, `native.engine.ModelShape`. Weight
 the memory-mapped files, so nothing of the files stays in memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,26 +25,20 @@ from ownwords.inference.engine import (
     closed_cache_error,
     not_finite_error,
 )
-from ownwords.models import safetensors_header
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.quantization_scheme import ENDS, QuantizationScheme
-from ownwords.models.safetensors_header import FLOATS, Array, is_mapped
+from ownwords.models.safetensors_header import is_mapped
 from ownwords.models.untrusted_files import ModelError
-from ownwords.models.weight_mapping import (
-    SINGLE,
-    MappedTensor,
-    check_shapes,
-    find_tensors,
-    is_quantized,
-    map_quantized_weights,
-    map_weights,
-    read_schemes,
-    weight_shapes,
-)
+from ownwords.models.weight_mapping import SINGLE, StoredWeight, open_weights, read_schemes
 from ownwords.native import bindings
 from ownwords.native import engine as native
 
-_NUMBERS: Mapping[str, native.Stored] = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
+_STORED: Mapping[str, native.Stored] = {
+    "F32": "f32",
+    "BF16": "bf16",
+    "F16": "f16",
+    "I8": "codes8",
+    "U8": "codes4",
+}
 _KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
 
 
@@ -120,101 +114,53 @@ def load(
     """
     if not native.available():
         return None
-    stored = find_tensors(folder)
-    if is_quantized(stored):
+    stored = open_weights(folder, config)
+    floats = {weight.dtype for weight in stored if weight.scheme is None}
+    schemes = QUANTIZED.get(weights)
+    if any(weight.scheme for weight in stored):
         schemes = read_schemes(folder / SINGLE)
-        kinds = _kinds_of_schemes(schemes)
+        check_weight_format(_KINDS[schemes[0].bits], weights, folder)
+    if schemes:
+        kinds: tuple[native.Kind, native.Kind] = (_KINDS[schemes[0].bits], _KINDS[schemes[1].bits])
         weight_format: WeightFormat = kinds[0]
-        check_weight_format(weight_format, weights, folder)
-        mapped = map_quantized_weights(stored, schemes, config, folder)
-        arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
-        sources = list(_quantized_sources(mapped, arrays, weight_shapes(config), schemes))
-    else:
-        mapped = map_weights(stored, config, folder)
-        check_shapes(mapped, config, folder)
-        kinds, weight_format = _packed_kinds({tensor.stored.dtype for tensor in mapped}, weights)
-        arrays = safetensors_header.map_arrays(tensor.stored for tensor in mapped)
-        sizes = weight_shapes(config)
-        sources = [_source(tensor, sizes[tensor.ours], arrays) for tensor in mapped]
-    # The scales of int8 are float32 whatever the model was.
-    dtypes = {tensor.stored.dtype for tensor in mapped if not tensor.ours.endswith(".scale")}
-    is_bf16 = weights == "bf16" or (weights != "f32" and dtypes & set(FLOATS) == {"BF16"})
+    elif weights == "bf16" or (weights == "stored" and floats == {"BF16"}):
+        kinds, weight_format = ("bf16", "bf16"), "bf16"
+    else:  # the engine has no float16 type; float32 represents it exactly
+        kinds = "f32", "f32"
+        weight_format = "stored" if weights == "stored" and floats == {"F16"} else "f32"
+    is_bf16 = weights == "bf16" or (weights != "f32" and floats == {"BF16"})
     try:
         model = native.NativeModel(
             _shape(config, kinds, is_bf16),
-            sources,
+            [_source(weight) for weight in stored],
             threads=threads or hardware.threads(hardware.read_cpu()),
         )
     except OwnwordsError as error:
-        for tensor in mapped:
-            if not _is_finite(tensor, arrays):
-                raise not_finite_error(tensor.ours, folder) from error
+        for weight in stored:
+            if not _is_finite(weight):
+                raise not_finite_error(weight.name, folder) from error
         raise ModelError(f"{folder}: {error.message}", hint=error.hint) from error
     return NativeEngine(model, weight_format)
 
 
-def _kinds_of_schemes(
-    schemes: tuple[QuantizationScheme, QuantizationScheme],
-) -> tuple[native.Kind, native.Kind]:
-    body, ends = schemes
-    return _KINDS[body.bits], _KINDS[ends.bits]
-
-
-def _packed_kinds(
-    stored: set[str], weights: WeightFormat
-) -> tuple[tuple[native.Kind, native.Kind], WeightFormat]:
-    """Return the types to pack matrices and embedding or head as, and the format's name."""
-    if weights in QUANTIZED:
-        return _kinds_of_schemes(QUANTIZED[weights]), weights
-    if weights == "bf16" or (weights == "stored" and stored == {"BF16"}):
-        return ("bf16", "bf16"), "bf16"
-    # The engine has no float16 type; float32 represents it exactly.
-    return ("f32", "f32"), "stored" if weights == "stored" and stored == {"F16"} else "f32"
-
-
-def _source(
-    tensor: MappedTensor, shape: tuple[int, ...], arrays: Mapping[str, Array]
-) -> native.SourceTensor:
-    rows, columns = (1, *shape)[-2:]
+def _source(weight: StoredWeight) -> native.SourceTensor:
+    rows, columns = (1, *weight.shape)[-2:]
     return native.SourceTensor(
-        name=tensor.ours,
-        stored=_NUMBERS[tensor.stored.dtype],
+        name=weight.name,
+        stored=_STORED[weight.dtype],
         rows=rows,
         columns=columns,
-        data=arrays[tensor.stored.name],
-        transposed=tensor.transposed,
-        mapped=is_mapped(arrays[tensor.stored.name]),
+        data=weight.array,
+        scales=weight.scales,
+        group=weight.scheme.group if weight.scheme else 0,
+        transposed=weight.transposed,
+        mapped=is_mapped(weight.array),
     )
 
 
-def _quantized_sources(
-    mapped: list[MappedTensor],
-    arrays: Mapping[str, Array],
-    sizes: Mapping[str, tuple[int, ...]],
-    schemes: tuple[QuantizationScheme, QuantizationScheme],
-) -> Iterator[native.SourceTensor]:
-    for tensor in mapped:
-        owner, _, part = tensor.ours.rpartition(".")
-        if part == "packed":
-            scheme = schemes[owner in ENDS]
-            rows, columns = sizes[f"{owner}.weight"]
-            yield native.SourceTensor(
-                name=f"{owner}.weight",
-                stored="codes8" if scheme.bits == 8 else "codes4",
-                rows=rows,
-                columns=columns,
-                data=arrays[tensor.ours],
-                scales=arrays[f"{owner}.scale"],
-                group=scheme.group,
-                mapped=is_mapped(arrays[tensor.ours]),
-            )
-        elif part != "scale":
-            yield _source(tensor, sizes[tensor.ours], arrays)
-
-
-def _is_finite(tensor: MappedTensor, arrays: Mapping[str, Array]) -> bool:
-    array = arrays[tensor.stored.name]
-    if tensor.stored.dtype == "BF16":
+def _is_finite(weight: StoredWeight) -> bool:
+    array = weight.array if weight.scales is None else weight.scales
+    if array.dtype == np.uint16:  # the bits of bfloat16
         return not bool((array & 0x7F80 == 0x7F80).any())
     return bool(np.isfinite(array).all())
 

@@ -1,28 +1,18 @@
-"""The first paragraph that a model generates, prompted with the title of a test post."""
+"""The first text that a model writes: the title of a test post that it continues, and its end."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ownwords.archive.report import Report
 from ownwords.core.fingerprint import digest
 
 SEED = 1  # the first seed: no other text was generated and discarded
-MOST_TOKENS = 300
+MAX_TOKENS = 300
 _PARAGRAPH_END_FROM = 350  # characters; from here on the text ends with its paragraph
 _SENTENCE_END_FROM = 700  # characters; from here on it ends with its sentence
-_LEAST_WORDS = 100  # minimum length of a post whose title is used
+_MIN_WORDS = 100  # of a post whose title is used
 _TITLE_WORDS = range(2, 21)
 _SHORT_TITLE = 9  # words; longer titles only if no test post has a short one
 _STOPS, _CLOSING = ".!?…", "\"'”’)"
-
-
-@dataclass(frozen=True)
-class FirstParagraph:
-    """A text and the title it continues; the title is "" if no test post has a usable one."""
-
-    title: str
-    text: str
-    seed: int = SEED
 
 
 def title_for(report: Report) -> str:
@@ -33,7 +23,7 @@ def title_for(report: Report) -> str:
         if post.split == "test"
         and post.decision != "leave out"
         and post.kind == "post"
-        and post.own_words >= _LEAST_WORDS
+        and post.own_words >= _MIN_WORDS
     }
     titles = [
         title for title in usable if len(title.split()) in _TITLE_WORDS and title.isprintable()
@@ -44,7 +34,7 @@ def title_for(report: Report) -> str:
 
 
 def prompt_of(title: str) -> str:
-    """The prompt for a text with this title, in the format of `training.corpus`."""
+    """The prompt for a text with this title, in the format of `archive.corpus`."""
     return f"{title}\n\n" if title else ""
 
 

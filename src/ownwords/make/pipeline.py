@@ -1,22 +1,76 @@
 """Runs the stages of `ownwords make`, from a blog to a scored model; finished stages are cached.
 
 After a kill at any moment the same request resumes: a training from its checkpoint, any other stage
-from its beginning.
+from its beginning. PyTorch is imported only when a stage needs it.
 """
 
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.archive import corpus
+from ownwords.archive.corpus import Corpus
+from ownwords.archive.look import look
+from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
+from ownwords.base import catalogue, expected_bits, trimming
+from ownwords.base.expected_bits import BaseChoice, ExpectedBits, TuningTask
+from ownwords.core import hardware
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError, resumable
+from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.make.make_request import MakeRequest
-from ownwords.make.result import MakeCallbacks, MakeResult
-from ownwords.make.stages import MakeStages, announce_parts
+from ownwords.core.version import __version__
+from ownwords.core.workspace import locked
+from ownwords.evaluation import scorecard_files
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scoring import ComparisonModels, write_scorecard
+from ownwords.inference.model import Model
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.make.make_request import MakeRequest, find_base
+from ownwords.make.paragraph import MAX_TOKENS, SEED, cut_at_paragraph, prompt_of, title_for
+from ownwords.make.result import (
+    FINISHED,
+    SCRATCH_MODEL,
+    FirstParagraph,
+    MakeCallbacks,
+    MakeResult,
+    StageCache,
+    TrainingSummary,
+    find_tuned_model,
+    write_learned,
+)
+from ownwords.models import atomic_dir
+from ownwords.models.directory import PROVENANCE
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
-from ownwords.training import corpus
+from ownwords.models.untrusted_files import read_json
+from ownwords.training.run import CHECKPOINTS
+from ownwords.training.settings import settings_key
 
 if TYPE_CHECKING:
-    from ownwords.archive.analysis import AskAuthor
+    from ownwords.archive.analysis import AskAuthor, PostQuestion
     from ownwords.training.plan import Plan
+    from ownwords.training.recipes import PlannedTraining
+
+PARTS = ("read", "plan", "train", "write", "compare", "score")
+_CHANGES = {
+    "texts": "other texts",
+    "minutes": "other minutes",
+    "base": "another base",
+    "settings": "other settings",
+}
+_WRITE_S = 4.0
+# Seconds of scoring for each token that it samples, in seconds of training on a token: a guess,
+# until the model has written.
+_BY_TRAINING = 10.0
+# The same in seconds of writing a character, as measured with the built-in base and with Gemma 3
+# 270M, on a busy machine and a quiet one. After the first scoring, what that took is expected.
+_BY_WRITING = 4.8
+_MIN_CHARACTERS = 40  # from which the speed of writing can be told
 
 
 def make(
@@ -25,42 +79,42 @@ def make(
     progress: Progress | None = None,
     ask: "AskAuthor | None" = None,
     callbacks: MakeCallbacks | None = None,
+    began: float | None = None,
 ) -> MakeResult:
     """Read, train, write a paragraph, compare and score; finished stages are only reported again.
 
-    `ask` is called about posts that stand out; without it the stated defaults apply. Raises
-    OwnwordsError if a stage is impossible; finished stages are kept. A KeyboardInterrupt carries a
-    sentence that says what is saved.
+    `ask` is called about posts that stand out; without it the stated defaults apply. `began` is the
+    time.perf_counter() at which the user began to wait. Raises OwnwordsError if a stage is
+    impossible; finished stages are kept. A KeyboardInterrupt carries a sentence that says what is
+    saved.
     """
-    request.check()
-    progress = progress or Progress()
-    stages = MakeStages(request, progress, callbacks or MakeCallbacks())
-    announce_parts(progress, request, stages.cache)
+    run = MakeRun(request, progress, callbacks, began)
+    run.announce_parts()
+    progress = run.progress
     progress.begin("read")
-    report = stages.read_texts(ask)
-    with stages.lock(), Archive(stages.workspace.archive) as archive:
+    report = run.read_texts(ask)
+    with run.lock(), Archive(run.workspace.archive) as archive:
         progress.begin("plan")
         texts = corpus.load_corpus(archive)
-        stages.choose_base(texts)
-        stages.trim_base(texts)
-        trained = stages.train(texts, report)
+        run.choose_base(texts)
+        trained = run.train(texts, report)
         progress.begin("write")
-        paragraph = stages.write_paragraph(trained, report)
+        paragraph = run.write_paragraph(trained, report)
         progress.begin("compare")
-        scratch = stages.train_from_scratch(texts, report)
+        compared = run.train_from_scratch(texts, report)
         progress.begin("score")
-        card = stages.score(archive, texts, report, trained, scratch)
-        ModelLibrary(stages.workspace.root).keep(request.name)
+        card = run.score(texts, report, trained, compared)
+        ModelLibrary(run.workspace.root).keep(request.name)
     return MakeResult(
-        workspace=stages.workspace.root,
-        model=stages.model,
+        workspace=run.workspace.root,
+        model=run.model,
         report=report,
         trained=trained,
         paragraph=paragraph,
-        compared=scratch,
+        compared=compared,
         scorecard=card,
-        seconds=stages.seconds("train", "write", "compare", "score"),
-        is_new=stages.is_new,
+        seconds=run.seconds("train", "write", "compare", "score"),
+        is_new=run.is_new,
     )
 
 
@@ -70,13 +124,436 @@ def plan(
     progress: Progress | None = None,
     ask: "AskAuthor | None" = None,
     callbacks: MakeCallbacks | None = None,
+    began: float | None = None,
 ) -> "Plan":
     """Make the training's plan without training; an unfinished training's plan is loaded."""
-    request.check()
-    stages = MakeStages(request, progress or Progress(), callbacks or MakeCallbacks())
-    stages.read_texts(ask)
-    with stages.lock(), Archive(stages.workspace.archive) as archive:
+    run = MakeRun(request, progress, callbacks, began)
+    run.read_texts(ask)
+    with run.lock(), Archive(run.workspace.archive) as archive:
         texts = corpus.load_corpus(archive)
-        stages.choose_base(texts)
-        stages.trim_base(texts)
-        return stages.plan(texts).plan
+        run.choose_base(texts)
+        return run.plan(texts).plan
+
+
+@dataclass(frozen=True)
+class _ScorecardKey:
+    """A digest of the scorecard's two files, to notice changes."""
+
+    files: str
+
+
+class MakeRun:
+    """The stages of one run; `make` calls them in order."""
+
+    def __init__(
+        self,
+        request: MakeRequest,
+        progress: Progress | None,
+        callbacks: MakeCallbacks | None,
+        began: float | None,
+    ) -> None:
+        request.check()
+        self.request = request
+        self.progress, self.callbacks = progress or Progress(), callbacks or MakeCallbacks()
+        self.workspace = request.resolved_workspace
+        self.model = self.workspace.root / "model"
+        self.scratch_model = self.workspace.root / SCRATCH_MODEL
+        self.cache = StageCache(self.workspace.root / FINISHED)
+        self.base = find_base(request.base) if request.base else None
+        self.is_new = False
+        self._began = began
+        self._asking_s = 0.0  # excluded: the time the author takes to answer
+
+    # --- the stages -------------------------------------------------------------------------------
+
+    def read_texts(self, ask: "AskAuthor | None") -> Report:
+        """Read the texts into the archive; an unchanged blog is not read again."""
+        request = self.request
+        with resumable("nothing was changed; the same command starts again"):
+            began = time.perf_counter()
+            report = look(
+                request.paths,
+                workspace=self.workspace.root,
+                archive=request.archive,
+                provenance=request.provenance,
+                split=request.split,
+                progress=self.progress,
+                ask=self._timed(ask) if ask else None,
+            )
+        with resumable("the texts are read and stored; the same command continues from there"):
+            self.callbacks.on_read(report, time.perf_counter() - began - self._asking_s)
+        return report
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Hold the workspace's lock; InUseError if another process has it."""
+        return locked(
+            self._folder / ".lock",
+            f"another ownwords is making a model in {self.workspace.root}",
+            "wait for it to end, or give another folder to --workspace",
+        )
+
+    def choose_base(self, texts: Corpus) -> None:
+        """Choose the base, if the request leaves that open, and trim a large vocabulary.
+
+        The same command chooses the same again.
+        """
+        if not self.request.base and (choice := self._choice(texts)):
+            self.base = Path(choice.folder)
+            self.callbacks.on_base_chosen(choice.sentences)
+        if self.base and self.request.trims:
+            out = self.workspace.runs / trimming.TRIMMED / self.base.name
+            own = (text.text for text in texts.train)
+            self.base = trimming.trim(self.base, own, out, progress=self.progress).folder
+            hardware.return_freed_memory()
+
+    def train(self, texts: Corpus, report: Report) -> TrainingSummary:
+        """Train the author's model, unless it is cached or `ownwords tune` has installed one."""
+        posts = len(report.posts)
+        depends_on = {
+            "texts": texts.key,
+            "minutes": f"{self.request.resolved_minutes:g}",
+            "base": self._base_key,
+            "settings": settings_key(self.request.fixed),
+        }
+        cached = self.cache.get("train", depends_on, TrainingSummary)
+        if cached and model_fingerprint(self.model) == cached.key:
+            self.callbacks.on_trained(cached, None)
+            return cached
+        before, inputs = self.cache.latest("train", TrainingSummary), self.cache.inputs("train")
+        changes = [n for n in depends_on if inputs and inputs.get(n) != depends_on[n]]
+        tuned = None
+        if not changes and (before or self.request.minutes is None):
+            tuned = find_tuned_model(self.model, depends_on, posts)
+        if tuned:
+            # The search has compared it with the model before.
+            self.callbacks.on_changed(tuned.sentence)
+            trained, seconds = tuned.trained, tuned.seconds
+        else:
+            if changes:
+                self.callbacks.on_changed(self._describe(changes, before, posts))
+            with resumable(
+                f"everything so far is saved in {self.workspace.root}; the same command resumes"
+            ):
+                began = time.perf_counter()
+                run = self._plan_and_train(texts)
+                depends_on["base"] = self._base_key  # another one may have taken its place
+                trained = _summary(self.model, run, posts)
+                seconds = time.perf_counter() - began
+        self.cache.put("train", depends_on, trained, seconds)
+        write_learned(self._folder, report)
+        self._forget_replaced(before, trained)
+        self.is_new = not tuned
+        self.callbacks.on_trained(trained, None if tuned else seconds)
+        return trained
+
+    def _plan_and_train(self, texts: Corpus) -> str:
+        """Train the author's model; returns the name of the run."""
+        if is_new_language(self.base, texts):
+            self.callbacks.on_new_language()
+        planned = self.plan(texts)
+        self.callbacks.on_planned(planned.plan, catalogue.called(self.base) if self.base else "")
+        expected = planned.plan.expected
+        self.progress.expect("train", expected.seconds)
+        self._expect_scoring(_BY_TRAINING / max(expected.tokens_per_s, 1.0))
+        self.progress.begin("train")
+        run: str = planned.train().run.folder.name
+        del planned
+        hardware.return_freed_memory()
+        return run
+
+    def plan(self, texts: Corpus) -> "PlannedTraining":
+        """Plan the training of the author's model.
+
+        A base that was chosen here, and for which time or memory turn out too short, gives way to
+        the built-in one, if that has read the language and can be trained.
+        """
+        can_use_built_in = (
+            not self.request.base
+            and self.base is not None
+            and catalogue.has_shipped()
+            and self.base != catalogue.shipped()
+            and not is_new_language(catalogue.shipped(), texts)
+        )
+        planned = None
+        try:
+            planned = self._plan_from_base(texts)
+        except ConfigError:  # too little memory
+            if not can_use_built_in:
+                raise
+        if planned and (planned.plan.recipe.train.steps or not can_use_built_in):
+            return planned
+        assert self.base is not None
+        chosen, began = self.base, self._began
+        # All of the minutes are given again: on a busy machine too few may be left.
+        self.base = catalogue.shipped()
+        self._began = None if began is None else time.perf_counter() - self._asking_s
+        try:
+            instead = self._plan_from_base(texts)
+        except ConfigError:
+            if planned is None:
+                raise
+            self.base, self._began = chosen, began
+            return planned  # of no steps: the chosen base as it is
+        choice = expected_bits.built_in_instead_of(chosen, self.request.resolved_minutes * 60)
+        self.cache.put("base", self._choice_inputs(texts), choice, 0.0)
+        self.callbacks.on_base_chosen(choice.sentences)
+        return instead
+
+    def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
+        """Generate the first paragraph, streaming it to the callbacks."""
+        title = title_for(report)
+        depends_on = {"model": trained.key, "title": title, "choice": repr(DEFAULT_SAMPLING)}
+        paragraph = self.cache.get("write", depends_on, FirstParagraph)
+        if paragraph:
+            self.callbacks.on_writing(title, iter([paragraph.text]))
+        else:
+            parts: list[str] = []
+            with self._model_is_finished():
+                model = Model.load(self.model, device=self.request.device)
+                began = time.perf_counter()
+                written = model.write(prompt_of(title), max_tokens=MAX_TOKENS, seed=SEED)
+
+                def recorded() -> Iterator[str]:
+                    for piece in cut_at_paragraph(written):
+                        parts.append(piece)
+                        yield piece
+
+                self.callbacks.on_writing(title, recorded())
+                paragraph = FirstParagraph(title, "".join(parts))
+                self.cache.put("write", depends_on, paragraph, time.perf_counter() - began)
+            self.is_new = True
+        if len(paragraph.text) >= _MIN_CHARACTERS:
+            letter_s = self.cache.seconds("write") / len(paragraph.text)
+            self._expect_scoring(_BY_WRITING * letter_s)
+        return paragraph
+
+    def train_from_scratch(self, texts: Corpus, report: Report) -> TrainingSummary | None:
+        """Train a model from scratch on the same texts, to measure what the base contributes."""
+        seconds, out = self.request.comparison_s(self.base), self.scratch_model
+        if not seconds:
+            return None
+        # The user's train.* settings apply to both models; learning rates do not transfer.
+        fixed = {k: v for k, v in self.request.fixed.items() if k.startswith("train.")}
+        depends_on = {
+            "texts": texts.key,
+            "seconds": f"{seconds:g}",
+            "settings": settings_key(fixed),
+        }
+        cached = self.cache.get("compare", depends_on, TrainingSummary)
+        if cached and model_fingerprint(out) == cached.key:
+            self.callbacks.on_comparison_end(cached, "", None)
+            return cached
+        before = self.cache.latest("compare", TrainingSummary)
+        self.callbacks.on_comparison_start(seconds)
+        with self._model_is_finished():
+            began = time.perf_counter()
+            try:
+                planned = self._planned(texts, None, seconds, out, fixed, began)
+                run = planned.train().run.folder.name
+            except (ConfigError, CorpusError) as error:  # too little time or text
+                self.callbacks.on_comparison_end(None, error.message, None)
+                return None
+            trained = _summary(out, run, len(report.posts))
+            took_s = time.perf_counter() - began
+            self.cache.put("compare", depends_on, trained, took_s)
+            del planned
+            hardware.return_freed_memory()
+            self._forget_replaced(before, trained)
+            self.callbacks.on_comparison_end(trained, "", took_s)
+        self.is_new = True
+        return trained
+
+    def score(
+        self,
+        texts: Corpus,
+        report: Report,
+        trained: TrainingSummary,
+        scratch: TrainingSummary | None,
+    ) -> Scorecard | None:
+        """Score the model on the test posts, which neither training nor selection has read."""
+        if not len(texts.test):
+            return None
+        config, root = self.request.score_config, self.workspace.root
+        depends_on = {
+            "model": trained.key,
+            "base": self._base_key,
+            "compared": scratch.key if scratch else "",
+            "texts": texts.key,
+            "how": f"{__version__} {config!r} {DEFAULT_SAMPLING!r}",
+        }
+        cached = self.cache.get("score", depends_on, _ScorecardKey)
+        card = scorecard_files.read(root) if cached == self._scorecard_key() else None
+        if card:
+            self.callbacks.on_scored(card, None)
+            return card
+        self.callbacks.on_scoring_start()
+        rivals = ComparisonModels(
+            base=self.base,
+            base_name=catalogue.called(self.base) if self.base else "",
+            scratch=self.scratch_model if scratch else None,
+        )
+        with self._model_is_finished():
+            began = time.perf_counter()
+            card = write_scorecard(
+                root,
+                self.model,
+                rivals,
+                texts,
+                report,
+                spent=self.seconds("train", "write", "compare"),
+                config=config,
+                progress=self.progress,
+                device=self.request.device,
+            )
+            seconds = time.perf_counter() - began
+            self.cache.put("score", depends_on, self._scorecard_key(), seconds)
+        self.is_new = True
+        self.callbacks.on_scored(card, seconds)
+        return card
+
+    # --- how long the parts take ------------------------------------------------------------------
+
+    def seconds(self, *stages: str) -> dict[str, float]:
+        """The seconds that each of the stages took."""
+        return {stage: self.cache.seconds(stage) for stage in stages}
+
+    def announce_parts(self) -> None:
+        """Announce the parts that the request has; what the last run took is expected again.
+
+        A part of 0 seconds is left out, unless more is found to do.
+        """
+        seconds = {
+            "train": self._training_s,
+            "write": self.cache.seconds("write") or _WRITE_S,
+            "compare": self.request.comparison_s(self.base),
+            "score": self.cache.seconds("score") or None,
+        }
+        for part in PARTS:
+            self.progress.expect(part, seconds.get(part))
+
+    def _expect_scoring(self, token_s: float) -> None:
+        """Expect so many seconds for each sampled token, until one scoring has been timed."""
+        if not self.cache.seconds("score"):
+            tokens = self.request.score_config.sampled_tokens(has_base=self.base is not None)
+            self.progress.expect("score", token_s * tokens)
+
+    # --- shared by the stages ---------------------------------------------------------------------
+
+    @property
+    def _folder(self) -> Path:
+        return (self.workspace.root / FINISHED).parent
+
+    @property
+    def _base_key(self) -> str:
+        return model_fingerprint(self.base, provenance=True) if self.base else ""
+
+    @property
+    def _training_s(self) -> float:
+        """Seconds for the author's own model."""
+        return self.request.resolved_minutes * 60 - self.request.comparison_s(self.base)
+
+    def _choice(self, texts: Corpus) -> BaseChoice | None:
+        """The best installed base, or what was chosen before; None if none is measured."""
+        inputs = self._choice_inputs(texts)
+        choice = self.cache.get("base", inputs, BaseChoice)
+        if choice is None:
+            task = TuningTask(
+                seconds=self.request.resolved_minutes * 60,
+                text_bytes=texts.train.bytes,
+                is_english=not is_new_language(self.base, texts),
+                flops_per_s=ExpectedBits.load().flops_per_s(self.request.device),
+                memory_bytes=hardware.read_memory().available_bytes or math.inf,
+            )
+            choice = expected_bits.choose_base(task, catalogue.entries())
+            if choice:
+                self.cache.put("base", inputs, choice, 0.0)
+        return choice
+
+    def _choice_inputs(self, texts: Corpus) -> dict[str, str]:
+        return {
+            "texts": texts.key,
+            "minutes": f"{self.request.resolved_minutes:g}",
+            "bases": " ".join(f"{entry.name} {entry.bytes}" for entry in catalogue.entries()),
+        }
+
+    def _plan_from_base(self, texts: Corpus) -> "PlannedTraining":
+        began = None if self._began is None else self._began + self._asking_s
+        return self._planned(texts, self.base, self._training_s, None, self.request.fixed, began)
+
+    def _planned(
+        self,
+        texts: Corpus,
+        base: Path | None,
+        seconds: float,
+        out: Path | None,
+        fixed: Mapping[str, object],
+        began: float | None,
+    ) -> "PlannedTraining":
+        """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
+        from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
+
+        request = recipes.TrainRequest(
+            workspace=self.workspace.root,
+            seconds=seconds,
+            fixed=fixed,
+            progress=self.progress,
+            device=self.request.device,
+            own_share=texts.own_share,
+            corpus=texts.key,
+            out=out,
+            began=began,
+            is_comparison=out is not None,
+        )
+        if base is None:
+            return recipes.plan_pretraining(texts.train, texts.validation, request)
+        return recipes.plan_finetuning(base, texts.train, texts.validation, request)
+
+    def _scorecard_key(self) -> _ScorecardKey:
+        names = (scorecard_files.DATA, scorecard_files.PAGE)
+        paths = [self.workspace.root / name for name in names]
+        return _ScorecardKey(digest(*(p.read_bytes() if p.exists() else b"" for p in paths)))
+
+    def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:
+        """Delete the checkpoints of a run whose model was replaced, but not its logs."""
+        if before is None or not before.run or before.run == after.run:
+            return
+        checkpoints = self.workspace.runs / before.run / CHECKPOINTS
+        if checkpoints.is_dir():
+            with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
+                atomic_dir.delete_dir(checkpoints)
+
+    def _timed(self, ask: "AskAuthor") -> "AskAuthor":
+        def timed_ask(question: "PostQuestion") -> str:
+            began = time.perf_counter()
+            try:
+                return ask(question)
+            finally:
+                self._asking_s += time.perf_counter() - began
+
+        return timed_ask
+
+    def _model_is_finished(self) -> AbstractContextManager[None]:
+        return resumable(
+            f"your model is finished, in {self.model}; the same command resumes with the rest"
+        )
+
+    def _describe(self, changes: list[str], before: TrainingSummary | None, posts: int) -> str:
+        texts = dict(_CHANGES)
+        if before and before.posts != posts:
+            texts["texts"] = f"{posts:,} posts instead of {before.posts:,}"
+        start = "the base" if self.base else "scratch"
+        changed = ", ".join(texts[name] for name in changes)
+        return f"Since the last model here: {changed}. Training starts again from {start}."
+
+
+def is_new_language(base: Path | None, texts: Corpus) -> bool:
+    """Whether the base is the built-in English model and the texts to train on are not English."""
+    if base is None or catalogue.called(base) != catalogue.SHIPPED_TITLE:
+        return False
+    return not trimming.are_english([text.text for text in texts.train])
+
+
+def _summary(model: Path, run: str, posts: int) -> TrainingSummary:
+    return TrainingSummary.of(
+        model, read_json(atomic_dir.readable_dir(model) / PROVENANCE), run, posts
+    )

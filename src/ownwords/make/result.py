@@ -1,17 +1,17 @@
-"""What `ownwords make` reports while it runs, and its result."""
+"""The result of each stage of `ownwords make`, stored when it is finished, and of the whole."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ownwords.archive.report import Report
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.validation import decode, encode
-from ownwords.core.workspace import Workspace
+from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
+from ownwords.evaluation import scorecard_files
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.make import scoring
-from ownwords.make.paragraph import FirstParagraph
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
@@ -21,20 +21,12 @@ from ownwords.tune.verdict import percent
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
-    from ownwords.training.recipes import TrainedModel
 
-Value = bool | int | float | str
-_SAME = ("base", "settings")  # inputs that the search and the request must share
+T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class PlanValue:
-    """A value of the training plan, with its reason and source."""
-
-    key: str
-    value: Value
-    reason: str
-    source: str
+FINISHED = Path("runs", "make", "finished.json")  # of a workspace
+SCRATCH_MODEL = Path("runs", "from-nothing", "model")  # to compare with
+_LEARNED = "posts.json"  # beside it: the posts that the model knows, to say which are new to it
 
 
 @dataclass(frozen=True)
@@ -45,37 +37,40 @@ class TrainingSummary:
     run: str  # name of the run
     parameters: int
     steps: int
-    tokens: int
     epochs: float  # passes over the author's texts
     stopped: str  # done | early | memorised
     bits_per_byte: float | None
     before: float | None  # bits per byte of the base; None for a model from scratch
-    share: float  # weight of the tuned weights, where they are averaged with the base's
-    plan: tuple[PlanValue, ...]
-    expected: tuple[str, ...]
     judged: tuple[str, ...]  # sentences that compare the plan with the outcome
     posts: int  # number of posts in the archive
 
     @classmethod
-    def of(cls, made: "TrainedModel", key: str, posts: int) -> "TrainingSummary":
-        """Summarise a training that has just finished; `key` is the model's fingerprint."""
-        plan, outcome = made.plan, made.outcome
+    def of(
+        cls, model: Path, provenance: Mapping[str, Any], run: str, posts: int
+    ) -> "TrainingSummary":
+        """Summarise the training of a model directory from what it records."""
+        outcome = provenance["outcome"]
+        expected = decode(Forecast, provenance["expected"], unknown="ignore")
         return cls(
-            key=key,
-            run=made.run.folder.name,
-            parameters=plan.recipe.model.parameters,
-            steps=outcome.steps,
-            tokens=outcome.tokens,
-            epochs=round(plan.expected.epochs_of(outcome.tokens), 2),
-            stopped=outcome.stopped,
-            bits_per_byte=made.bits_per_byte,
-            before=made.before,
-            share=made.share,
-            plan=tuple(PlanValue(n.key, n.value, n.reason, n.source) for n in plan.reasons),
-            expected=plan.expected.sentences(),
-            judged=made.judged,
+            key=model_fingerprint(model),
+            run=run,
+            parameters=provenance["recipe"]["model"]["parameters"],
+            steps=outcome["steps"],
+            epochs=round(expected.epochs_of(outcome["tokens"]), 2),
+            stopped=outcome["stopped"],
+            bits_per_byte=outcome["validation_bits_per_byte"],
+            before=outcome["validation_bits_per_byte_before"],
+            judged=tuple(provenance["compared"]),
             posts=posts,
         )
+
+
+@dataclass(frozen=True)
+class FirstParagraph:
+    """A text and the title it continues; the title is "" if no test post has a usable one."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -101,7 +96,7 @@ class MakeResult:
 
     @property
     def scorecard_page(self) -> Path:
-        return self.workspace / scoring.PAGE
+        return self.workspace / scorecard_files.PAGE
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain data for JSON."""
@@ -164,6 +159,77 @@ class MakeCallbacks:
         """Called when the scorecard is written."""
 
 
+# --- what is finished -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Entry:
+    depends_on: dict[str, str]
+    seconds: float
+    figures: dict[str, Any]
+
+
+class StageCache:
+    """The finished stages of a workspace, with their inputs; a damaged file counts as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: dict[str, _Entry] = {}
+        try:
+            for name, entry in json.loads(path.read_bytes()).items():
+                self._entries[name] = decode(_Entry, entry)
+        except (OSError, ValueError, AttributeError, RecursionError, ConfigError):
+            self._entries = {}
+
+    def get(self, stage: str, depends_on: Mapping[str, str], kind: type[T]) -> T | None:
+        """The stage's result if its dependencies are equal, else None; `kind` is its dataclass."""
+        if self.inputs(stage) != depends_on:
+            return None
+        return self.latest(stage, kind)
+
+    def latest(self, stage: str, kind: type[T]) -> T | None:
+        """The stage's last result, whatever its dependencies were; None if there is none."""
+        entry = self._entries.get(stage)
+        try:
+            return decode(kind, entry.figures, unknown="ignore") if entry else None
+        except ConfigError:  # written by another version of ownwords
+            return None
+
+    def inputs(self, stage: str) -> Mapping[str, str]:
+        """The dependencies that the stage's result was made from; empty if it never finished."""
+        entry = self._entries.get(stage)
+        return entry.depends_on if entry else {}
+
+    def seconds(self, stage: str) -> float:
+        """The seconds that the stage took; 0 if it never finished."""
+        entry = self._entries.get(stage)
+        return entry.seconds if entry else 0.0
+
+    def put(
+        self, stage: str, depends_on: Mapping[str, str], figures: object, seconds: float
+    ) -> None:
+        """Store the result of a stage, replacing the file atomically."""
+        self._entries[stage] = _Entry(dict(depends_on), round(seconds, 2), encode(figures))
+        data = {name: encode(entry) for name, entry in self._entries.items()}
+        with translate_os_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_learned(folder: Path, report: Report) -> None:
+    """Write the ids of the posts that the model was made from; held-out ones are not new either."""
+    write_atomically(folder / _LEARNED, json.dumps(sorted(post.id for post in report.posts)) + "\n")
+
+
+def read_learned(folder: Path) -> frozenset[str] | None:
+    """The ids of the posts that the model was made from; None if they are not known."""
+    try:
+        ids = json.loads((folder / _LEARNED).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return frozenset(map(str, ids)) if isinstance(ids, list) else None
+
+
 # --- the model that `ownwords tune` installed, which `ownwords make` keeps ------------------------
 
 
@@ -179,42 +245,15 @@ class TunedModel:
 def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | None:
     """The model in the folder if a search with the same texts, base and settings made it."""
     try:
-        provenance = read_json(readable_dir(folder) / PROVENANCE)
+        provenance: dict[str, Any] = read_json(readable_dir(folder) / PROVENANCE)
         search = provenance["tune"]
-        if provenance["corpus"] != wanted["texts"]:
+        made_from = {"texts": provenance["corpus"], **search}
+        if any(made_from[name] != wanted[name] for name in ("texts", "base", "settings")):
             return None
-        if not isinstance(search, dict) or any(search[name] != wanted[name] for name in _SAME):
-            return None
-        trained = _summary(provenance, search, model_fingerprint(folder), posts)
-        seconds = float(cast("dict[str, Any]", provenance["outcome"])["seconds"])
-        return TunedModel(trained, seconds, _sentence(search))
+        trained = TrainingSummary.of(folder, provenance, search["run"], posts)
+        return TunedModel(trained, float(provenance["outcome"]["seconds"]), _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
         return None  # no tuned model, or written by another version
-
-
-def _summary(
-    provenance: Mapping[str, Any], search: Mapping[str, Any], key: str, posts: int
-) -> TrainingSummary:
-    outcome, share = provenance["outcome"], provenance["share_of_tuned_weights"]
-    expected = decode(Forecast, provenance["expected"], unknown="ignore")
-    return TrainingSummary(
-        key=key,
-        run=search["run"],
-        parameters=provenance["recipe"]["model"]["parameters"],
-        steps=outcome["steps"],
-        tokens=outcome["tokens"],
-        epochs=round(expected.epochs_of(outcome["tokens"]), 2),
-        stopped=outcome["stopped"],
-        bits_per_byte=outcome["validation_bits_per_byte"],
-        before=outcome["validation_bits_per_byte_before"],
-        share=1.0 if share is None else share,
-        plan=tuple(
-            PlanValue(n["key"], n["value"], n["reason"], n["source"]) for n in provenance["plan"]
-        ),
-        expected=expected.sentences(),
-        judged=tuple(provenance["compared"]),
-        posts=posts,
-    )
 
 
 def _sentence(search: Mapping[str, Any]) -> str:

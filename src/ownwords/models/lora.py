@@ -3,34 +3,43 @@
     y = layer(x) + alpha / rank * up(down(dropout(x)))
 
 `up` starts at zero, so a new adapter does not change the model. Hu et al. 2021,
-https://arxiv.org/abs/2106.09685. peft.py saves and loads adapters.
+https://arxiv.org/abs/2106.09685. An adapter is saved in PEFT's format: a folder with
+`adapter_config.json` and `adapter_model.safetensors`, whose tensors are named
+`base_model.model.<layer in transformers>.lora_A.weight` ([rank, inputs]) and `.lora_B.weight`
+([outputs, rank]), whether or not transformers stores the layer itself transposed.
 
 Suffixes of tensors: R rank, I inputs, O outputs of the layer.
 """
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ownwords.core.errors import ConfigError
+from ownwords.models import atomic_dir
 from ownwords.models.decoder import CausalLM, seed_of
 from ownwords.models.untrusted_files import ModelError, preview
+from ownwords.models.weight_mapping import hf_names
+from ownwords.models.weights import write_tensors
+
+CONFIG: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """The settings of a LoRA adapter: rank, scaling, dropout and target layers."""
+    """The settings of a LoRA adapter."""
 
     rank: int
     alpha: float = 16.0
     dropout: float = 0.0
-    targets: tuple[str, ...] = ("blocks.*",)  # shell-style patterns of module names
-    rank_stabilised: bool = False  # alpha / sqrt(rank), https://arxiv.org/abs/2312.03732
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -42,7 +51,7 @@ class AdapterConfig:
 
     @property
     def scale(self) -> float:
-        return self.alpha / (math.sqrt(self.rank) if self.rank_stabilised else self.rank)
+        return self.alpha / self.rank
 
 
 class LoraLinear(nn.Module):
@@ -97,10 +106,6 @@ class LoraAdapter:
     ) -> None:
         self.model, self.settings, self.layers = model, settings, dict(layers)
 
-    def parameters(self) -> list[nn.Parameter]:
-        """The trainable parameters."""
-        return [each for layer in self.layers.values() for each in (layer.down, layer.up)]
-
     def merge(self) -> None:
         """Add the adapter to the layers' weights, computed in float32, once."""
         for layer in self.layers.values():
@@ -116,44 +121,57 @@ class LoraAdapter:
 
 
 def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
-    """Attach new adapters to the layers that match `settings.targets`, and freeze the model.
+    """Attach new adapters to the linear layers of all blocks, and freeze the model.
 
-    The same seed gives the same adapters on any machine.
+    The same seed gives the same adapters on any machine. Raises ModelError if the model has an
+    adapter: a second would be trained on top of it.
     """
-    check_no_adapter(model)
-    linear = [name for name, module in model.named_modules() if can_be_adapted(name, module)]
-    chosen: set[str] = set()
-    for pattern in settings.targets:
-        matching = [name for name in linear if fnmatchcase(name, pattern)]
-        if not matching:
-            raise ConfigError(
-                f"no layer is called {pattern!r}",
-                hint=f"patterns are held to names like {preview(linear)}",
-            )
-        chosen.update(matching)
-    return attach_to_layers(model, settings, [name for name in linear if name in chosen], seed)
-
-
-def attach_to_layers(
-    model: CausalLM, settings: AdapterConfig, names: Iterable[str], seed: int
-) -> LoraAdapter:
-    """Attach new adapters to the layers of these names."""
+    modules = dict(model.named_modules())
+    if any(isinstance(module, LoraLinear) for module in modules.values()):
+        raise ModelError("the model has an adapter already", hint="detach it first, merged or not")
     model.requires_grad_(False)
-    layers = {}
-    for name in names:
-        base = model.get_submodule(name)
-        assert isinstance(base, nn.Linear)
-        layers[name] = LoraLinear(base, settings, seed_of(seed, name))
-        model.set_submodule(name, layers[name].train(model.training))
+    layers = {
+        name: LoraLinear(module, settings, seed_of(seed, name)).train(model.training)
+        for name, module in modules.items()
+        if isinstance(module, nn.Linear) and name != "head"  # the loss uses its weight directly
+    }
+    for name, layer in layers.items():
+        model.set_submodule(name, layer)
     return LoraAdapter(model, settings, layers)
 
 
-def check_no_adapter(model: CausalLM) -> None:
-    """Raise ModelError if the model has an adapter: a second would be trained on top of it."""
-    if any(isinstance(module, LoraLinear) for module in model.modules()):
-        raise ModelError("the model has an adapter already", hint="detach it first, merged or not")
-
-
-def can_be_adapted(name: str, module: nn.Module) -> bool:
-    """Whether a module is a linear layer, but not the head: the loss uses its weight directly."""
-    return isinstance(module, nn.Linear) and name != "head"
+def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
+    """Write a PEFT adapter directory atomically; `base` is the base model's name or path."""
+    names = {
+        ours.removesuffix(".weight"): (theirs.removesuffix(".weight"), transposed)
+        for ours, theirs, transposed in hf_names(adapter.model.config)
+    }
+    targets = {names[name][0] for name in adapter.layers}
+    settings = adapter.settings
+    config: dict[str, object] = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base or None,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "target_modules": sorted({name.rpartition(".")[2] for name in targets}),
+        "fan_in_fan_out": any(transposed for _, transposed in names.values()),
+        "bias": "none",
+        "init_lora_weights": True,
+        "inference_mode": True,
+    }
+    tensors = {
+        f"base_model.model.{names[name][0]}.{part}.weight": matrix
+        for name, layer in adapter.layers.items()
+        for part, matrix in (("lora_A", layer.down), ("lora_B", layer.up))
+    }
+    unsupported = {path.name for path in folder.glob("*")} - {CONFIG, WEIGHTS, "README.md"}
+    if unsupported:
+        raise ModelError(
+            f"{folder} holds {preview(unsupported)}, which no adapter has",
+            hint="save the adapter into a folder of its own",
+        )
+    with atomic_dir.replace_dir(folder) as beside:
+        atomic_dir.write_file(beside / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+        write_tensors(beside / WEIGHTS, tensors)

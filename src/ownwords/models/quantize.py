@@ -17,26 +17,20 @@ P packed bytes in a row.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ownwords.core.workspace import writing_atomically
 from ownwords.models.quantization_scheme import (
     INT4,
     INT8,
     QuantizationScheme,
-    metadata_of,
     scheme_of,
 )
-from ownwords.models.safetensors import DTYPES
-from ownwords.models.safetensors_header import encode_header
 from ownwords.models.untrusted_files import ModelError
 
-_DTYPE_CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 # Numbers converted to float32 at a time: 4 MiB, which fit a processor's cache.
 _CHUNK: Final = 1 << 20
 
@@ -138,21 +132,3 @@ def quantized_tensors(
             yield from ((f"{owner}.{part}", tensor) for part, tensor in parts)
         else:
             yield name, parameter.detach()
-
-
-def write_quantized(
-    path: Path, model: nn.Module, scheme: QuantizationScheme, ends: QuantizationScheme
-) -> None:
-    """Write a model quantised, atomically, as one safetensors file with our tensor names."""
-    tensors = dict(quantized_tensors(model, scheme, ends))
-    header = encode_header(
-        (
-            (name, _DTYPE_CODES[tensor.dtype], tuple(tensor.shape))
-            for name, tensor in tensors.items()
-        ),
-        metadata_of(scheme, ends),
-    )
-    with writing_atomically(path) as file:
-        file.write(header)
-        for tensor in tensors.values():
-            file.write(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -8,10 +8,11 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,6 @@ from ownwords.models.untrusted_files import ModelError, open_file, parse_json, p
 MAX_HEADER_BYTES = 16 << 20
 MAX_NAME_LENGTH = 256
 MAX_DIMENSIONS = 8
-# Large enough for the disk, small enough for the processor's cache.
-BLOCK_BYTES = 1 << 20
 
 # The bits per number of every type of the format, to check sizes.
 BITS: Mapping[str, int] = {
@@ -49,29 +48,6 @@ class TensorInfo:
     path: Path
     start: int
     nbytes: int
-
-    def blocks(self, file: IO[bytes], block_bytes: int = BLOCK_BYTES) -> Iterator[memoryview]:
-        """Yield the bytes of the tensor in blocks of whole rows, at least one row per block.
-
-        Each block overwrites the previous one. A tensor without dimensions counts as one row.
-        """
-        rows, row_shape = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
-        row_bytes = math.prod(row_shape) * BITS[self.dtype] // 8
-        if self.nbytes == 0:
-            return
-        count = min(rows, max(1, block_bytes // row_bytes))
-        buffer = bytearray(count * row_bytes)
-        file.seek(self.start)
-        for first in range(0, rows, count):
-            block = memoryview(buffer)[: min(count, rows - first) * row_bytes]
-            unread = block
-            # Read, not memory-mapped: a file truncated meanwhile raises an error instead of SIGBUS.
-            while unread:
-                length = file.readinto(unread)  # type: ignore[attr-defined]
-                if not length:
-                    raise ModelError(f"{self.path} ended within {self.name!r} while it was read")
-                unread = unread[length:]
-            yield block
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
@@ -166,14 +142,17 @@ def encode_header(
 
 
 def write_file(
-    path: Path, tensors: Sequence[tuple[str, str, tuple[int, ...]]], blocks: Iterable[memoryview]
+    path: Path,
+    tensors: Sequence[tuple[str, str, tuple[int, ...]]],
+    blocks: Iterable[memoryview],
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a new file and flush it to the disk; raises OSError.
 
     `tensors` are names, types and shapes, `blocks` the bytes of all of them in that order.
     """
     with path.open("xb") as file:
-        file.write(encode_header(tensors, {}))
+        file.write(encode_header(tensors, metadata))
         for block in blocks:
             file.write(block)
         file.flush()
@@ -212,10 +191,21 @@ def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
 
 def is_mapped(array: Array) -> bool:
     """Whether the array's memory is a mapped file rather than a copy."""
+    return _mapping(array) is not None
+
+
+def drop_pages(array: Array) -> None:
+    """Take the pages of the array's file out of this process's memory; reading maps them anew."""
+    if (mapped := _mapping(array)) is not None and hasattr(mapped, "madvise"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: Array) -> mmap.mmap | None:
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
-    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
+    base = base.obj if isinstance(base, memoryview) else base
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def _mapped(path: Path) -> mmap.mmap:

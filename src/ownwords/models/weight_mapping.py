@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ownwords.models.configs.config import ModelConfig, WeightName
-from ownwords.models.quantization_scheme import Schemes, scheme_of, schemes
-from ownwords.models.safetensors_header import FLOATS, TensorInfo, read_header, read_metadata
-from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
+from ownwords.models.quantization_scheme import QuantizationScheme, Schemes, scheme_of, schemes
+from ownwords.models.safetensors_header import (
+    FLOATS,
+    Array,
+    TensorInfo,
+    map_arrays,
+    read_header,
+    read_metadata,
+)
+from ownwords.models.untrusted_files import ModelError, preview, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -178,9 +187,8 @@ def _with_prefix(
 def _equal(left: TensorInfo, right: TensorInfo) -> bool:
     if (left.dtype, left.shape) != (right.dtype, right.shape) or left.dtype not in FLOATS:
         return False
-    with open_file(left.path) as file, open_file(right.path) as second:
-        pairs = zip(left.blocks(file), right.blocks(second), strict=True)
-        return all(a == b for a, b in pairs)
+    arrays = map_arrays((left, right))
+    return bool((arrays[left.name].view(np.uint8) == arrays[right.name].view(np.uint8)).all())
 
 
 def check_shapes(mapped: list[MappedTensor], config: ModelConfig, folder: Path) -> None:
@@ -227,6 +235,51 @@ def is_quantized(stored: Mapping[str, TensorInfo]) -> bool:
     return any(name.endswith(".packed") for name in stored)
 
 
+@dataclass(frozen=True)
+class StoredWeight:
+    """A weight of a model and its numbers in a file, or their codes and scales."""
+
+    name: str
+    shape: tuple[int, ...]  # as the model uses it
+    dtype: str  # of the array, as safetensors names it
+    array: Array  # mapped; for BF16 the bits, as uint16
+    transposed: bool = False
+    scheme: QuantizationScheme | None = None
+    scales: Array | None = None
+
+
+def open_weights(folder: Path, config: ModelConfig) -> list[StoredWeight]:
+    """Map all weights of a directory into memory; ModelError names what does not match."""
+    stored, shapes = find_tensors(folder), weight_shapes(config)
+    if not is_quantized(stored):
+        mapped = map_weights(stored, config, folder)
+        check_shapes(mapped, config, folder)
+        arrays = map_arrays(each.stored for each in mapped)
+        return [
+            StoredWeight(
+                *(each.ours, shapes[each.ours], each.stored.dtype, arrays[each.stored.name]),
+                transposed=each.transposed,
+            )
+            for each in mapped
+        ]
+    made_with = read_schemes(folder / SINGLE)
+    check_quantized(stored, made_with, config, folder)
+    arrays = map_arrays(stored.values())
+    weights = []
+    for name, shape in shapes.items():
+        scheme = scheme_of(name, len(shape), *made_with)
+        owner = name.removesuffix(".weight")
+        key = f"{owner}.packed" if scheme else name
+        weights.append(
+            StoredWeight(
+                *(name, shape, stored[key].dtype, arrays[key]),
+                scheme=scheme,
+                scales=arrays.get(f"{owner}.scale"),
+            )
+        )
+    return weights
+
+
 def read_schemes(path: Path) -> Schemes:
     """Read a file's quantisation schemes: of its matrices, and of its embedding and head."""
     try:
@@ -235,13 +288,10 @@ def read_schemes(path: Path) -> Schemes:
         raise ModelError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def map_quantized_weights(
-    stored: Mapping[str, TensorInfo],
-    made_with: Schemes,
-    config: ModelConfig,
-    folder: Path,
-) -> list[MappedTensor]:
-    """Map the tensors of a quantised model, which have our names; ModelError if any is wrong.
+def check_quantized(
+    stored: Mapping[str, TensorInfo], made_with: Schemes, config: ModelConfig, folder: Path
+) -> None:
+    """Check the tensors of a quantised model, which have our names; ModelError if any is wrong.
 
     Every matrix except the learned positions is stored as codes and scales.
     """
@@ -264,4 +314,3 @@ def map_quantized_weights(
                 f" {' or '.join(kinds)} {list(shape)}",
                 hint="is config.json the one that came with these weights?",
             )
-    return [MappedTensor(name, stored[name], transposed=False) for name in expected]

@@ -1,31 +1,36 @@
-"""Loads and writes the weights of a model block by block, without a second copy in memory."""
+"""Loads and writes the weights of a model, and tensors in general, in safetensors files."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import IO
 
 import torch
+from torch import Tensor
 
 from ownwords.models import quantize
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.quantization_scheme import ENDS, QuantizationScheme, Schemes
-from ownwords.models.safetensors import DTYPES, FLOATS, TensorToWrite, read_blocks, write_tensors
-from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo
-from ownwords.models.untrusted_files import ModelError, open_file, preview
-from ownwords.models.weight_mapping import (
-    SINGLE,
-    MappedTensor,
-    check_shapes,
-    find_tensors,
-    hf_names,
-    is_quantized,
-    map_quantized_weights,
-    map_weights,
-    read_schemes,
+from ownwords.models.quantization_scheme import Schemes, metadata_of
+from ownwords.models.safetensors_header import (
+    Array,
+    drop_pages,
+    map_arrays,
+    read_header,
+    write_file,
 )
+from ownwords.models.untrusted_files import ModelError, preview
+from ownwords.models.weight_mapping import SINGLE, StoredWeight, hf_names, open_weights
+
+FLOATS: Mapping[str, torch.dtype] = {
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+}
+# FLOATS and the types of packed codes.
+_DTYPES: Mapping[str, torch.dtype] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
+_CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in _DTYPES.items()}
+# Converted at a time: enough for the disk, and it fits the processor's cache.
+_BLOCK_NUMBERS = 1 << 19
 
 
 def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
@@ -34,89 +39,47 @@ def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | No
     All tensors are checked before the first is read. Without `dtype` the model has the type of its
     files, or the narrowest type that holds all of them exactly. Quantised matrices are restored.
     """
-    stored = find_tensors(folder)
-    if is_quantized(stored):
-        return _load_quantized(folder, stored, config, device, dtype)
-    fitted = map_weights(stored, config, folder)
-    check_shapes(fitted, config, folder)
-    dtypes = {FLOATS[mapped.stored.dtype] for mapped in fitted}
-    model = build(config, device=device, dtype=dtype or reduce(torch.promote_types, dtypes))
-    _fill(model, fitted)
-    return model
-
-
-def _load_quantized(
-    folder: Path,
-    stored: Mapping[str, TensorInfo],
-    config: ModelConfig,
-    device: str,
-    dtype: torch.dtype | None,
-) -> CausalLM:
-    made_with = read_schemes(folder / SINGLE)
-    map_quantized_weights(stored, made_with, config, folder)
-    kinds = {
-        FLOATS[info.dtype]
-        for name, info in stored.items()
-        if info.dtype in FLOATS and not name.endswith(".scale")
-    }
-    kind = dtype or reduce(torch.promote_types, kinds, torch.bfloat16)
-    model = build(config, device=device, dtype=kind)
-    with open_file(folder / SINGLE) as file, torch.no_grad():
-        for name, parameter in model.named_parameters():
-            owner = name.removesuffix(".weight")
-            packed = stored.get(f"{owner}.packed")
-            if packed is None:
-                blocks = read_blocks(stored[name], file)
-            else:
-                scheme = made_with[owner in ENDS]
-                blocks = _restored(packed, stored[f"{owner}.scale"], scheme, parameter, file)
-            at = 0
-            for block in blocks:
-                parameter[at : at + len(block)] = _narrowed(block, kind, name)
-                at += len(block)
-            if not parameter.isfinite().all():
-                raise ModelError(f"{folder}: {name!r} holds numbers that are not finite")
-    return model
-
-
-def _restored(
-    packed: TensorInfo,
-    scale: TensorInfo,
-    scheme: QuantizationScheme,
-    parameter: torch.Tensor,
-    file: IO[bytes],
-) -> Iterator[torch.Tensor]:
-    """Yield the rows of a quantised matrix in blocks, in float32."""
-    scale_OG = torch.cat([block.clone() for block in read_blocks(scale, file)])
-    at = 0
-    for block in packed.blocks(file):
-        codes_OP = torch.frombuffer(block, dtype=DTYPES[packed.dtype]).view(-1, packed.shape[1])
-        rows = slice(at, at + len(codes_OP))
-        yield quantize.dequantize(codes_OP, scale_OG[rows], scheme, parameter.shape[1])
-        at += len(codes_OP)
-
-
-def _fill(model: CausalLM, fitted: list[MappedTensor]) -> None:
+    stored = open_weights(folder, config)
+    floats = [FLOATS[weight.dtype] for weight in stored if weight.scheme is None]
+    narrowest = [torch.bfloat16] if len(floats) < len(stored) else []
+    model = build(
+        config, device=device, dtype=dtype or reduce(torch.promote_types, narrowest + floats)
+    )
     parameters = dict(model.named_parameters())
-    for path, group in itertools.groupby(fitted, key=lambda mapped: mapped.stored.path):
-        with open_file(path) as file, torch.no_grad():
-            for mapped in group:
-                target = _rows(parameters[mapped.ours], mapped.transposed)
-                at = 0
-                for block in read_blocks(mapped.stored, file):
-                    target[at : at + len(block)] = _narrowed(
-                        block, target.dtype, mapped.stored.name
-                    )
-                    at += len(block)
+    with torch.no_grad():
+        for weight in stored:
+            target = parameters[weight.name]
+            rows = target.t() if weight.transposed else target
+            for part, block in _blocks(weight):
+                rows[part] = _narrowed(block, target.dtype, weight.name)
+            drop_pages(weight.array)
+            if weight.scheme and not target.isfinite().all():
+                raise ModelError(f"{folder}: {weight.name!r} holds numbers that are not finite")
+    return model
 
 
-def _rows(parameter: torch.Tensor, transposed: bool) -> torch.Tensor:
-    view = parameter.detach()
-    view = view.t() if transposed else view
-    return view if view.dim() else view.reshape(1)
+def _blocks(weight: StoredWeight) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the rows of a weight as stored, some at a time; codes are restored to float32."""
+    for part in _parts(weight.array.shape):
+        block = _tensor(weight.array[part], weight.dtype)
+        if weight.scheme is not None and weight.scales is not None:
+            scale_OG = _tensor(weight.scales[part], "F32" if weight.scheme.bits == 8 else "BF16")
+            block = quantize.dequantize(block, scale_OG, weight.scheme, weight.shape[1])
+        yield part, block
 
 
-def _narrowed(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+def _parts(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield slices of rows with about `_BLOCK_NUMBERS` numbers each."""
+    rows = max(1, _BLOCK_NUMBERS * shape[0] // max(1, torch.Size(shape).numel()))
+    for first in range(0, shape[0], rows):
+        yield slice(first, first + rows)
+
+
+def _tensor(array: Array, code: str) -> Tensor:
+    return torch.from_numpy(array.copy()).view(_DTYPES[code])
+
+
+def _narrowed(block: Tensor, dtype: torch.dtype, name: str) -> Tensor:
     """Cast a block to `dtype`; ModelError if float16 would overflow."""
     cast = block.to(dtype)
     if dtype is torch.float16 and bool((cast.isinf() & ~block.isinf()).any()):
@@ -135,39 +98,48 @@ def write(
     With `schemes` they are written quantised, and with our names, since no other program has such
     files. ModelError if the model has parameters that its family does not name.
     """
-    if schemes:
-        quantize.write_quantized(folder / SINGLE, model, *schemes)
-        return
-    parameters = dict(model.named_parameters())
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     names = hf_names(model.config)
-    ours = {name for name, _, _ in names}
-    if ours != parameters.keys():
+    if others := {name for name, _, _ in names} ^ parameters.keys():
         raise ModelError(
-            f"a {model.config.MODEL_TYPE} has no weights named {preview(ours ^ parameters.keys())}",
+            f"a {model.config.MODEL_TYPE} has no weights named {preview(others)}",
             hint="merge an adapter into its model before it is saved",
         )
-    write_tensors(
-        folder / SINGLE,
-        [
-            _writable(parameters[ours], theirs, transposed, dtype)
-            for ours, theirs, transposed in names
-        ],
-    )
+    if schemes:
+        tensors = dict(quantize.quantized_tensors(model, *schemes))
+        write_tensors(folder / SINGLE, tensors, metadata=metadata_of(*schemes))
+        return
+    tensors = {
+        theirs: parameters[ours].t() if transposed else parameters[ours]
+        for ours, theirs, transposed in names
+    }
+    write_tensors(folder / SINGLE, tensors, dtype)
 
 
-def _writable(
-    parameter: torch.Tensor, name: str, transposed: bool, dtype: torch.dtype | None
-) -> TensorToWrite:
-    dtype = dtype or parameter.dtype
-    if dtype not in FLOATS.values():
-        raise ModelError(f"{name!r} is {dtype}; weights can be saved as {', '.join(FLOATS)}")
-    rows = _rows(parameter, transposed)
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a new file, in `dtype` or the tensors' own types, and flush it; raises OSError."""
+    types = {name: dtype or tensor.dtype for name, tensor in tensors.items()}
+    if wrong := {name for name, each in types.items() if each not in _CODES}:
+        raise ModelError(f"{preview(wrong)} cannot be saved as {types[min(wrong)]}")
 
-    def read_blocks() -> Iterator[torch.Tensor]:
-        count = max(1, BLOCK_BYTES * len(rows) // max(1, rows.numel() * dtype.itemsize))
-        for first in range(0, len(rows), count):
-            yield _narrowed(rows[first : first + count].cpu(), dtype, name)
+    def blocks() -> Iterator[memoryview]:
+        for name, tensor in tensors.items():
+            rows = tensor if tensor.dim() else tensor.view(1)
+            for part in _parts(tuple(rows.shape)):
+                block = _narrowed(rows[part].detach().cpu(), types[name], name)
+                yield block.contiguous().view(-1).view(torch.uint8).numpy().data
 
-    return TensorToWrite(
-        name, dtype, tuple(parameter.shape)[:: -1 if transposed else 1], read_blocks()
-    )
+    entries = [(name, _CODES[types[name]], tuple(each.shape)) for name, each in tensors.items()]
+    write_file(path, entries, blocks(), metadata or {})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of a file; ModelError if it is damaged."""
+    stored = read_header(path)
+    arrays = map_arrays(stored.values())
+    return {name: _tensor(arrays[name], info.dtype) for name, info in stored.items()}

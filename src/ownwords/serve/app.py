@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import Workspace, path_text
-from ownwords.serve import auth, metrics, static_files
+from ownwords.serve import security, static_files
 from ownwords.serve.api import (
     ask,
     home,
@@ -29,15 +29,14 @@ from ownwords.serve.api import (
     posts,
     sources,
     texts,
-    training,
     write,
 )
 from ownwords.serve.api.home import Open
 from ownwords.serve.app_state import AppState
-from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import ApiError, error_response, is_navigation
-from ownwords.serve.middleware import SecurityMiddleware
+from ownwords.serve.model_worker import METRICS_TYPE
 from ownwords.serve.openai import routes as openai
+from ownwords.serve.security import LOGIN, Authenticator, SecurityMiddleware
 from ownwords.serve.static_files import FRONT, with_blog
 from ownwords.serve.workspace_list import WorkspaceList
 
@@ -135,7 +134,7 @@ def path_of(workspace: Workspace) -> str:
 
 
 _INDEX, _LOGIN_FORM = "index.html", "login.html"
-_PARTS = (sources, models, posts, training, jobs, write, ask, texts, machine)
+_PARTS = (sources, models, posts, jobs, write, ask, texts, machine)
 _HEALTH = "/healthz"
 
 
@@ -156,7 +155,7 @@ def create_app(state: AppState) -> Starlette:
 
     fixed: list[BaseRoute] = [
         *_monitoring(state, blogs),
-        *auth.routes(authenticator, form),
+        *security.routes(authenticator, form),
         *static_files.routes(files),
         Route(FRONT, show_page, methods=["GET"]),
     ]
@@ -210,7 +209,7 @@ def _monitoring(state: AppState, blogs: OpenBlogs) -> list[BaseRoute]:
     async def show_metrics(_: Request) -> Response:
         """Show figures for Prometheus."""
         page = state.metrics.page(blogs.queue_lengths())
-        return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
+        return Response(page, headers={"Content-Type": METRICS_TYPE})
 
     return [
         Route(_HEALTH, health, methods=["GET"]),

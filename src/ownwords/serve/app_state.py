@@ -36,11 +36,11 @@ from ownwords.serve.job_requests import (
     MakeRequest,
 )
 from ownwords.serve.jobs import JobManager
-from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import (
     DecodedStream,
     FairLock,
     LoadedModel,
+    Metrics,
     ModelWorker,
     cache_size,
     load,
@@ -301,7 +301,7 @@ class AppState:
     @property
     def own_name(self) -> str:
         """The name of the workspace, and of its own model."""
-        return self.workspace.root.name.removesuffix(SUFFIX) or "own"
+        return self.workspace.root.absolute().name.removesuffix(SUFFIX) or "own"
 
     def label_of(self, name: str) -> str:
         """What the page calls a model: the workspace's own by the name that its user gave it."""

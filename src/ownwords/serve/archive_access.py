@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ownwords.archive import store
-from ownwords.archive.report import Report
+from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.ask import encoder
 from ownwords.ask.encoder import Embedder
@@ -160,9 +160,12 @@ class CachedReport:
     tags: dict[str, tuple[str, ...]]
 
     @cached_property
-    def positions(self) -> dict[str, int]:
-        """Each post's position in `report.posts`, by id."""
-        return {post.id: i for i, post in enumerate(self.report.posts)}
+    def _posts(self) -> dict[str, PostSummary]:
+        return {post.id: post for post in self.report.posts}
+
+    def post(self, id_: str) -> PostSummary | None:
+        """What the report says about a post."""
+        return self._posts.get(id_)
 
 
 class ReportCache:

@@ -42,7 +42,7 @@ from ownwords.models import atomic_dir
 from ownwords.serve.errors import ApiError, as_conflict
 from ownwords.serve.job_requests import REQUESTS, JobInputs, JobKind, JobRequest, parse_request
 from ownwords.serve.workspace_list import WorkspaceList
-from ownwords.training.run_history import SAMPLE
+from ownwords.training.run import SAMPLE
 
 _MAX_LOG_BYTES = 16 << 20  # at once; the rest comes with the next call
 _MAX_RESULT_BYTES = 64 << 20

@@ -1,14 +1,14 @@
 """A model at work for many readers: one thread per model steps the batch scheduler.
 
 The thread passes tokens to the event loop once per step, and each reader takes them from its own
-`GenerationStream`, which `DecodedStream` turns into text.
+`GenerationStream`, which `DecodedStream` turns into text. `Metrics` counts them for Prometheus.
 """
 
 import asyncio
 import logging
 import threading
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -26,9 +26,45 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import ModelDirectory
 from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve.errors import ApiError, TooManyRequestsError, engine_failed
-from ownwords.serve.metrics import Metrics
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.tokenizer import Tokenizer
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Counters since the start of the server; to be used on its event loop only."""
+
+    def __init__(self) -> None:
+        self.requests_in_flight = 0
+        self._counters: Counter[str] = Counter()
+
+    def response(self, status: int) -> None:
+        """Count a response."""
+        self._counters[f'ownwords_requests_total{{status="{status}"}}'] += 1
+
+    def tokens(self, model: str, count: int) -> None:
+        """Count generated tokens."""
+        self._counters[f"ownwords_tokens_generated_total{_model(model)}"] += count
+
+    def page(self, queues: Iterable[tuple[str, int, int]]) -> str:
+        """Format all metrics; `queues` holds (model name, waiting, running requests)."""
+        samples = {**self._counters, "ownwords_requests_in_flight": self.requests_in_flight}
+        for name, waiting, running in queues:
+            samples[f"ownwords_texts_waiting{_model(name)}"] = waiting
+            samples[f"ownwords_texts_running{_model(name)}"] = running
+        lines: dict[str, None] = {}
+        for sample in sorted(samples):
+            name = sample.partition("{")[0]
+            lines[f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"] = None
+            lines[f"{sample} {samples[sample]}"] = None
+        return "\n".join(lines) + "\n"
+
+
+def _model(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{model="{escaped}"}}'
+
 
 StreamEnd = FinishReason | OwnwordsError | None
 

@@ -1,18 +1,22 @@
 """Server-sent events; until the first event, a response can still fail with its own status."""
 
+import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, TypeVar
 
 import anyio
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.serve.errors import error_body, error_response, internal_error
+from ownwords.serve.errors import error_body, internal_error
+
+T = TypeVar("T")
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -80,42 +84,41 @@ class EventStreamResponse(Response):
         async def work() -> None:
             try:
                 await self._produce(sender)
-            except OwnwordsError as error:
-                if not sender.has_started:
-                    await error_response(path, error)(scope, receive, send)
-                    return
-                await _send_error(sender, path, error)
             except Exception as error:
                 if not sender.has_started:
                     raise
-                _log.exception("a stream ended early", exc_info=error)
-                await _send_error(sender, path, internal_error())
+                if not isinstance(error, OwnwordsError):
+                    _log.exception("a stream ended early", exc_info=error)
+                    error = internal_error()
+                body = error_body(path, error)
+                if path.startswith("/v1/"):
+                    await sender.send(body)
+                else:
+                    await sender.send(body["error"], "error")
             await sender.send_bytes(b"", more=False)
 
         async with self._resources:
-            await run_until_disconnect(receive, work)
+            with suppress(ClientDisconnect):
+                await run_until_disconnect(receive, work())
 
 
-async def _send_error(sender: EventSender, path: str, error: OwnwordsError) -> None:
-    body = error_body(path, error)
-    if path.startswith("/v1/"):
-        await sender.send(body)
-    else:
-        await sender.send(body["error"], "error")
-
-
-async def run_until_disconnect(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Run the work, and cancel it if the client disconnects.
+async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the work; cancel it, and raise ClientDisconnect, if the client leaves.
 
     The request's body must already have been read.
     """
-    async with anyio.create_task_group() as group:
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
+    async def leave() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
-        group.start_soon(watch)
-        await work()
-        group.cancel_scope.cancel()
+    task, leaving = asyncio.create_task(work), asyncio.create_task(leave())
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        leaving.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)

@@ -1,79 +1,76 @@
-"""Byte-level BPE: trained by rustbpe, encoded by tiktoken, saved as a standard tokenizer.json."""
+"""Our own tokenizers: byte-level BPE learned from texts, or plain bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
-import numpy as np
-
-from ownwords.core.hardware import usable_cores
-from ownwords.tokenizers.byte_level import BYTES, ByteLevelTokenizer, Ids
-from ownwords.tokenizers.pre_tokenizer import LINEAR_PATTERN, PATTERN, split_chunks, split_segments
+from ownwords.tokenizers import tokenizer_json
 from ownwords.tokenizers.text import END, SPECIAL, START, TokenizerError, encode_utf8
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.tokenizers.tokenizer_json import LETTER_OF, PATTERN, SpecialTokensConfig
 
-if TYPE_CHECKING:
-    from tiktoken import Encoding
+# A corpus with long runs of one character would waste its vocabulary on them.
+_LONGEST = 128  # bytes of a token
+# The trainer's time is quadratic in the length of a word, such as a line of dashes.
+_PIECE = 2048  # characters
 
-_JOB = 1 << 17  # characters per thread job; smaller jobs would contend with each other
-# Texts go to the trainer in batches of _CHUNKS chunks of _CHUNK characters: this bounds its memory
-# to 16 million characters, however long a text is, and still keeps every thread busy.
-_CHUNK, _CHUNKS = 1 << 14, 1 << 10
-
-# A corpus with long runs of one character would waste its vocabulary on them. Longer tokens are
-# dropped, which affects no other token, since tokens are merges of shorter ones; _SPARE additional
-# merges are learned to replace them.
-_LONGEST, _SPARE = 128, 256
+Merge = tuple[str, str]  # of two tokens in GPT-2's alphabet
 
 
-class BPETokenizer(ByteLevelTokenizer):
-    """Byte-level BPE; `tokens` are the merged tokens in the order learned, from id 256 on.
+class BPETokenizer(Tokenizer):
+    """Byte-level BPE; ids are the 256 bytes, then what the merges make, then special tokens.
 
     Lossless for any text. The name of a special token inside a text is encoded as plain text
     unless `special=True`.
     """
 
-    pattern = PATTERN
+    pattern: str | None = PATTERN
 
-    def encode_batch(self, texts: Iterable[str], *, threads: int | None = None) -> list[Ids]:
-        """The ids of each text, on `threads` threads (default: all cores); long texts are split."""
-        found: list[list[Ids]] = []
-        with ThreadPoolExecutor(threads or usable_cores()) as pool:
-            jobs = list(_jobs(texts))
-            for owners, arrays in pool.map(self._work, jobs):
-                for owner, array in zip(owners, arrays, strict=True):
-                    found += [[] for _ in range(owner + 1 - len(found))]
-                    found[owner].append(array)
-        return [arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in found]
-
-    def _work(self, job: list[tuple[int, str]]) -> tuple[list[int], list[Ids]]:
-        encode = self._encoding.encode_to_numpy
-        owners: list[int] = []
-        arrays: list[Ids] = []
-        for owner, text in job:
-            encode_utf8(text)
-            for segment in split_segments(text):
-                arrays.append(encode(segment, disallowed_special=()))
-                owners.append(owner)
-        return owners, arrays
-
-    def _encode(self, text: str) -> list[int]:
-        encode = self._encoding.encode_ordinary
-        ids: list[int] = []
-        for segment in split_segments(text):
-            ids += encode(segment)
-        return ids
-
-    @cached_property
-    def _encoding(self) -> "Encoding":
-        from tiktoken import Encoding  # noqa: PLC0415 - only who encodes waits for it
-
-        # tiktoken searches for disallowed special tokens too. With none defined, its empty pattern
-        # is tried at every character, a third slower than searching for one: so define a dummy.
-        one = {"\x00no text\x00": len(self.ranks)}
-        return Encoding(
-            "ownwords", pat_str=LINEAR_PATTERN, mergeable_ranks=self.ranks, special_tokens=one
+    def __init__(
+        self,
+        merges: Sequence[Merge] = (),
+        *,
+        special: Sequence[str] = SPECIAL,
+        start: str | None = START,
+        end: str | None = END,
+        template: str | None = None,
+    ) -> None:
+        vocabulary: dict[str, int] = {letter: byte for byte, letter in sorted(LETTER_OF.items())}
+        for left, right in merges:
+            vocabulary.setdefault(left + right, len(vocabulary))
+        is_distinct = len(set(special)) == len(special)
+        if not is_distinct or not all(special) or not vocabulary.keys().isdisjoint(special):
+            raise TokenizerError(
+                f"the special tokens {', '.join(special)} are not distinct from each other and"
+                " from the ordinary ones",
+                hint="name them like <|document|>, which no text is likely to hold",
+            )
+        for name in (start, end):
+            if name is not None and name not in special:
+                raise TokenizerError(f"{name!r} is to begin or end documents but is not special")
+        document = _document(vocabulary, merges, special, self.pattern)
+        roles = SpecialTokensConfig(start, end, template, adds_start=start is not None)
+        super().__init__(
+            {
+                tokenizer_json.TOKENIZER: tokenizer_json.write(document),
+                tokenizer_json.CONFIG: tokenizer_json.write(roles.config()),
+            }
         )
+
+
+class ByteTokenizer(BPETokenizer):
+    """Every byte of the text in UTF-8 is a token, so it needs no training."""
+
+    pattern = None
+
+    def __init__(
+        self,
+        *,
+        special: Sequence[str] = SPECIAL,
+        start: str | None = START,
+        end: str | None = END,
+        template: str | None = None,
+    ) -> None:
+        super().__init__(special=special, start=start, end=end, template=template)
 
 
 def train(
@@ -88,45 +85,73 @@ def train(
     """Learn a vocabulary of `vocabulary` tokens in all, or fewer if the texts have no more merges.
 
     The texts are streamed once; their order and the number of threads (RAYON_NUM_THREADS, else
-    all) do not change the result. Ties go to the pair with the lower ids.
+    all) do not change the result.
     """
-    least = len(BYTES) + len(special)
+    least = len(LETTER_OF) + len(special)
     if vocabulary < least:
         raise TokenizerError(
-            f"a vocabulary of {vocabulary} has no room for the {len(BYTES)} bytes and"
+            f"a vocabulary of {vocabulary} has no room for the {len(LETTER_OF)} bytes and"
             f" {len(special)} special tokens",
             hint=f"ask for {least} or more",
         )
-    from rustbpe import Tokenizer as Trainer  # noqa: PLC0415
+    from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - only who trains waits for it
+    from tokenizers.trainers import BpeTrainer  # noqa: PLC0415
 
-    trainer = Trainer()
-    trainer.train_from_iterator(
-        _for_training(texts), vocabulary - len(special) + _SPARE, _CHUNKS, LINEAR_PATTERN
+    backend = Backend.from_str(tokenizer_json.write(_document({}, (), (), PATTERN)).decode())
+    trainer = BpeTrainer(
+        vocab_size=vocabulary - len(special),
+        initial_alphabet=sorted(LETTER_OF.values()),
+        max_token_length=_LONGEST,
+        show_progress=False,
     )
-    ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: int(pair[1]))
-    tokens = [bytes(token) for token, _ in ranked[len(BYTES) :] if len(token) <= _LONGEST]
-    return BPETokenizer(
-        tokens[: vocabulary - least], special=special, start=start, end=end, template=template
-    )
+    backend.train_from_iterator(_pieces(texts), trainer)
+    learned: Any = tokenizer_json.read(tokenizer_json.TOKENIZER, backend.to_str().encode())
+    merges = [(left, right) for left, right in learned["model"]["merges"]]
+    return BPETokenizer(merges, special=special, start=start, end=end, template=template)
 
 
-def _for_training(texts: Iterable[str]) -> Iterator[str]:
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Cut the texts into pieces of limited length, before a space where there is one."""
     for text in texts:
-        for chunk in split_chunks(text, _CHUNK):
-            encode_utf8(chunk)
-            yield from split_segments(chunk)
+        encode_utf8(text)
+        begin = 0
+        while len(text) - begin > _PIECE:
+            space = text.rfind(" ", begin + 1, begin + _PIECE)
+            end = space if space > 0 else begin + _PIECE
+            yield text[begin:end]
+            begin = end
+        yield text[begin:]
 
 
-def _jobs(texts: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-    """Yield jobs for threads: lists of (text index, chunk), about `_JOB` characters each."""
-    job: list[tuple[int, str]] = []
-    size = 0
-    for owner, text in enumerate(texts):
-        for chunk in split_chunks(text, _JOB):
-            job.append((owner, chunk))
-            size += len(chunk)
-            if size >= _JOB:
-                yield job
-                job, size = [], 0
-    if job:
-        yield job
+def _document(
+    vocabulary: dict[str, int], merges: Sequence[Merge], special: Sequence[str], pattern: str | None
+) -> tokenizer_json.Json:
+    """The tokenizer.json of a byte-level BPE, without a split step if `pattern` is None."""
+    split: tokenizer_json.Json = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    as_letters: tokenizer_json.Json = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    both: tokenizer_json.Json = {"type": "Sequence", "pretokenizers": [split, as_letters]}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": i, "content": name, **flags, "special": True}
+            for i, name in enumerate(special, len(vocabulary))
+        ],
+        "normalizer": None,
+        "pre_tokenizer": as_letters if pattern is None else both,
+        "post_processor": None,
+        "decoder": {**as_letters, "add_prefix_space": True, "use_regex": True},
+        "model": tokenizer_json.bpe_model(vocabulary, [list(pair) for pair in merges]),
+    }

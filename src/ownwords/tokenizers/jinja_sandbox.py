@@ -162,6 +162,9 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return attr not in _GROWING and super().is_safe_attribute(obj, attr, value)
 
+    def wrap_str_format(self, value: Any) -> None:
+        """Leave `format` to `is_safe_attribute`: Jinja would allow it with fields of any width."""
+
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = _Charged().visit(super()._parse(source, name, filename))
         tree.set_environment(self)

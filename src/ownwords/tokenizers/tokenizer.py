@@ -1,48 +1,170 @@
-"""The interface that every tokenizer implements, and loading one from a model directory."""
+"""The tokenizer of a model: a tokenizer.json, which the `tokenizers` library encodes by.
 
+Supported kinds: byte-level BPE (ours, GPT-2, Llama 3, Qwen) and BPE with byte fallback (Llama 2,
+Gemma).
+"""
+
+import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ownwords.tokenizers import tokenizer_json
-from ownwords.tokenizers.bpe import BPETokenizer
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.hf_tokenizer import HFTokenizer
-from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.text import TokenizerError, encode_utf8
+from ownwords.tokenizers.tokenizer_json import SpecialTokensConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+Ids = npt.NDArray[np.uint32]
+
+_REPLACEMENT = "\ufffd"
+_BATCH = 1024  # texts encoded together, since the library keeps some 100 bytes per token of them
 
 
-class Tokenizer(Protocol):
-    """Encodes text to token ids and decodes them; `template` is the chat template, if any."""
+class Tokenizer:
+    """Encodes text to token ids and decodes them; `template` is the chat template, if any.
 
-    template: str | None
-    replaced: int
-    adds_start: bool
+    `special` maps the names of special tokens to their ids. `start` begins a document in training,
+    and `adds_start` says whether a prompt begins with it, too. Ids are those of the `tokenizers`
+    library. Lossless except where the tokenizer itself is not: with a normaliser (Qwen: NFC),
+    decoding returns the normalised text, and sentencepiece tokenizers treat U+2581 as a space. A
+    character with a byte that the vocabulary lacks becomes U+FFFD; `replaced` counts these.
+    """
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        """Load the files of a model directory by name; unknown names are ignored."""
+        if tokenizer_json.TOKENIZER not in files:
+            raise TokenizerError(f"there is no {tokenizer_json.TOKENIZER}")
+        document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
+        self._document = document
+        self._roles = SpecialTokensConfig.read(files, document)
+        self._files = {name: files[name] for name in tokenizer_json.FILES if name in files}
+        tokenizer_json.check_parts(document)
+        vocabulary = tokenizer_json.read_vocabulary(document)
+        added = tokenizer_json.read_added_tokens(document)
+        # The bytes of each token, for a special one its name in UTF-8; None where an id is unused.
+        self.table, self._strips, self._missing = tokenizer_json.token_table(
+            document, vocabulary, added
+        )
+        self.special = {name: i for i, name, is_special in added if is_special}
+        self.start = _role(self._roles.start, self.special | vocabulary)
+        self.end = _role(self._roles.end, self.special | vocabulary)
+        self.template = self._roles.template
+        self.adds_start = self._roles.adds_start
+        self.replaced = 0
+        self._lock = Lock()
+        self._backend = _backend(files[tokenizer_json.TOKENIZER], added)
 
     @property
-    def vocabulary_size(self) -> int: ...
-    @property
-    def gaps(self) -> Sequence[int]: ...
-    @property
-    def special(self) -> Mapping[str, int]: ...
-    @property
-    def start(self) -> int | None: ...
-    @property
-    def end(self) -> int | None: ...
-    @property
-    def row_start(self) -> int | None: ...
+    def vocabulary_size(self) -> int:
+        return len(self.table)
 
-    def encode(self, text: str, *, special: bool = False) -> list[int]: ...
-    def encode_batch(
-        self, texts: Iterable[str], *, threads: int | None = None
-    ) -> Sequence[npt.NDArray[np.uint32]]: ...
-    def decode(self, ids: Iterable[int]) -> str: ...
-    def decode_bytes(self, ids: Iterable[int]) -> bytes: ...
-    def stream(self, ids: Iterable[int]) -> Iterator[str]: ...
-    def files(self) -> dict[str, bytes]: ...
-    def fingerprint(self) -> str: ...
+    @cached_property
+    def gaps(self) -> Sequence[int]:
+        """The unused ids below the size of the vocabulary."""
+        return [i for i, piece in enumerate(self.table) if piece is None]
+
+    @property
+    def row_start(self) -> int | None:
+        """The id that every row of a training batch begins with, if the model was pretrained so.
+
+        Without its start token, Gemma predicts poorly for hundreds of tokens.
+        """
+        begins = tokenizer_json.begins_with_token(self._document.get("post_processor"))
+        return self.start if begins and self.adds_start else None
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """The ids of a text, without BOS or EOS; with `special`, special names become their ids."""
+        text = self._writable(text)
+        with self._lock:  # encode_special_tokens is state of the backend, not of the call
+            self._backend.encode_special_tokens = not special
+            with _library_errors():
+                return self._backend.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Iterable[str]) -> list[Ids]:
+        """The ids of each text, on all cores, or RAYON_NUM_THREADS."""
+        ids: list[Ids] = []
+        left = map(self._writable, texts)
+        while batch := list(islice(left, _BATCH)):
+            with self._lock:
+                self._backend.encode_special_tokens = True
+                with _library_errors():
+                    encodings = self._backend.encode_batch_fast(batch, add_special_tokens=False)
+            ids += [np.array(encoding.ids, np.uint32) for encoding in encodings]
+        return ids
+
+    def _writable(self, text: str) -> str:
+        """The text with U+FFFD for each character that the vocabulary has no bytes for."""
+        data = encode_utf8(text)
+        if not self._missing or len(data.translate(None, self._missing)) == len(data):
+            return text
+        letters = [
+            _REPLACEMENT if any(byte in self._missing for byte in letter.encode()) else letter
+            for letter in text
+        ]
+        self.replaced += sum(map(str.__ne__, letters, text))
+        return "".join(letters)
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of the tokens, special tokens as their names; an unknown id is an error."""
+        return b"".join(self._pieces(ids))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the tokens; bytes that are not valid UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """Yield the text incrementally, in whole characters; joined, it equals `decode`."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for piece in self._pieces(ids):
+            if text := decoder.decode(piece):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+
+    def _pieces(self, ids: Iterable[int]) -> Iterator[bytes]:
+        table, size = self.table, len(self.table)
+        strips = self._strips  # the space that encoding put before the text
+        for i in ids:
+            piece = table[i] if 0 <= i < size else None
+            if piece is None:
+                raise TokenizerError(
+                    f"there is no token {i}: this tokenizer has {size:,}",
+                    hint="the ids were made with another tokenizer",
+                )
+            yield piece.removeprefix(b" ") if strips else piece
+            strips = False
+
+    def files(self) -> dict[str, bytes]:
+        """The files as they were read, with the current chat template and `adds_start`."""
+        roles = replace(self._roles, template=self.template, adds_start=self.adds_start)
+        if roles == self._roles and tokenizer_json.CONFIG in self._files:
+            return dict(self._files)
+        config = roles.config()
+        if tokenizer_json.CONFIG in self._files:
+            kept = tokenizer_json.read(tokenizer_json.CONFIG, self._files[tokenizer_json.CONFIG])
+            changed = ("chat_template", "add_bos_token")
+            config |= {name: kept[name] for name in kept if name not in changed}
+        files = self._files | {tokenizer_json.CONFIG: tokenizer_json.write(config)}
+        files.pop(tokenizer_json.TEMPLATE, None)
+        return files
+
+    def fingerprint(self) -> str:
+        """A hash of the text-to-ids mapping, stable across saving, loading and importing."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return tokenizer_json.fingerprint(self._document)
 
 
 def load(folder: Path) -> Tokenizer:
@@ -63,20 +185,40 @@ def load(folder: Path) -> Tokenizer:
             f"{folder} holds no {tokenizer_json.TOKENIZER}",
             hint="a model needs the tokenizer it was trained with; copy the whole directory",
         )
-    return from_files(files)
+    return Tokenizer(files)
 
 
-def from_files(files: Mapping[str, bytes]) -> Tokenizer:
-    """Load a tokenizer from file contents by name; unknown names are ignored.
+def _role(name: str | None, ids: Mapping[str, int]) -> int | None:
+    if name is not None and name not in ids:
+        raise TokenizerError(
+            f"{tokenizer_json.CONFIG} names {name[:50]!r}, which is not in the vocabulary"
+        )
+    return None if name is None else ids[name]
 
-    A tokenizer.json equal to what one of our own tokenizers would write is loaded as that
-    tokenizer, whatever wrote it; any other is loaded through the `tokenizers` library.
-    """
-    if tokenizer_json.TOKENIZER not in files:
-        raise TokenizerError(f"there is no {tokenizer_json.TOKENIZER}")
-    document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
-    roles = tokenizer_json.SpecialTokensConfig.read(files, document)
-    for ours in (BPETokenizer, ByteTokenizer):
-        if found := ours.from_document(document, roles):
-            return found
-    return HFTokenizer(document, roles, files)
+
+def _backend(data: bytes, added: list[tuple[int, str, bool]]) -> "Backend":
+    from tokenizers import Tokenizer as Backend  # noqa: PLC0415 - only who has a model waits for it
+
+    with _library_errors():
+        backend = Backend.from_str(data.decode("utf-8"))
+        backend.no_padding()
+        backend.no_truncation()
+    for i, name, _ in added:
+        if backend.token_to_id(name) != i:
+            raise TokenizerError(f"tokenizer.json: the id of {name[:50]!r} leaves a gap before it")
+    return backend
+
+
+@contextmanager
+def _library_errors() -> Iterator[None]:
+    """Turn the library's exceptions, its panics included, into a TokenizerError."""
+    try:
+        yield
+    except BaseException as error:
+        # The library's PanicException derives from BaseException and cannot be imported.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise TokenizerError(
+                f"the `tokenizers` library cannot use this tokenizer.json: {str(error)[:200]}",
+                hint="the file is damaged, or the text too much for it",
+            ) from None
+        raise

@@ -1,12 +1,18 @@
-"""Reads (within size limits), writes and fingerprints tokenizer.json and tokenizer_config.json."""
+"""Reads, checks, writes and fingerprints tokenizer.json and tokenizer_config.json.
+
+Every part of a tokenizer.json must be listed here, with the settings listed here. An unknown part
+could lose text, be random (dropout), or take unbounded time or memory (a regular expression, a
+replacement that grows), so it is refused by name.
+"""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from ownwords.core.fingerprint import digest
-from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.text import TokenizerError, encode_utf8
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 # Other tools store the chat template and the names of special tokens in files of their own.
@@ -31,17 +37,11 @@ def _alphabet() -> dict[int, str]:
 # GPT-2's bytes_to_unicode: a printable character for every byte, as tokenizer.json writes them.
 LETTER_OF = _alphabet()
 BYTE_OF = {letter: byte for byte, letter in LETTER_OF.items()}
-_AS_LETTERS = {byte: ord(letter) for byte, letter in LETTER_OF.items()}
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def bytes_to_unicode(data: bytes) -> str:
-    """Write bytes in GPT-2's alphabet, as in a byte-level vocabulary."""
-    return data.decode("latin-1").translate(_AS_LETTERS)
-
-
 def unicode_to_bytes(token: str) -> bytes | None:
-    """The inverse of `bytes_to_unicode`; None if the token has characters outside the alphabet."""
+    """The bytes of a token in GPT-2's alphabet; None if it has characters outside of it."""
     try:
         return bytes([BYTE_OF[letter] for letter in token])
     except KeyError:
@@ -106,50 +106,26 @@ def _merges(value: object) -> object:
     return value
 
 
-def document(
-    vocabulary: Mapping[bytes, int],
-    merges: Sequence[tuple[bytes, bytes]],
-    special: Mapping[str, int],
-    pattern: str | None,
+def bpe_model(
+    vocabulary: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    *,
+    unknown: str | None = None,
+    byte_fallback: bool = False,
+    ignore_merges: bool = False,
 ) -> Json:
-    """The tokenizer.json of one of our tokenizers, without a split step if `pattern` is None."""
-    split: Json = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    as_letters: Json = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": False,
-    }
-    both: Json = {"type": "Sequence", "pretokenizers": [split, as_letters]}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    """The `model` of a BPE's tokenizer.json."""
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": i, "content": name, **flags, "special": True} for name, i in special.items()
-        ],
-        "normalizer": None,
-        "pre_tokenizer": as_letters if pattern is None else both,
-        "post_processor": None,
-        "decoder": {**as_letters, "add_prefix_space": True, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {bytes_to_unicode(token): i for token, i in vocabulary.items()},
-            "merges": [[bytes_to_unicode(left), bytes_to_unicode(right)] for left, right in merges],
-        },
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unknown,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": byte_fallback,
+        "byte_fallback": byte_fallback,
+        "ignore_merges": ignore_merges,
+        "vocab": vocabulary,
+        "merges": merges,
     }
 
 
@@ -189,7 +165,7 @@ class SpecialTokensConfig:
             _content("bos_token", config, named),
             _content("eos_token", config, named),
             template,
-            _begins_with_token(document.get("post_processor"))
+            begins_with_token(document.get("post_processor"))
             or config.get("add_bos_token") is True,
         )
 
@@ -205,10 +181,11 @@ class SpecialTokensConfig:
         }
 
 
-def _begins_with_token(processor: object) -> bool:
+def begins_with_token(processor: object) -> bool:
+    """Whether a post-processor puts a token before every text."""
     match processor:
         case {"type": "Sequence", "processors": list(steps)}:
-            return any(map(_begins_with_token, steps))
+            return any(map(begins_with_token, steps))
         case {"type": "TemplateProcessing", "single": [{"SpecialToken": _}, *_]}:
             return True
     return False
@@ -221,3 +198,213 @@ def _content(name: str, *places: Json) -> str | None:
     if value is not None and not isinstance(value, str):
         raise TokenizerError(f"{CONFIG}: {name} is not the text of a token")
     return value
+
+
+# GPT-4's split in Llama 3's version, written without case folding, because regex engines differ
+# there ('ſ folds to 's); llama.cpp calls it `llama-bpe`. Its look-ahead leaves the last blank
+# before a word to that word.
+PATTERN = (
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+PATTERNS = {
+    PATTERN: "ownwords",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "GPT-2",
+    _CONTRACTIONS
+    + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    + _TAIL: "Llama 3",
+    _CONTRACTIONS
+    + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    + _TAIL: "Qwen 2 and 3",
+    _CONTRACTIONS
+    + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+    + _TAIL: "Qwen 3.5",
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _TAIL: "GPT-4o",
+}
+
+_BLANK = "▁"  # what sentencepiece writes for a space
+_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+_MOST_TOKENS = 1 << 20
+_MOST_STEPS = 16  # in one part of the file; known models have up to four
+_LONGEST_TOKEN = 1 << 12  # characters
+_REPLACEMENT = "\ufffd"
+# A vocabulary that was learned from text may lack bytes that the text did not have (SmolLM2 has no
+# U+0004), but not these.
+_NEEDED = frozenset(b"\t\n" + bytes(range(0x20, 0x7F)) + _REPLACEMENT.encode())
+
+# The steps allowed in each part of the file, and the settings required of each step.
+_NORMALIZERS: Mapping[str, Json] = {
+    "NFC": {},
+    "Prepend": {"prepend": _BLANK},
+    "Replace": {"pattern": {"String": " "}, "content": _BLANK},
+}
+_PRE_TOKENIZERS: Mapping[str, Json] = {
+    "ByteLevel": {"add_prefix_space": False},
+    "Split": {},
+    "Metaspace": {"replacement": _BLANK},
+    "Digits": {},
+}
+_DECODERS: Mapping[str, Json] = {
+    "ByteLevel": {},
+    "Metaspace": {"replacement": _BLANK},
+    "Replace": {"pattern": {"String": _BLANK}, "content": " "},
+    "ByteFallback": {},
+    "Fuse": {},
+    "Strip": {"content": " ", "stop": 0},
+}
+_POST_PROCESSORS: Mapping[str, Json] = {"ByteLevel": {}, "TemplateProcessing": {}}
+
+
+def check_parts(document: Json) -> None:
+    """Raise TokenizerError for a part that is not known here."""
+    _parts(document, "normalizer", "normalizers", _NORMALIZERS)
+    _parts(document, "decoder", "decoders", _DECODERS)
+    _parts(document, "post_processor", "processors", _POST_PROCESSORS)
+    for splitter in _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS):
+        if splitter["type"] == "Split":
+            _check_split(splitter)
+    model = document.get("model")
+    kind = model.get("type", "BPE") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or kind != "BPE":
+        raise TokenizerError(
+            f"tokenizer.json holds a model of kind {str(kind)[:50]!r}, which is not known here",
+            hint="known is BPE, with byte-level tokens or byte fallback",
+        )
+    for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(setting):
+            raise TokenizerError(
+                f"tokenizer.json sets model.{setting}, which is not known here",
+                hint="only tokenizers that give one text always the same ids can be used",
+            )
+
+
+def _check_split(splitter: Json) -> None:
+    pattern = splitter.get("pattern")
+    regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+    known = pattern == {"String": " "} or (isinstance(regex, str) and regex in PATTERNS)
+    if not known or splitter.get("behavior") == "Removed":
+        raise TokenizerError(
+            f"tokenizer.json splits text in a way that is not known here: {str(pattern)[:200]}",
+            hint=f"known are those of {', '.join(PATTERNS.values())}",
+        )
+
+
+def _parts(document: Json, name: str, inner: str, known: Mapping[str, Json]) -> list[Json]:
+    """The steps of one part of the file, sequences flattened; an unknown step is an error."""
+    found: list[Json] = []
+    left = [document.get(name)]
+    while left:
+        part = left.pop(0)
+        if part is None:
+            continue
+        kind = part.get("type") if isinstance(part, dict) else None
+        steps = part.get(inner) if isinstance(part, dict) and kind == "Sequence" else None
+        if isinstance(steps, list) and len(steps) + len(left) + len(found) < _MOST_STEPS:
+            left = [*steps, *left]
+        elif isinstance(part, dict) and isinstance(kind, str) and kind in known:
+            for setting, value in known[kind].items():
+                _expect(part, name, setting, value)
+            found.append(part)
+        else:
+            raise TokenizerError(
+                f"tokenizer.json has a {name} of kind {str(kind)[:50]!r}, which is not known here",
+                hint=f"known are {', '.join(known)}",
+            )
+    return found
+
+
+def _expect(part: Json, name: str, setting: str, value: object) -> None:
+    if part.get(setting) != value:
+        raise TokenizerError(
+            f"tokenizer.json has a {name} {part['type']} whose {setting} is"
+            f" {str(part.get(setting))[:50]!r}; only {value!r} is known here",
+            hint="such a tokenizer could not give every text back",
+        )
+
+
+def read_vocabulary(document: Json) -> dict[str, int]:
+    """The ids of the tokens, checked."""
+    match document:
+        case {"model": {"vocab": dict(vocabulary)}}:
+            pass
+        case _:
+            raise TokenizerError("tokenizer.json has no model.vocab")
+    ids = vocabulary.values()
+    if not all(map(_is_id, ids)) or len(set(ids)) != len(vocabulary):
+        raise TokenizerError(
+            "tokenizer.json: the ids of model.vocab are not distinct small numbers"
+        )
+    if any(len(token) > _LONGEST_TOKEN for token in vocabulary):
+        raise TokenizerError(f"tokenizer.json has a token of over {_LONGEST_TOKEN} characters")
+    return vocabulary
+
+
+def read_added_tokens(document: Json) -> list[tuple[int, str, bool]]:
+    """Id and text of each added token, and whether it is special."""
+    entries = document.get("added_tokens") or []
+    added = []
+    for entry in entries if isinstance(entries, list) else [None]:
+        token = entry if isinstance(entry, dict) else {}
+        i, name = token.get("id"), token.get("content")
+        if not _is_id(i) or not isinstance(name, str) or not 0 < len(name) < _LONGEST_TOKEN:
+            raise TokenizerError("tokenizer.json: added_tokens is not a list of ids and contents")
+        added.append((i, name, token.get("special") is True))
+    return added
+
+
+def _is_id(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < _MOST_TOKENS
+
+
+def token_table(
+    document: Json, vocabulary: Mapping[str, int], added: list[tuple[int, str, bool]]
+) -> tuple[list[bytes | None], bool, bytes]:
+    """The bytes of each id, whether decoding strips a leading space, and bytes without an id."""
+    splitters = _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
+    decoders = _parts(document, "decoder", "decoders", _DECODERS)
+    model = document["model"]
+    falls_back = isinstance(model, dict) and model.get("byte_fallback") is True
+    byte_level = [part["type"] for part in decoders] == ["ByteLevel"]
+    table: list[bytes | None] = [None] * (
+        1 + max([*vocabulary.values(), *(i for i, _, _ in added)])
+    )
+    if byte_level and any(part["type"] == "ByteLevel" for part in splitters):
+        for token, i in vocabulary.items():
+            data = unicode_to_bytes(token)
+            table[i] = encode_utf8(token) if data is None else data
+    elif falls_back and not byte_level:
+        for token, i in vocabulary.items():
+            byte = _FALLBACK.fullmatch(token)
+            table[i] = (
+                bytes([int(byte[1], 16)]) if byte else encode_utf8(token.replace(_BLANK, " "))
+            )
+    else:
+        raise TokenizerError(
+            "tokenizer.json is neither byte-level nor falls back to bytes",
+            hint="such a tokenizer loses every character that it does not know",
+        )
+    missing = bytes(
+        byte
+        for byte, letter in LETTER_OF.items()
+        if (letter if byte_level else f"<0x{byte:02X}>") not in vocabulary
+    )
+    if missing and (not byte_level or _NEEDED.intersection(missing)):
+        raise TokenizerError(
+            f"tokenizer.json lacks {len(missing)} of the 256 tokens for single bytes",
+            hint="such a tokenizer loses every character that it does not know",
+        )
+    for i, name, _ in added:
+        if vocabulary.get(name, i) != i or (name not in vocabulary and table[i] is not None):
+            raise TokenizerError(f"tokenizer.json gives the id of {name[:50]!r} to two tokens")
+        table[i] = encode_utf8(name)
+    strips = any(
+        (part["type"] == "Strip" and part.get("start") == 1)
+        or (part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")
+        for part in decoders
+    )
+    return table, strips, missing

@@ -11,12 +11,11 @@ rows before it.
 Shapes: B rows, T tokens; T1 is T + 1; R rows of a stream, S pieces of an epoch.
 """
 
-import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count, islice
@@ -32,6 +31,8 @@ from ownwords.core.fingerprint import digest
 from ownwords.models.loss import IGNORED
 from ownwords.training.settings import DataConfig
 from ownwords.training.token_dataset import TokenDataset
+
+_DEPTH = 4  # batches that are ready or in preparation
 
 Int64s = npt.NDArray[np.int64]
 
@@ -161,47 +162,41 @@ def random_bits(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of a batch. `tokens` is the number of targets in the loss; the others are -100."""
+    """Rows of a batch."""
 
     ids_BT: Tensor  # int64
-    targets_BT: Tensor  # int64
+    targets_BT: Tensor  # int64; -100 where the loss counts none
     documents_BT: Tensor | None  # int32, the number of each token's document; None: no mask needed
-    tokens: int
-    counts_B: tuple[int, ...] = ()  # `tokens` of each row
+    counts_B: tuple[int, ...]  # the number of targets in the loss, of each row
     weights_BT: Tensor | None = None  # float32, of each target in the loss; None: all 1
+
+    @property
+    def tokens(self) -> int:
+        """The number of targets in the loss."""
+        return sum(self.counts_B)
 
     def part(self, rows: slice) -> "Batch":
         """The batch that consists of these rows only."""
-        targets_BT = self.targets_BT[rows]
-        counts_B = self.counts_B[rows]
-        return Batch(
-            self.ids_BT[rows],
-            targets_BT,
-            None if self.documents_BT is None else self.documents_BT[rows],
-            sum(counts_B) if self.counts_B else int((targets_BT != IGNORED).sum()),
-            counts_B,
-            None if self.weights_BT is None else self.weights_BT[rows],
-        )
+        return replace(self._changed(lambda tensor: tensor[rows]), counts_B=self.counts_B[rows])
 
     def to(self, device: torch.device | str) -> "Batch":
         """The batch on a device; the host does not wait if the batch is in pinned memory.
 
         From pageable memory it must: MPS would read what the host has written there since.
         """
-        return self._moved(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+        return self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
     def pinned(self) -> "Batch":
         """The batch in pinned memory."""
-        return self._moved(Tensor.pin_memory)
+        return self._changed(Tensor.pin_memory)
 
-    def _moved(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         return Batch(
-            move(self.ids_BT),
-            move(self.targets_BT),
-            None if self.documents_BT is None else move(self.documents_BT),
-            self.tokens,
+            change(self.ids_BT),
+            change(self.targets_BT),
+            None if self.documents_BT is None else change(self.documents_BT),
             self.counts_B,
-            None if self.weights_BT is None else move(self.weights_BT),
+            None if self.weights_BT is None else change(self.weights_BT),
         )
 
 
@@ -240,17 +235,11 @@ class Batches:
         # The decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
-        settings = asdict(config)
-        if config.opening_weight == 1:  # runs from before this setting keep their key
-            del settings["opening_weight"]
-        key: list[object] = [dataset.key, rows, context, seed, settings]
         if config.replay:
             replay = _checked_replay(replay, dataset)
             self._base = TokenStream(
                 replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
             )
-            key.append(replay.key)
-        self.key = digest(json.dumps(key, sort_keys=True))
 
     def batch(self, step: int) -> Batch:
         """The rows of a step that belong to this rank."""
@@ -339,7 +328,6 @@ def _batch(
         torch.from_numpy(ids_BT),
         torch.from_numpy(np.where(counted_BT, ids_BT1[:, 1:], IGNORED)),
         documents_BT,
-        sum(counts_B),
         counts_B,
     )
 
@@ -372,7 +360,7 @@ def _checked_replay(replay: TokenDataset | None, dataset: TokenDataset) -> Token
 class Prefetcher:
     """Iterates over steps and their batches, which a thread prepares while the device computes.
 
-    At most `depth` batches are ready or in preparation; for a CUDA device they are in pinned
+    A few batches are ready or in preparation; for a CUDA device they are in pinned
     memory. `__next__` raises an error of the thread in place of its batch. Close it after use.
     """
 
@@ -382,10 +370,9 @@ class Prefetcher:
         start: int,
         stop: int | None = None,
         *,
-        depth: int = 4,
         device: torch.device | str = "cpu",
     ) -> None:
-        self._batches, self._depth = batches, depth
+        self._batches = batches
         self._steps = iter(count(start) if stop is None else range(start, stop))
         self._pinned = torch.device(device).type == "cuda"
         self._executor = ThreadPoolExecutor(1, "batches")
@@ -410,7 +397,7 @@ class Prefetcher:
         self._ahead.clear()
 
     def _fill(self) -> None:
-        for step in islice(self._steps, self._depth - len(self._ahead)):
+        for step in islice(self._steps, _DEPTH - len(self._ahead)):
             self._ahead.append((step, self._executor.submit(self._prepare, step)))
 
     def _prepare(self, step: int) -> Batch:

@@ -1,50 +1,58 @@
-"""Checkpoints, written atomically and verified when read; the two newest and the best are kept.
+"""The folder of a run, its checkpoints, and the training state that they hold."""
 
-A checkpoint is a folder `step-00000123` with one safetensors file for each group of tensors and
-`checkpoint.json`, which holds the state, the checksum of every file, and a checksum of itself.
-"""
-
-import hashlib
 import json
+import pickle
 import re
-import shutil
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ownwords.core.errors import OwnwordsError
-from ownwords.models import atomic_dir
-from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
-from ownwords.models.safetensors_header import TensorInfo, read_header
-from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.core.errors import OwnwordsError, WorkspaceError
+from ownwords.core.progress import JsonLines, Progress, printable
+from ownwords.core.validation import decode
+from ownwords.core.workspace import (
+    locked,
+    remove_unfinished,
+    translate_os_errors,
+    write_atomically,
+    writing_atomically,
+)
+from ownwords.models.decoder import CausalLM
+from ownwords.models.untrusted_files import read_json
+from ownwords.training.distributed import World
+from ownwords.training.optim import Optimizer
+from ownwords.training.run import CHECKPOINTS, RunRecord
+from ownwords.training.settings import Recipe
+from ownwords.training.weight_averaging import EMA
 
-_MANIFEST = "checkpoint.json"
-_FORMAT = 3
-_NAME = re.compile(r"step-(\d{8,})")
-_BLOCK = 1 << 20
-_LEFTOVERS = (atomic_dir.UNFINISHED, atomic_dir.DELETED)
+_LIMITS = "limits.json"
+_NAME = re.compile(r"step-(\d{8,})\.pt")
+_DAMAGED = (RuntimeError, OSError, EOFError, LookupError, TypeError, pickle.UnpicklingError)
 
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 class CheckpointError(OwnwordsError):
-    """A checkpoint is damaged, or of another version."""
+    """A checkpoint is damaged."""
 
 
 @dataclass(frozen=True)
-class LoadedCheckpoint:
-    """A checkpoint read from disk: tensors on the CPU by group and name, and the other state."""
+class Checkpoint:
+    """Tensors on the CPU by group and name, and the record of the run, as plain data."""
 
     step: int
-    groups: dict[str, dict[str, Tensor]]
-    state: dict[str, object]
+    groups: Mapping[str, Mapping[str, Tensor]]
+    record: Mapping[str, Any]
 
 
 class Checkpoints:
-    """The checkpoints of one run; the run's lock lets only one process write."""
+    """The checkpoints of a run, a file each; the run's lock lets only one process write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,63 +63,49 @@ class Checkpoints:
         return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
-        return self.folder / f"step-{step:08d}"
+        return self.folder / f"step-{step:08d}.pt"
 
-    def clear(self) -> None:
-        """Delete checkpoints that a killed process left half written or half deleted."""
-        for left in self.folder.glob(".step-*"):
-            if left.suffix in _LEFTOVERS:
-                shutil.rmtree(left, ignore_errors=True)
-
-    def save(self, step: int, groups: Groups, state: Mapping[str, object]) -> None:
-        """Write a checkpoint, replacing one of the same step.
+    def save(self, step: int, groups: Groups, record: Mapping[str, Any]) -> None:
+        """Write a checkpoint whole or not at all, replacing one of the same step.
 
         WorkspaceError if the disk is full or cannot be written; other checkpoints stay intact.
         """
-        with atomic_dir.replace_dir(self.path(step)) as beside:
-            for group, tensors in groups.items():
-                write_tensors(
-                    beside / f"{group}.safetensors",
-                    [
-                        TensorToWrite(name, each.dtype, tuple(each.shape), [each.detach().cpu()])
-                        for name, each in tensors.items()
-                    ],
-                )
-            content = {
-                "format": _FORMAT,
-                "step": step,
-                "files": {group: _checksum(beside / f"{group}.safetensors") for group in groups},
-                "state": dict(state),
-            }
-            text = json.dumps({"content": content, "checksum": _digest(content)})
-            atomic_dir.write_file(beside / _MANIFEST, text.encode())
+        data = {
+            "groups": {
+                group: {name: each.detach() for name, each in tensors.items()}
+                for group, tensors in groups.items()
+            },
+            "record": dict(record),
+        }
+        with writing_atomically(self.path(step)) as file:
+            try:
+                torch.save(data, file)
+            except RuntimeError as error:  # PyTorch raises its own about an error of the file
+                raise (error.__context__ or error) from None
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all checkpoints but the two newest and those of the steps in `best`."""
-        for step in set(self.steps()[:-2]) - set(best):
-            atomic_dir.delete_dir(self.path(step))
+        self._delete(set(self.steps()[:-2]) - set(best))
 
     def delete_after(self, step: int) -> None:
         """Delete all later checkpoints."""
-        for each in self.steps():
-            if each > step:
-                atomic_dir.delete_dir(self.path(each))
+        self._delete(each for each in self.steps() if each > step)
 
-    def load(self, step: int) -> LoadedCheckpoint:
+    def _delete(self, steps: Collection[int] | Iterator[int]) -> None:
+        with translate_os_errors(self.folder):
+            for step in steps:
+                self.path(step).unlink()
+
+    def load(self, step: int) -> Checkpoint:
         """Read the checkpoint of a step; CheckpointError if it is damaged."""
-        folder = atomic_dir.readable_dir(self.path(step))
+        path = self.path(step)
         try:
-            return _read(folder)
-        except CheckpointError:
-            raise
-        except OwnwordsError as error:
-            raise CheckpointError(f"{folder} is damaged: {error.message}") from error
-        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{folder} is damaged ({error})") from error
+            data = torch.load(path, map_location="cpu", weights_only=True)
+            return Checkpoint(step, data["groups"], data["record"])
+        except _DAMAGED as error:
+            raise CheckpointError(f"{path} is damaged ({str(error).splitlines()[:1]})") from error
 
-    def newest(
-        self, note: Callable[[str], None], before: int | None = None
-    ) -> LoadedCheckpoint | None:
+    def newest(self, note: Callable[[str], None], before: int | None = None) -> Checkpoint | None:
         """The newest intact checkpoint, older than `before` if given; damaged ones are noted."""
         for step in reversed(self.steps()):
             if before is None or step < before:
@@ -122,44 +116,242 @@ class Checkpoints:
         return None
 
 
-def _read(folder: Path) -> LoadedCheckpoint:
-    manifest = read_json(folder / _MANIFEST)
-    content = manifest["content"]
-    if not isinstance(content, dict) or manifest["checksum"] != _digest(content):
-        raise CheckpointError(f"{folder} is damaged: {_MANIFEST} does not match its checksum")
-    if content["format"] != _FORMAT:
-        raise CheckpointError(
-            f"{folder} has the format {content['format']}, and this version reads {_FORMAT}"
+class Run:
+    """The folder of a run: `plan.toml`, `metrics.jsonl`, `samples.txt`, `checkpoints/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.metrics = folder / "metrics.jsonl"
+        self.samples = folder / "samples.txt"
+        self.checkpoints = Checkpoints(folder / CHECKPOINTS)
+
+    @classmethod
+    def new(cls, runs: Path, key: str) -> "Run":
+        """Create the run of a key, or open it with its checkpoints if it was started before."""
+        with translate_os_errors(runs / key):
+            (runs / key / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        return cls(runs / key)
+
+    @contextmanager
+    def opened(self, progress: Progress, *, writes: bool = True) -> Iterator[Progress]:
+        """Lock the run within the block, and record its events in `metrics.jsonl`.
+
+        InUseError if another process has the lock. In distributed training only the process with
+        `writes` locks and records.
+        """
+        if not writes:
+            yield progress
+            return
+        with locked(
+            self.folder / ".lock",
+            f"another process is training the run {self.folder}",
+            "wait for it to end, or stop it: it saves what it has",
+        ):
+            with translate_os_errors(self.checkpoints.folder):
+                self.checkpoints.folder.mkdir(exist_ok=True)
+            remove_unfinished(self.checkpoints.folder)
+            with closing(JsonLines(self.metrics)) as log:
+                yield Progress(*progress.subscribers, log)
+
+    def add_samples(self, step: int, texts: Sequence[str]) -> None:
+        """Append what the model wrote at that step to `samples.txt`."""
+        shown = "".join(f"\n--- step {step}\n{printable(text)}\n" for text in texts)
+        with translate_os_errors(self.samples), self.samples.open("a", encoding="utf-8") as file:
+            file.write(shown)
+
+    def micro_batch_limit(self, rows: int) -> int:
+        """The number of rows to compute at once: `rows`, or fewer if so many did not fit before."""
+        try:
+            limit = read_json(self.folder / _LIMITS).get("rows")
+        except OwnwordsError:  # there is none
+            limit = None
+        return min(rows, limit) if isinstance(limit, int) and limit > 0 else rows
+
+    def limit_micro_batch(self, rows: int) -> None:
+        """Record that at most `rows` rows fit into memory, so that the run resumes with as many."""
+        write_atomically(self.folder / _LIMITS, json.dumps({"rows": rows}))
+
+
+class TrainingState:
+    """Optimizer, weights, their average and the record of a run, with its checkpoints.
+
+    All processes must call each method; only the first one reads and writes files.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        settings: Recipe,
+        run: Run,
+        world: World,
+        note: Callable[[str], None],
+    ) -> None:
+        self._model, self._world, self._note = model, world, note
+        self._optim, self._loop = settings.optim, settings.train
+        self._is_bf16 = self._loop.precision == "bf16"
+        self._float32_weights = float32_weights(model, is_bf16=self._is_bf16)
+        self._checkpoints = run.checkpoints
+        self.record = RunRecord()
+        self.ema: EMA | None = None
+        self.optimizer: Optimizer
+        self._saved_step = self._rolled_back_to = -1
+        self._saved_at = self._began = time.monotonic()
+
+    def make_optimizer(self, start_token: int | None) -> None:
+        """Make the optimizer and the average, after sharding has replaced the parameters."""
+        exact = self._float32_weights
+        if exact:
+            exact = self._world.scatter(exact, self._model)
+        self._float32_weights = {}
+        self.optimizer = Optimizer(
+            self._model,
+            self._optim,
+            master_weights=self._is_bf16,
+            exact=exact or None,
+            start_token=start_token,
         )
-    groups: dict[str, dict[str, Tensor]] = {}
-    for group, checksum in content["files"].items():
-        path = folder / f"{group}.safetensors"
-        if _checksum(path) != checksum:
-            raise CheckpointError(f"{path} is damaged: it does not match its checksum")
-        groups[group] = {name: _read_tensor(stored) for name, stored in read_header(path).items()}
-    return LoadedCheckpoint(content["step"], groups, content["state"])
+        if half_life := self._loop.ema_half_life:
+            self.ema = EMA(self.optimizer.weights(), half_life * self._loop.steps)
+
+    def begin(self) -> None:
+        """Restore the newest checkpoint, or save the first one, so that rollback has one."""
+        checkpoint = self._newest()
+        if checkpoint is None:
+            self.save()
+            return
+        self._restore(checkpoint)
+        self._saved_step = checkpoint.step
+        if self.record.stopped:
+            self._note("This run has ended before; its weights are taken.")
+        elif checkpoint.step:
+            steps = self.record.total_steps(self._loop.steps)
+            self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent in training so far, interruptions excluded."""
+        return time.monotonic() - self._began
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old enough to save another."""
+        return time.monotonic() - self._saved_at >= self._loop.checkpoint_every_s
+
+    def save(self, again: bool = False) -> None:
+        """Save a checkpoint, unless this step has one and `again` is false.
+
+        WorkspaceError if the disk is full; it says how many steps are lost.
+        """
+        record = self.record
+        if self._saved_step == record.step and not again:
+            return
+        record.seconds = self.seconds
+        groups = {
+            "weights": self._world.gather(self.optimizer.weights()),
+            "optimizer": self._world.gather(self.optimizer.state()),
+        }
+        if self.ema is not None:
+            groups["average"] = self._world.gather(self.ema.state())
+        if self._world.is_first:
+            best = record.best(self._loop.memorised_limit)
+            try:
+                self._checkpoints.save(record.step, groups, asdict(record))
+            except WorkspaceError as error:
+                saved_step = max(0, self._saved_step)
+                if lost := record.step - saved_step:
+                    error.message += (
+                        f"; the last checkpoint is of step {saved_step:,}, so {lost:,} steps are"
+                        " lost"
+                    )
+                raise
+            self._checkpoints.prune([best.step] if best else [])
+        self._world.barrier()
+        self._saved_step, self._saved_at = record.step, time.monotonic()
+
+    def roll_back(self, lr_factor: float) -> bool:
+        """Restore the newest intact checkpoint, lower the learning rate, and save the result.
+
+        If the last rollback was to that checkpoint too, the one before it is restored. Returns
+        False if no checkpoint is intact.
+        """
+        setbacks = self.record.setbacks + (lr_factor < 1)
+        lr_factor *= self.record.lr_factor
+        elapsed = self.record.elapsed
+        checkpoint = self._newest()
+        if checkpoint is not None and checkpoint.step == self._rolled_back_to:
+            checkpoint = self._newest(before=checkpoint.step) or checkpoint
+        if checkpoint is None:
+            return False
+        self._restore(checkpoint)
+        self._saved_step = self._rolled_back_to = checkpoint.step
+        self.record.setbacks, self.record.lr_factor = setbacks, lr_factor
+        self.record.elapsed = elapsed  # the steps come back, the time does not
+        self.optimizer.lr_factor = lr_factor
+        if self._world.is_first:
+            self._checkpoints.delete_after(checkpoint.step)
+        self.save(again=True)  # so that the lower rate survives a crash
+        return True
+
+    def load_weights(self, step: int, averaged: bool) -> bool:
+        """Load the weights of a step into the model; False if its checkpoint is damaged."""
+        if step != self.record.step:
+            checkpoint = None
+            if self._world.is_first:
+                try:
+                    checkpoint = self._checkpoints.load(step)
+                except CheckpointError as error:
+                    self._note(f"{error.message}; the last weights are kept instead.")
+            checkpoint = self._shared(checkpoint)
+            if checkpoint is None:
+                return False
+            self._load(checkpoint)
+        if averaged and self.ema is not None:
+            self.optimizer.load_weights(self.ema.weights())
+        return True
+
+    def _newest(self, before: int | None = None) -> Checkpoint | None:
+        checkpoint = None
+        if self._world.is_first:
+            checkpoint = self._checkpoints.newest(self._note, before)
+        return self._shared(checkpoint)
+
+    def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """Broadcast the first process's checkpoint: its record, without the tensors."""
+        if self._world.size == 1:
+            return checkpoint
+        head: Any = self._world.broadcast(
+            [checkpoint.step, list(checkpoint.groups), checkpoint.record] if checkpoint else None
+        )
+        if head is None or self._world.is_first:
+            return checkpoint
+        step, groups, record = head
+        return Checkpoint(step, {group: {} for group in groups}, record)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.record = decode(RunRecord, checkpoint.record)
+        self._began = time.monotonic() - self.record.seconds
+        self._load(checkpoint)
+        optimizer = self._world.scatter(checkpoint.groups["optimizer"], self._model)
+        self.optimizer.load_state(optimizer)
+        self.optimizer.lr_factor = self.record.lr_factor
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        model = self._model
+        self.optimizer.load_weights(self._world.scatter(checkpoint.groups["weights"], model))
+        if self.ema is not None:
+            self.ema.load_state(self._world.scatter(checkpoint.groups["average"], model))
 
 
-def _read_tensor(stored: TensorInfo) -> Tensor:
-    """Read a tensor from a safetensors file."""
-    value = torch.empty(stored.shape, dtype=FLOATS[stored.dtype])
-    rows = value if stored.shape else value.view(1)
-    at = 0
-    with open_file(stored.path) as file:
-        for block in read_blocks(stored, file):
-            rows[at : at + len(block)] = block
-            at += len(block)
-    return value
+def float32_weights(model: torch.nn.Module, *, is_bf16: bool) -> dict[str, Tensor]:
+    """Cast trained parameters to bfloat16 or float32, whichever the precision needs, in place.
 
-
-def _digest(content: object) -> str:
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _checksum(path: Path) -> str:
-    hasher = hashlib.blake2b(digest_size=16)
-    with open_file(path) as file:
-        while block := file.read(_BLOCK):
-            hasher.update(block)
-    return hasher.hexdigest()
+    Returns their float32 values if they are now bfloat16, else nothing. Frozen parameters keep
+    their dtype.
+    """
+    exact: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            wide = parameter.detach().float()
+            parameter.data = wide.to(torch.bfloat16) if is_bf16 else wide
+            if is_bf16:
+                exact[name] = wide
+    return exact

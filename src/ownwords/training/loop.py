@@ -1,9 +1,8 @@
 """The training loop, for pretraining, full fine-tuning and LoRA alike.
 
-They differ in data and objective, which the `TrainJob` provides. All randomness of a step follows
-from the seed, the step number and the rank alone, so a resumed run gives the same bits as an
-uninterrupted one. In a run of some minutes the learning rate and the end follow the clock too: such
-a run resumes with the share of its time that is left.
+All randomness of a step follows from the seed, the step number and the rank alone, so a resumed run
+gives the same bits as an uninterrupted one. In a run of some minutes the learning rate and the end
+follow the clock too: such a run resumes with the share of its time that is left.
 """
 
 import math
@@ -13,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Literal, Self, TypeVar, cast
+from typing import Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,25 +22,18 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.models.decoder import eval_mode
+from ownwords.models import lora
+from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
-from ownwords.training.batches import Batch, Prefetcher
-from ownwords.training.device import try_compile
-from ownwords.training.distributed import full_tensor
-from ownwords.training.job import LossModule, TrainJob, TrainOutcome
+from ownwords.training.batches import Batch, Batches, Prefetcher
+from ownwords.training.checkpoint import Run, TrainingState
+from ownwords.training.device import Device, try_compile
+from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor
+from ownwords.training.metrics import LossModule
 from ownwords.training.optim import lr_scale
-from ownwords.training.run import Evaluation, RunRecord
-from ownwords.training.settings import LoopConfig
-from ownwords.training.training_state import TrainingState
-
-__all__ = [
-    "LoopConfig",
-    "TrainJob",
-    "TrainOutcome",
-    "TrainingError",
-    "TrainingInterrupted",
-    "train",
-]
+from ownwords.training.run import STAGE, Evaluation, RunRecord
+from ownwords.training.settings import Recipe
+from ownwords.training.token_dataset import TokenDataset
 
 MAX_ROLLBACKS = 5
 # SIGBREAK is Ctrl-Break, which ends a group of processes on Windows.
@@ -61,6 +54,48 @@ class _OptimizerOutOfMemoryError(Exception):
 
 class TrainingInterrupted(KeyboardInterrupt):
     """Training was interrupted, and everything is saved; the message says how to resume."""
+
+
+@dataclass
+class TrainJob:
+    """Everything that `train` needs. Afterwards `model` has the best weights."""
+
+    model: CausalLM
+    batches: Batches
+    settings: Recipe
+    run: Run
+    device: Device
+    validation: TokenDataset | None = None
+    world: World = SINGLE_PROCESS
+    progress: Progress = field(default_factory=Progress)
+    adapter: lora.LoraAdapter | None = None  # attached to the model; only it is trained
+    # Called at every evaluation:
+    samples: Callable[[CausalLM], Sequence[str]] | None = None
+    memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
+    peak_flops: float | None = None  # of the device, per second, as measured
+    # Time for training, interruptions excluded; the run then ends when it is up, or after
+    # `train.max_steps`. None: after `train.steps`.
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    """The outcome of a training; `stopped` is "done" at the end of the schedule, else why before.
+
+    "early" is early stopping, "memorised" means that too much text was memorised. The model has the
+    weights of `best_step`, averaged if `averaged`; without held-out text these are the last ones.
+    """
+
+    steps: int = 0
+    stopped: Literal["done", "early", "memorised"] = "done"
+    best_step: int = 0
+    averaged: bool = False
+    bits_per_byte: float | None = None  # of the best weights, on the held-out text
+    evaluations: tuple[Evaluation, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0  # evaluations included, interruptions excluded
+    setbacks: int = 0
+    micro_batch_size: int = 0  # at the end
 
 
 class InterruptHandler:
@@ -122,23 +157,26 @@ class _TrainingLoop:
     def __init__(self, job: TrainJob, progress: Progress, signals: InterruptHandler) -> None:
         self.counted_at = time.monotonic()  # until when the time is counted in `record.elapsed`
         self.job, self.progress, self.signals = job, progress, signals
-        self.loop, self.model, self.device, self.world = job.loop, job.model, job.device, job.world
+        self.loop, self.model = job.settings.train, job.model
+        self.device, self.world = job.device, job.world
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
         self.model.gradient_checkpointing = self.loop.gradient_checkpointing
-        self.state = TrainingState(job, progress.note)
+        self.state = TrainingState(job.model, job.settings, job.run, job.world, progress.note)
         # FSDP could not assemble the blocks of a compiled model one at a time.
         compiles = self.loop.compile and not self.world.is_sharded
         if note := try_compile(self.model, compiles, self.device):
             progress.note(note)
-        self.task = self.world.wrap(LossModule(self.model, job.objective), self.model.blocks)
-        self.state.make_optimizer()
+        self.task = self.world.wrap(LossModule(self.model), self.model.blocks)
+        self.state.make_optimizer(job.batches.dataset.pure_start)
         self.optimizer, self.ema = self.state.optimizer, self.state.ema
         rows = self.world.rows_per_process(self.loop.batch_size)
         at_once = min(rows, self.loop.micro_batch_size or rows)
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
-        self.meter = metrics.Meter(job)
+        self.meter = metrics.Meter(
+            job.model, job.batches.dataset, self.loop, (job.peak_flops or 0.0) * job.world.size
+        )
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
 
@@ -154,7 +192,7 @@ class _TrainingLoop:
         self.state.begin()
         is_new = not self.record.stopped
         left = self.steps - self.record.step
-        with self.progress.stage("train", left, "steps") as self.stage:
+        with self.progress.stage(STAGE, left, "steps") as self.stage:
             while not self.record.stopped:
                 problem, is_full = "", False
                 with closing(self._batches()) as batches:
@@ -322,9 +360,7 @@ class _TrainingLoop:
                     self._write_samples(self.job.samples(model) if self.job.samples else ())
             memorised = self.world.broadcast(memorised)
         record = self.record
-        return Evaluation(
-            record.step, record.tokens, bits, averaged, memorised, progress=record.progress
-        )
+        return Evaluation(record.step, bits, averaged, memorised, progress=record.progress)
 
     def _bits_per_byte(self) -> float:
         assert self.job.validation is not None
@@ -368,7 +404,7 @@ class _TrainingLoop:
     def _lr_scale(self) -> float:
         """The next step's learning rate as a fraction of the peak."""
         record = self.record
-        return lr_scale(record.step, self.loop.steps, record.progress, self.job.schedule)
+        return lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
 
     # --- stopping, saving, rolling back ----------------------------------------------------------
 
@@ -423,7 +459,7 @@ class _TrainingLoop:
         self.model.eval()
         return TrainOutcome(
             steps=record.step,
-            stopped=cast("Literal['done', 'early', 'memorised']", record.stopped),
+            stopped=record.stopped or "done",
             best_step=step,
             averaged=averaged,
             bits_per_byte=best.best if best else None,
@@ -435,7 +471,7 @@ class _TrainingLoop:
         )
 
     def _peak_lr(self) -> float:
-        optim = self.job.optim
+        optim = self.job.settings.optim
         return optim.muon_lr if optim.kind == "muon" else optim.learning_rate
 
 

@@ -17,27 +17,53 @@ from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training.batches import sequential_batches
+from ownwords.training.batches import Batch, sequential_batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import World
-from ownwords.training.job import TrainJob
-from ownwords.training.settings import Precision
+from ownwords.training.settings import LoopConfig, Precision
 from ownwords.training.throughput import flops_per_token
 from ownwords.training.token_dataset import TokenDataset
 
 _EVERY_S = 0.3
 
 
+class LossModule(nn.Module):
+    """A model and its loss as one module: DDP and FSDP act when `forward` is called."""
+
+    def __init__(self, model: CausalLM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, z_weight: float = 0.0) -> Tensor:
+        """Cross-entropy of the next token, summed over the targets that are not masked, [].
+
+        A sum, because the loop divides by the tokens of the whole batch, so that splitting it into
+        micro-batches or among processes does not change the gradient.
+        """
+        return self.model.loss(
+            batch.ids_BT,
+            batch.targets_BT,
+            documents_BT=batch.documents_BT,
+            weights_BT=batch.weights_BT,
+            z_weight=z_weight,
+        )[0]
+
+
 class Meter:
     """Reports metrics a few times a second, as means over the steps since the last report."""
 
-    def __init__(self, job: TrainJob) -> None:
-        dataset, loop = job.batches.dataset, job.loop
+    def __init__(
+        self,
+        model: CausalLM,
+        dataset: TokenDataset,
+        loop: LoopConfig,
+        peak_flops: float | None,  # of all devices together, per second
+    ) -> None:
         # The first token of a document is not predicted.
         self._tokens_per_byte = (dataset.tokens - dataset.documents) / max(1, dataset.text_bytes)
         self._step_tokens = loop.batch_size * loop.sequence_length
-        self._peak = (job.peak_flops or 0.0) * job.world.size
-        self._cost = flops_per_token(job.model, loop.sequence_length) if job.peak_flops else 0.0
+        self._peak = peak_flops
+        self._cost = flops_per_token(model, loop.sequence_length) if peak_flops else 0.0
         self._step = 0
         self._gradient_norm = 0.0
         self.learning_rate = 0.0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ownwords.core.config import settings_of
 from ownwords.models.decoder import CausalLM
-from ownwords.training.job import TrainOutcome
+from ownwords.training.loop import TrainOutcome
 from ownwords.training.plan import Plan, number, size, times
 
 

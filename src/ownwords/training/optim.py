@@ -93,8 +93,6 @@ class Optimizer:
     `start_token`: the token that texts begin with and that stands nowhere else. Its embedding
     learns `start_lr_scale` times as fast: a soft prompt of one token (Lester et al. 2021, arXiv
     2104.08691).
-
-    `waits`: whether each step reads the norm from the device, which costs nothing on a CPU only.
     """
 
     def __init__(
@@ -103,7 +101,6 @@ class Optimizer:
         config: OptimConfig,
         *,
         master_weights: bool = False,
-        waits: bool | None = None,
         exact: Mapping[str, Tensor] | None = None,
         start_token: int | None = None,
     ) -> None:
@@ -115,7 +112,8 @@ class Optimizer:
         if not self._parameters:
             raise OwnwordsError("the model has no trainable parameter")
         device = next(iter(self._parameters.values())).device
-        self._waits = device.type == "cpu" if waits is None else waits
+        # Whether each step reads the norm from the device, which costs nothing on a CPU only.
+        self._waits = device.type == "cpu"
         self._split = any(is_sharded(each) for each in self._parameters.values())
         self._master_weights = self._make_master_weights(master_weights, exact or {})
         self._start: _Rows | None = None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -97,8 +97,15 @@ class Plan:
     reasons: tuple[PlannedValue, ...]
     expected: Forecast
 
+    @classmethod
+    def of(cls, numbers: Iterable[PlannedValue], expected: Forecast) -> "Plan":
+        """The plan of these numbers; the other settings have their defaults."""
+        numbers = tuple(numbers)
+        recipe = resolve(Recipe, flags={number.key: number.value for number in numbers}).settings
+        return cls(recipe, numbers, expected)
+
     def resolved(self) -> Resolved[Recipe]:
-        """The recipe with the origin of each value, as in a run's config.toml."""
+        """The recipe with the origin of each value, for a listing of all settings."""
         reasons = {number.key: number for number in self.reasons}
         origins = {
             setting.key: _origin(reasons[setting.key]) if setting.key in reasons else "default"
@@ -115,25 +122,17 @@ class Plan:
         return "".join(lines)
 
 
-def typed_settings(fixed: Mapping[str, object]) -> dict[str, object]:
-    """The user's settings, parsed; ConfigError for an unknown name or an invalid value."""
-    settings = resolve(Recipe, flags=fixed).settings
-    return {each.key: each.default for each in settings_of(settings) if each.key in fixed}
-
-
 def read_plan(text: str) -> Plan:
     """Read a plan from TOML; WorkspaceError if it is damaged or of another version."""
     try:
         table = tomllib.loads(text)
-        reasons = tuple(PlannedValue(**number) for number in table["number"])
-        forecast = Forecast(**table["expected"])
-        recipe = resolve(Recipe, flags={number.key: number.value for number in reasons}).settings
+        numbers = [PlannedValue(**number) for number in table["number"]]
+        return Plan.of(numbers, Forecast(**table["expected"]))
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
             f"the plan of this run is damaged or of another version ({error})",
             hint="delete the run's folder",
         ) from error
-    return Plan(recipe, reasons, forecast)
 
 
 def _table(values: Mapping[str, object]) -> str:

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from ownwords.core.config import resolve
+from ownwords.core.config import resolve, settings_of
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
@@ -25,11 +25,10 @@ from ownwords.training.plan import (
     number,
     size,
     times,
-    typed_settings,
 )
 from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
-from ownwords.training.settings import Recipe
-from ownwords.training.throughput import MEASURED, StepTimeModel
+from ownwords.training.settings import Precision, Recipe
+from ownwords.training.throughput import MEASURED
 
 T = TypeVar("T", int, float, bool, str)
 
@@ -49,8 +48,8 @@ class SizedRun:
     max_steps: int  # after which the text is only memorised
     step_s: float
     tokens: int
-    precision: str
-    compiles: bool
+    precision: Precision
+    compile_s: float  # seconds to compile the model; 0: it is not compiled
     bits: float
 
 
@@ -58,8 +57,8 @@ def planned_vocab_size(
     text_bytes: int, fixed: Mapping[str, object], constants: PlanConstants = PLAN_CONSTANTS
 ) -> int:
     """The vocabulary size for `text_bytes` of text; needed before tokens can be counted."""
-    given = typed_settings(fixed).get("model.vocab_size")
-    return constants.vocabulary(text_bytes) if given is None else int(cast(int, given))
+    given = fixed.get("model.vocab_size", constants.vocabulary(text_bytes))
+    return cast(int, given)
 
 
 def make_plan(
@@ -87,14 +86,17 @@ class Planner:
         constants: PlanConstants,
     ) -> None:
         self.facts, self.seconds, self.constants = facts, seconds, constants
-        self.fixed = typed_settings(fixed)
+        settings = resolve(Recipe, flags=fixed).settings
+        self.fixed: dict[str, Any] = {
+            each.key: each.default for each in settings_of(settings) if each.key in fixed
+        }
         self.reasons: dict[str, PlannedValue] = {}
         self.memory_budget = facts.memory_bytes * constants.memory_share
 
     def choose(self, key: str, value: T, reason: str, source: str, origin: Origin = "plan") -> T:
         """Record a number with its reason, or the user's own instead; returns the one recorded."""
         if key in self.fixed:
-            value = cast(T, self.fixed[key])
+            value = self.fixed[key]
             reason, source, origin = "as you set it", "setting", "setting"
         self.reasons[key] = PlannedValue(key, value, reason, source, origin)
         return value
@@ -114,7 +116,7 @@ class Planner:
         self.rank = self.choose_rank()
         self.context = self.choose_context()
         wanted = constants.tune_replay if facts.base and facts.replay_bytes else 0.0
-        self.replay = float(cast(float, self.fixed.get("data.replay", wanted)))
+        self.replay = float(self.fixed.get("data.replay", wanted))
         length = self.size_of_base() if facts.base else self.choose_size()
         self.choose_batch(length)
         if self.rank:
@@ -123,12 +125,10 @@ class Planner:
             self.choose_optimizer(length)
         self.choose_regularization()
         self.choose_evaluations(length)
-        flags = {**{key: number.value for key, number in self.reasons.items()}, **self.fixed}
         for key in self.fixed:
             if key not in self.reasons:
-                self.choose(key, cast(int, self.fixed[key]), "", "")
-        recipe = resolve(Recipe, flags=flags).settings
-        return Plan(recipe, tuple(self.reasons.values()), self.forecast(length))
+                self.choose(key, self.fixed[key], "", "")
+        return Plan.of(self.reasons.values(), self.forecast(length))
 
     # --- the text -------------------------------------------------------------------------------
 
@@ -237,12 +237,12 @@ class Planner:
         facts, constants = self.facts, self.constants
         key = "model.parameters"
         if key in self.fixed:
-            wanted = int(cast(int, self.fixed[key]))
-            shape = config_for_budget(wanted, self.vocabulary, self.context)
-            chosen = self.sized_run(shape, parameter_count(shape))
+            wanted = self.fixed[key]
+            given = config_for_budget(wanted, self.vocabulary, self.context)
+            chosen = self.sized_run(given, parameter_count(given))
         else:
             wanted, chosen = self.best_size()
-        shape, of = cast(Qwen3Config, chosen.shape), chosen.size
+        shape, of = chosen.shape, chosen.size
         self.choose(
             key,
             wanted,
@@ -297,18 +297,15 @@ class Planner:
         limit = (constants.lora_epochs if self.rank else epochs) * self.tokens
         limit /= 1 - self.replay
         read = 64.0 * self.context
-        rows = precision = steps = useful = None
-        step_s, compiles = 0.0, False
+        rows = steps = useful = 0
         for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
-            rows = int(cast(int, fixed.get("train.batch_size", self.rows_for(read))))
-            precision, step_s, compiles, costs = self.speed(shape, rows)
-            time_s = max(0.0, self.train_s - costs) * (1 - self.eval_share)
+            rows = fixed.get("train.batch_size") or self.rows_for(read)
+            precision, step_s, compile_s = self.speed(shape, rows)
+            time_s = max(0.0, self.train_s - compile_s) * (1 - self.eval_share)
             useful = math.ceil(limit / (rows * self.context))
-            useful = int(cast(int, fixed.get("train.max_steps", useful)))
-            steps = int(cast(int, fixed.get("train.steps", min(int(time_s / step_s), useful))))
+            useful = fixed.get("train.max_steps", useful)
+            steps = fixed.get("train.steps", min(int(time_s / step_s), useful))
             read = float(max(1, steps) * rows * self.context)
-        assert rows is not None and steps is not None and precision is not None
-        assert useful is not None
         if base:
             bits = base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)
             # What has not been read yet has not helped yet.
@@ -321,7 +318,7 @@ class Planner:
                 blocks, read * self.bytes_per_token, self.facts.text_bytes
             )
         most = steps if "train.steps" in fixed else useful
-        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, compiles, bits)
+        return SizedRun(shape, of, rows, steps, most, step_s, int(read), precision, compile_s, bits)
 
     def rows_for(self, read: float) -> int:
         """The batch size in rows of a run that reads `read` tokens."""
@@ -333,13 +330,12 @@ class Planner:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
-    def speed(self, shape: ModelConfig, rows: int) -> tuple[str, float, bool, float]:
-        """The precision, seconds per step, whether to compile, and the seconds compiling takes."""
+    def speed(self, shape: ModelConfig, rows: int) -> tuple[Precision, float, float]:
+        """The precision, seconds per step, and the seconds that compiling takes; 0: none."""
         constants, fixed, speeds = self.constants, self.fixed, self.facts.speeds
         fastest = speeds.fastest(shape, rows, self.context, self.rank)
-        precision = str(fixed.get("train.precision", fastest))
-        step_times = cast(Mapping[str, StepTimeModel], speeds.step_times)
-        step_time = step_times.get(precision) or next(iter(step_times.values()))
+        precision = fixed.get("train.precision", fastest)
+        step_time = speeds.step_times.get(precision) or next(iter(speeds.step_times.values()))
         in_each = math.ceil(rows / self.facts.processes)
         step_s = step_time.step_s(shape, in_each, self.context, self.rank)
         cost, gain = constants.compile_gpu_s, constants.compile_gain_gpu
@@ -355,7 +351,7 @@ class Planner:
             else f"compiling takes about {cost:.0f} s and makes steps {gain:.1f} times as fast,"
             f" which saves {max(saved, 0):.0f} s in {duration(max(self.train_s, 0))}"
         )
-        return precision, step_s / (gain if compiles else 1), compiles, cost if compiles else 0.0
+        return precision, step_s / (gain if compiles else 1), cost if compiles else 0.0
 
     def size_of_base(self) -> SizedRun:
         base = cast(BaseModelInfo, self.facts.base)
@@ -423,13 +419,7 @@ class Planner:
         origin: Origin = "plan"
         if self.is_measured(length):
             source, origin = MEASURED, "measured"
-        self.choose(
-            "train.steps",
-            length.steps,
-            why,
-            source,
-            origin,
-        )
+        self.choose("train.steps", length.steps, why, source, origin)
         most = length.max_steps * tokens / self.tokens * (1 - self.replay)
         self.choose(
             "train.max_steps",
@@ -448,7 +438,7 @@ class Planner:
             source,
             origin,
         )
-        self.choose("train.compile", length.compiles, self.compile_why, SPEED)
+        self.choose("train.compile", length.compile_s > 0, self.compile_why, SPEED)
         bf16 = facts.base is not None and facts.base.bf16 and length.precision == "autocast"
 
         def held(rows: int) -> float:
@@ -478,8 +468,7 @@ class Planner:
         )
 
     def is_measured(self, length: SizedRun) -> bool:
-        step_times = cast(Mapping[str, StepTimeModel], self.facts.speeds.step_times)
-        step_time = step_times.get(length.precision)
+        step_time = self.facts.speeds.step_times.get(length.precision)
         return step_time is not None and step_time.origin == MEASURED
 
     def choose_lora_optimizer(self) -> None:
@@ -622,11 +611,7 @@ class Planner:
 
     def forecast(self, length: SizedRun) -> Forecast:
         constants, facts = self.constants, self.facts
-        other = facts.spent_s + constants.close_s
-        if length.compiles:
-            on_cpu = facts.speeds.kind == "cpu"
-            other += constants.compile_cpu_s if on_cpu else constants.compile_gpu_s
-        other += self.evaluate_s
+        other = facts.spent_s + constants.close_s + length.compile_s + self.evaluate_s
         taken = length.steps * length.step_s
         return Forecast(
             bits_low=round(length.bits * constants.spread_low, 3),

@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.hardware import torch_product
@@ -22,7 +23,7 @@ from ownwords.core.workspace import cache_folder, write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
-from ownwords.models import atomic_dir, bundle, fused, lora, peft
+from ownwords.models import atomic_dir, bundle, fused, lora
 from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
@@ -31,7 +32,7 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.bpe import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import (
@@ -43,23 +44,22 @@ from ownwords.training import (
     weight_averaging,
 )
 from ownwords.training.batches import Batches
-from ownwords.training.corpus import TextCollection, TrainingText
+from ownwords.training.checkpoint import Run
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS, World
-from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
+from ownwords.training.loop import TrainJob, TrainOutcome
 from ownwords.training.loop import train as run_training_loop
+from ownwords.training.metrics import LossModule
 from ownwords.training.plan import (
     BaseModelInfo,
     Plan,
     PlanInputs,
     compare_forecast,
     read_plan,
-    typed_settings,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.run import Run
-from ownwords.training.run_history import COMPARISON
-from ownwords.training.settings import Precision, Recipe
+from ownwords.training.run import COMPARISON
+from ownwords.training.settings import Precision, Recipe, settings_key
 from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
 
 _PLAN = "plan.toml"  # of a run
@@ -170,7 +170,7 @@ def plan_finetuning(
     session = TrainingSession(request, texts, held_out)
     device = str(session.device.torch_device)
     loaded = bundle.load(base, device=device)
-    tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+    tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(tokenizer)
     model, config = loaded.model, loaded.model.config
     dtype = next(model.parameters()).dtype
@@ -209,7 +209,7 @@ def plan_finetuning(
         share, bits, base_bits = session.best_share(model, adapter, plan, outcome, before)
         if adapter:
             if session.world.is_first:
-                peft.save(request.workspace / "adapter", adapter, base.name)
+                lora.save(request.workspace / "adapter", adapter, base.name)
             adapter.merge()
             adapter.detach()
         kind, kept = ("lora", dtype) if rank else ("finetune", None)
@@ -300,7 +300,6 @@ class TrainingSession:
 
     def open_run(self, kind: str, origin: str) -> None:
         """Open the run of these texts, time and settings; one that was interrupted is reused."""
-        settings = repr(sorted(typed_settings(self.request.fixed).items()))
         assert self.dataset is not None
         key = digest(
             kind,
@@ -308,7 +307,7 @@ class TrainingSession:
             self.dataset.key,
             self.held_out_texts.key,
             self.replay.key if self.replay else "",
-            f"{self.request.seconds} {settings}",
+            f"{self.request.seconds} {settings_key(self.request.fixed)}",
         )
         with self.world.in_rank_order():
             name = COMPARISON if self.request.is_comparison else kind
@@ -386,7 +385,6 @@ class TrainingSession:
             # With too little time nothing is trained; on a machine less busy there may be enough.
             if plan.recipe.train.steps:
                 write_atomically(path, plan.to_toml())
-            self.run.write_config(plan.resolved().to_toml())
             return plan.to_toml()
 
         plan = self._shared(stored_or_new)
@@ -458,12 +456,9 @@ class TrainingSession:
                 rank=self.world.rank,
                 world=self.world.size,
             ),
-            loop=recipe.train,
-            optim=recipe.optim,
-            schedule=recipe.schedule,
+            settings=recipe,
             run=self.run,
             device=self.device,
-            tokenizer=self.tokenizer,
             validation=self.held_out,
             world=self.world,
             progress=self.progress,
@@ -501,7 +496,7 @@ class TrainingSession:
         if held_out is None:
             return None
         return metrics.bits_per_byte(
-            LossModule(model, next_token),
+            LossModule(model),
             held_out,
             rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
             context=recipe.train.sequence_length,

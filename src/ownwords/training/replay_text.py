@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ownwords.archive.corpus import TrainingText
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, write_atomically
@@ -20,7 +21,6 @@ from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.text_generation import build_request
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import ModelError, read_bytes
-from ownwords.training.corpus import TrainingText
 
 # A model directory may contain its replay text, which saves the time to write it.
 SHIPPED = "replay.txt.xz"

@@ -1,22 +1,20 @@
-"""A run: its folder with metrics, samples and checkpoints, and the record of its progress."""
+"""The record of a run's progress, and the history of a run from its events; without PyTorch."""
 
-import json
 import math
-import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
-from ownwords.core.errors import OwnwordsError, WorkspaceError
-from ownwords.core.progress import JsonLines, Progress, printable
-from ownwords.core.workspace import locked, translate_os_errors, write_atomically
-from ownwords.models.untrusted_files import read_json
-from ownwords.training.checkpoint import Checkpoints
+from ownwords.core.progress import Event
 
-_LIMITS = "limits.json"
+CHECKPOINTS = "checkpoints"  # folder in a run's
+COMPARISON = "comparison"  # beginning of the name of a run that is only compared with
+STAGE = "train"  # the stage that reports training metrics
+SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
+MOST_POINTS = 300  # of the curve, about as many as a screen can show
+_SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
+_MOST_NOTES = 400
+_EVALUATED = frozenset({"validation_bits_per_byte", "averaged_bits_per_byte", "memorised"})
 
 # The time moves the schedule by at most this much a step: after the machine was asleep, too, the
 # learning rate decays over several steps.
@@ -33,76 +31,12 @@ _SPREADS = 8.0
 _NOT_FINITE_IN_A_ROW = 3
 
 
-class Run:
-    """The folder of a run: `config.toml`, `metrics.jsonl`, `samples.txt`, `checkpoints/`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "config.toml"
-        self.metrics = folder / "metrics.jsonl"
-        self.samples = folder / "samples.txt"
-        self.checkpoints = Checkpoints(folder / "checkpoints")
-
-    @classmethod
-    def new(cls, runs: Path, key: str) -> "Run":
-        """Create the run of a key, or open it with its checkpoints if it was started before."""
-        if not re.fullmatch(r"[\w.-]{1,100}", key) or not key.strip("."):
-            raise WorkspaceError(f"{key!r:.120} cannot be the name of a run")
-        with translate_os_errors(runs / key):
-            (runs / key / "checkpoints").mkdir(parents=True, exist_ok=True)
-        return cls(runs / key)
-
-    def write_config(self, toml: str) -> None:
-        """Store the settings, as `core.config.Resolved.to_toml` returns them."""
-        write_atomically(self.config, toml)
-
-    @contextmanager
-    def opened(self, progress: Progress, *, writes: bool = True) -> Iterator[Progress]:
-        """Lock the run within the block, and record its events in `metrics.jsonl`.
-
-        WorkspaceError if another process has the lock. In distributed training only the process
-        with `writes` locks and records.
-        """
-        if not writes:
-            yield progress
-            return
-        with translate_os_errors(self.folder):
-            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        with locked(
-            self.folder / ".lock",
-            f"another process is training the run {self.folder}",
-            "wait for it to end, or stop it: it saves what it has",
-        ):
-            self.checkpoints.clear()
-            with closing(JsonLines(self.metrics)) as log:
-                yield Progress(*progress.subscribers, log)
-
-    def add_samples(self, step: int, texts: Sequence[str]) -> None:
-        """Append what the model wrote at that step to `samples.txt`."""
-        shown = "".join(f"\n--- step {step}\n{printable(text)}\n" for text in texts)
-        with translate_os_errors(self.samples), self.samples.open("a", encoding="utf-8") as file:
-            file.write(shown)
-
-    def micro_batch_limit(self, rows: int) -> int:
-        """The number of rows to compute at once: `rows`, or fewer if so many did not fit before."""
-        try:
-            limit = read_json(self.folder / _LIMITS).get("rows")
-        except OwnwordsError:  # there is none
-            limit = None
-        return min(rows, limit) if isinstance(limit, int) and limit > 0 else rows
-
-    def limit_micro_batch(self, rows: int) -> None:
-        """Record that at most `rows` rows fit into memory, so that the run resumes with as many."""
-        write_atomically(self.folder / _LIMITS, json.dumps({"rows": rows}))
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """The scores of one evaluation after `step` steps."""
 
     step: int
-    tokens: int  # trained on by then
-    bits_per_byte: float | None  # None: nothing is held out
+    bits_per_byte: float | None  # on held-out text; None: nothing is held out
     averaged_bits_per_byte: float | None = None  # of the averaged weights, if there are any
     memorised: float | None = None  # fraction of the training text that the model can recite
     progress: float = 0.0  # of the run, at this step
@@ -118,6 +52,7 @@ class Evaluation:
         return self.best is not None and self.best != self.bits_per_byte
 
 
+@dataclass
 class DivergenceDetector:
     """Checks the loss of every step, in order.
 
@@ -126,11 +61,10 @@ class DivergenceDetector:
     lowest median is used, not the last one, so that a slow divergence is found too.
     """
 
-    def __init__(self) -> None:
-        self._losses: list[float] = []
-        self._lowest = math.inf
-        self._high = 0
-        self._without_gradient = 0
+    losses: list[float] = field(default_factory=list)  # the last ones, without high ones
+    lowest: float = math.inf  # median
+    high: int = 0  # losses in a row
+    without_gradient: int = 0  # steps in a row
 
     def check(self, loss: float, gradient_norm: float) -> str:
         """Check a step; returns the problem as the beginning of a sentence, or ""."""
@@ -138,45 +72,24 @@ class DivergenceDetector:
             return "the loss is not a number"
         # The optimizer skips such a step; only several in a row are a problem.
         finite = math.isfinite(gradient_norm)
-        self._without_gradient = 0 if finite else self._without_gradient + 1
-        if self._without_gradient >= _NOT_FINITE_IN_A_ROW:
+        self.without_gradient = 0 if finite else self.without_gradient + 1
+        if self.without_gradient >= _NOT_FINITE_IN_A_ROW:
             return f"the gradients of {_NOT_FINITE_IN_A_ROW} steps in a row are not finite"
-        if len(self._losses) >= _MIN_LOSSES and loss > self._bound():
-            self._high += 1
-            if self._high >= _IN_A_ROW:
-                return f"the loss diverged, from {self._lowest:.2f} to {loss:.2f} nats"
+        if len(self.losses) >= _MIN_LOSSES and loss > self._bound():
+            self.high += 1
+            if self.high >= _IN_A_ROW:
+                return f"the loss diverged, from {self.lowest:.2f} to {loss:.2f} nats"
             return ""
-        self._high = 0
-        self._losses = [*self._losses, loss][-WINDOW:]
-        if len(self._losses) >= _MIN_LOSSES:
-            self._lowest = min(self._lowest, statistics.median(self._losses))
+        self.high = 0
+        self.losses = [*self.losses, loss][-WINDOW:]
+        if len(self.losses) >= _MIN_LOSSES:
+            self.lowest = min(self.lowest, statistics.median(self.losses))
         return ""
 
     def _bound(self) -> float:
-        median = statistics.median(self._losses)
-        spread = 1.4826 * statistics.median(abs(loss - median) for loss in self._losses)
-        return self._lowest + max(_NATS, _SPREADS * spread)
-
-    def state(self) -> dict[str, object]:
-        """The state for a checkpoint."""
-        return {
-            "losses": self._losses,
-            "lowest": self._lowest if math.isfinite(self._lowest) else None,
-            "high": self._high,
-            "without_gradient": self._without_gradient,
-        }
-
-    @classmethod
-    def restored(cls, state: Mapping[str, object]) -> "DivergenceDetector":
-        """Make a detector from the state in a checkpoint."""
-        detector = cls()
-        losses, lowest = state["losses"], state["lowest"]
-        assert isinstance(losses, list)
-        detector._losses = [float(loss) for loss in losses]
-        detector._lowest = float(lowest) if isinstance(lowest, float | int) else math.inf
-        detector._high = int(str(state["high"]))
-        detector._without_gradient = int(str(state["without_gradient"]))
-        return detector
+        median = statistics.median(self.losses)
+        spread = 1.4826 * statistics.median(abs(loss - median) for loss in self.losses)
+        return self.lowest + max(_NATS, _SPREADS * spread)
 
 
 @dataclass
@@ -194,7 +107,7 @@ class RunRecord:
     progress: float = 0.0  # share of the schedule that lies behind; it never decreases
     lr_factor: float = 1.0
     setbacks: int = 0
-    stopped: str = ""  # the reason, once the run has ended
+    stopped: Literal["", "done", "early", "memorised"] = ""  # the reason, once the run has ended
     evaluations: list[Evaluation] = field(default_factory=list)
     divergence: DivergenceDetector = field(default_factory=DivergenceDetector)
 
@@ -231,7 +144,9 @@ class RunRecord:
         fair = [each for each in scored if not exceeds(each, memorised_limit)]
         return min(fair or scored, key=lambda each: each.best or 0.0, default=None)
 
-    def stop_reason(self, patience: int, memorised_limit: float) -> str:
+    def stop_reason(
+        self, patience: int, memorised_limit: float
+    ) -> Literal["", "early", "memorised"]:
         """ "early" or "memorised" if the last evaluation ends the run; else empty."""
         if self.evaluations and exceeds(self.evaluations[-1], memorised_limit):
             return "memorised"
@@ -240,27 +155,147 @@ class RunRecord:
             return "early"
         return ""
 
-    def state(self) -> dict[str, object]:
-        """The state for a checkpoint."""
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "evaluations": [asdict(each) for each in self.evaluations],
-            "divergence": self.divergence.state(),
-        }
-
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> "RunRecord":
-        """Make a record from the state in a checkpoint."""
-        return cls(
-            **{name: state[name] for name in _PLAIN},
-            evaluations=[Evaluation(**each) for each in state["evaluations"]],
-            divergence=DivergenceDetector.restored(state["divergence"]),
-        )
-
-
-_PLAIN = ("step", "tokens", "seconds", "elapsed", "progress", "lr_factor", "setbacks", "stopped")
-
 
 def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:
     """Whether the model memorised more than the limit; 0 means no limit."""
     return bool(memorised_limit) and (evaluation.memorised or 0.0) > memorised_limit
+
+
+# --- from the events, live or read from metrics.jsonl ---------------------------------------------
+
+
+class CurvePoint(NamedTuple):
+    """One point of the training curve; NaN where a figure is missing."""
+
+    step: float
+    bits: float
+    smooth: float
+    loss: float
+    speed: float
+    rate: float
+    norm: float
+
+
+@dataclass
+class RunHistory:
+    """Steps, curve, evaluations and notes of one training."""
+
+    began: float | None = None  # when the latest process of this run started
+    time: float = 0.0  # of the latest event
+    step: int = 0
+    total: int | None = None
+    is_ended: bool = False
+    latest: dict[str, float] = field(default_factory=dict)
+    points: list[CurvePoint] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    notes: list[tuple[float, str]] = field(default_factory=list)
+    sample: str = ""
+    smooth: float = math.nan  # bits per byte in training, smoothed
+    _remaining_s: float | None = None  # at `time`
+    _before: int = 0  # steps done by earlier processes
+    _metrics: int = 0
+    _every: int = 1
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The evaluation with the fewest bits per byte in this history."""
+        scored = [point for point in self.evaluations if point.best is not None]
+        return min(scored, key=lambda point: point.best or 0.0, default=None)
+
+    @property
+    def is_best_so_far(self) -> bool:
+        """Whether the latest evaluation is better than at least one earlier, and all of them."""
+        return len(self.evaluations) > 1 and self.best is self.evaluations[-1]
+
+    def remaining_s(self, now: float) -> float | None:
+        """Seconds until the last step; None while unknown."""
+        if self._remaining_s is None or self.is_ended:
+            return None
+        return max(0.0, self._remaining_s - max(0.0, now - self.time))
+
+    def add(self, event: Event) -> None:
+        """Add the next event of the run's log."""
+        if event.stage != STAGE:
+            if event.kind == "note":
+                self._add_note(event)
+            return
+        self.time = event.time
+        if event.kind in ("start", "metric"):
+            self._remaining_s = event.remaining_s
+        if event.kind == "start":
+            self._start(event)
+        elif event.kind == "metric":
+            self._add_metric(event)
+        elif event.kind == "note":
+            self._add_note(event)
+        elif event.kind == "done":
+            self.is_ended = True
+            ended = "stopped" if event.message == "stopped" else "ended"
+            self._note(f"Training {ended} after step {self.step:,}.")
+
+    def _start(self, event: Event) -> None:
+        self.began, self.is_ended = event.time, False
+        self._before = 0
+        if self.total is None or not self.step:
+            self.total = event.total
+        if event.total is not None:
+            again = "resumes" if self.step else "starts"
+            self._note(f"Training {again}: {event.total:,} steps to go.")
+
+    def _add_metric(self, event: Event) -> None:
+        values = {name: value for name, value in event.values.items() if math.isfinite(value)}
+        self.latest.update(values)
+        self.step = int(values.get("step", self._before + event.done))
+        # `done` counts the steps of this process, `step` those of the whole run.
+        self._before = max(self._before, self.step - event.done)
+        if event.total is not None:
+            self.total = self._before + event.total
+        if "bits_per_byte" in values:
+            self._add_point(values)
+        if values.keys() & _EVALUATED:
+            self._add_evaluation(values)
+
+    def _add_point(self, values: dict[str, float]) -> None:
+        step, bits = self.step, values["bits_per_byte"]
+        if self.points and step <= self.points[-1].step:  # rolled back to an earlier checkpoint
+            self.points = [point for point in self.points if point.step < step]
+            self.evaluations = [point for point in self.evaluations if point.step < step]
+        self._metrics += 1
+        share = max(min(1.0, 3 / (self._metrics + 2)), 1 / _SMOOTHED)
+        self.smooth = (
+            bits if math.isnan(self.smooth) else self.smooth + share * (bits - self.smooth)
+        )
+        names = ("loss", "tokens_per_s", "rate", "gradient_norm")
+        point = CurvePoint(step, bits, self.smooth, *(values.get(n, math.nan) for n in names))
+        # Keep the latest point, and only every n-th of the others.
+        if self.points and (self._metrics - 1) % self._every:
+            self.points[-1] = point
+        else:
+            self.points.append(point)
+        if len(self.points) > MOST_POINTS:
+            self.points = self.points[::2]
+            self._every *= 2
+
+    def _add_evaluation(self, values: dict[str, float]) -> None:
+        point = Evaluation(
+            self.step,
+            values.get("validation_bits_per_byte"),
+            values.get("averaged_bits_per_byte"),
+            values.get("memorised"),
+        )
+        self.evaluations = [each for each in self.evaluations if each.step < self.step] + [point]
+        if point.best is not None:
+            best = ", the best so far" if self.is_best_so_far else ""
+            self._note(
+                f"Step {self.step:,}: {point.best:.3f} bits per byte on held-out posts{best}."
+            )
+
+    def _add_note(self, event: Event) -> None:
+        if event.message.startswith(SAMPLE):
+            self.sample = event.message.removeprefix(SAMPLE)
+        elif event.message:
+            self._note(event.message, event.time)
+
+    def _note(self, text: str, time: float | None = None) -> None:
+        self.notes.append((self.time if time is None else time, text))
+        del self.notes[:-_MOST_NOTES]

@@ -1,5 +1,6 @@
-"""Every setting of a training run: the sections of its config.toml."""
+"""Every setting of a training run, by section."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -147,3 +148,8 @@ class Recipe:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     train: LoopConfig = field(default_factory=LoopConfig)
     lora: LoraSettings = field(default_factory=LoraSettings)
+
+
+def settings_key(fixed: Mapping[str, object]) -> str:
+    """Settings that the user has set, by their names, as text that is equal for equal ones."""
+    return repr(sorted(fixed.items()))

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
 from ownwords.models import atomic_dir
-from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training.corpus import TextCollection, TrainingText
 
 FORMAT = 3
 MAX_DATASETS = 8  # one training uses up to three: its texts, the replay text, the held-out texts
@@ -153,6 +153,8 @@ def _write_tokens(
     offsets = [0]
     with path.open("xb") as file:
         for group in _groups(texts):
+            for text in group:
+                _check_utf8(text)
             documents = tokenizer.encode_batch([text.text for text in group])
             ids = np.concatenate([part for each in documents for part in (*before, each, *after)])
             if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
@@ -164,7 +166,7 @@ def _write_tokens(
             for each in documents:
                 offsets.append(offsets[-1] + len(before) + len(each) + len(after))
             file.write(ids.astype(_dtype(tokenizer.vocabulary_size)).data)
-            stage.advance(sum(len(text.utf8()) for text in group))
+            stage.advance(sum(text.bytes for text in group))
         file.flush()
         os.fsync(file.fileno())
     return offsets
@@ -181,6 +183,14 @@ def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:
             group, characters = [], 0
     if group:
         yield group
+
+
+def _check_utf8(text: TrainingText) -> None:
+    """Raise TokenizerError, with the document's id, for half a character (a lone surrogate)."""
+    try:
+        encode_utf8(text.text)
+    except TokenizerError as error:
+        raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
 
 
 def _dtype(vocabulary: int) -> np.dtype[Any]:

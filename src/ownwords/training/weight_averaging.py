@@ -62,17 +62,6 @@ class EMA:
         self.updates = int(state["updates"])
 
 
-@torch.no_grad()
-def interpolate(
-    first: Mapping[str, Tensor], second: Mapping[str, Tensor], share: float
-) -> dict[str, Tensor]:
-    """Interpolate linearly between the weights `first` (share 0) and `second` (share 1)."""
-    return {
-        name: torch.lerp(tensor.detach().float(), second[name].detach().float(), share)
-        for name, tensor in first.items()
-    }
-
-
 def best_share(set_share: SetShare, bits: Callable[[], float]) -> tuple[float, float, float]:
     """Set the share with the fewest bits per byte; returns it, its bits, and the base's.
 
@@ -102,10 +91,9 @@ def between(model: CausalLM, base: Mapping[str, Tensor]) -> SetShare:
     tuned = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
     def set_share(share: float) -> None:
-        mixed = interpolate(base, tuned, share)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                parameter.copy_(mixed[name])
+                parameter.copy_(torch.lerp(base[name].float(), tuned[name].float(), share))
 
     return set_share
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, duration
@@ -20,31 +21,37 @@ from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import metrics, recipes
-from ownwords.training.corpus import Corpus, TextCollection, TrainingText
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
-from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
+from ownwords.training.metrics import LossModule
 from ownwords.training.plan import Plan
 from ownwords.training.recipes import PlannedTraining, TrainRequest
+from ownwords.training.run import CHECKPOINTS
+from ownwords.training.settings import settings_key
 from ownwords.training.token_dataset import build_dataset
 from ownwords.tune.search import (
     FIRST_SEED,
     SearchBudget,
+    SearchSpace,
     Study,
     TrialFailedError,
     TrialResult,
     open_storage,
     search,
+    search_space,
+    settings_toml,
 )
-from ownwords.tune.search_space import SearchAxis, SearchSpace, search_space, settings_toml
-from ownwords.tune.trials_page import trial_text, trials_csv, trials_view
 from ownwords.tune.verdict import (
+    SearchAxis,
     TrialRecord,
     TuneVerdict,
     best_trials,
     judge,
     scored_trials,
+    trial_text,
+    trials_csv,
+    trials_view,
     winning_runs,
 )
 from ownwords.view import html
@@ -52,7 +59,6 @@ from ownwords.view.blocks import View
 
 STORAGE, TABLE, PAGE = "trials.journal", "trials.csv", "trials.html"
 _FOLDER = "tune"
-_CHECKPOINTS = "checkpoints"
 _TRIALS_PER_BUDGET = 30  # used if the length of a trial is not given
 _EXTRA_TRIALS = 10  # added for the repetitions if the number of trials is given
 _SCORING_BATCH = 16  # does not change the score
@@ -133,7 +139,7 @@ def search_name(
     """The name of a search, derived from its inputs so that the same inputs resume it."""
     fingerprint = model_fingerprint(base, provenance=True) if base else ""
     ranges = [repr((axis.name, axis.is_ratio)) for axis in axes]
-    key = digest(texts, fingerprint, repr(sorted(fixed.items())), f"{trial_s}", *ranges)
+    key = digest(texts, fingerprint, settings_key(fixed), f"{trial_s}", *ranges)
     return f"{'finetune' if base else 'pretrain'}-{key[:12]}"
 
 
@@ -236,7 +242,7 @@ class TuneRun:
             if not is_of_trial and not Device.is_out_of_memory(error):
                 raise
             if planned:
-                shutil.rmtree(planned.run.folder / _CHECKPOINTS, ignore_errors=True)
+                shutil.rmtree(planned.run.folder / CHECKPOINTS, ignore_errors=True)
             _delete_model(self.folder / name)
             reason = error.message if isinstance(error, OwnwordsError) else "out of memory"
             raise TrialFailedError(reason) from error
@@ -259,12 +265,12 @@ class TuneRun:
         """Measure the bits per byte of a saved model on the held-out texts."""
         loaded = bundle.load(folder)
         device = choose(self.train_request.device)
-        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        tokenizer = tokenizers.Tokenizer(loaded.tokenizer_files)
         tokens = self.root / "tokens"
         shards = build_dataset(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
         return metrics.bits_per_byte(
-            LossModule(model, next_token),
+            LossModule(model),
             shards,
             rows=_SCORING_BATCH,
             context=min(plan.recipe.train.sequence_length, loaded.config.context),
@@ -289,7 +295,7 @@ class TuneRun:
         for trial in trials:
             if trial.state == "done" and trial.worker == self.worker:
                 run = self.root / "runs" / str(trial.figures.get("run", ""))
-                shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+                shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
                 if trial.number not in keep and trial.model:
                     _delete_model(self.folder / trial.model)
 
@@ -423,7 +429,7 @@ class TuneRun:
         return {
             "search": self.name,
             "base": model_fingerprint(self.base, provenance=True) if self.base else "",
-            "settings": repr(sorted(self.train_request.fixed.items())),
+            "settings": settings_key(self.train_request.fixed),
             "run": best.figures.get("run", ""),
             "trials": verdict.trials,
             "trial": verdict.winner,

@@ -1,24 +1,48 @@
-"""The trials of a search, and whether one is better than the plan by more than seeds differ."""
+"""The trials of a search, whether one is better than the plan, and both as a page and a table."""
 
+import csv
+import io
+import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ownwords.core.progress import duration
+from ownwords.core.version import __version__
+from ownwords.evaluation.intervals import student_t
+from ownwords.view.blocks import Block, Code, Figure, Figures, Paragraph, Section, Table, View
+from ownwords.view.format import plain
+
 # better: a trial beats the plan by more than the noise; plan: none does; unsure: too few seeds;
 # instead: only the plan failed; nothing: every trial failed.
 VerdictKind = Literal["better", "plan", "unsure", "instead", "nothing"]
 
-# Two-sided Student's t: scipy.stats.t.ppf(0.975, df) for df = 1, 2, ...
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _NEGLIGIBLE = 0.01  # smallest gain worth mentioning
-
+_HOW = (
+    "Each trial is a whole training. Scores are bits per byte on the validation posts, lower is"
+    " better; the test posts were not read. Settings with x are multiples of the plan's own."
+)
+_BEFORE = ("trial", "state", "kind", "repeats", "seed")
+_AFTER = ("bits_per_byte", "seconds", "tokens", "steps", "set", "why")
 
 # plan: the plan's own settings; search: the sampler's; again: an earlier trial with another seed.
 TrialKind = Literal["plan", "search", "again"]
 # dropped: another worker began the same trial before.
 TrialStatus = Literal["running", "done", "failed", "dropped"]
+
+
+@dataclass(frozen=True)
+class SearchAxis:
+    """A range of values that includes the plan's value; ratios use a logarithmic scale."""
+
+    name: str
+    low: float
+    high: float
+    plan: float
+    is_ratio: bool
+    means: str  # for the user: "learning rate, times the plan's"
 
 
 @dataclass(frozen=True)
@@ -114,7 +138,7 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
     squares = sum(math.fsum((x - statistics.fmean(g)) ** 2 for x in g) for g in groups)
     noise = math.sqrt(squares / degrees)
     error = noise * math.sqrt(1 / len(plan_scores) + 1 / len(fresh[best]))
-    half_width = _T[min(degrees, len(_T)) - 1] * error
+    half_width = student_t(degrees) * error
     is_better = gain > half_width
     return TuneVerdict(
         kind="better" if is_better else "plan",
@@ -192,3 +216,104 @@ def _sentences(v: TuneVerdict) -> list[str]:
     if v.gain < 0:
         reason = f"repeated, {what} has {percent(-v.gain)} more bits per byte."
     return [f"The plan was already best: {reason}", interval]
+
+
+# --- as a page and as a table ---------------------------------------------------------------------
+
+
+def trials_view(
+    name: str,
+    axes: Sequence[SearchAxis],
+    trials: Sequence[TrialRecord],
+    verdict: TuneVerdict | None,
+    settings: str = "",
+) -> View:
+    """The view; `verdict` is None while the search runs. `settings` are lines of TOML."""
+    first, *others = verdict.sentences() if verdict else ("The search is running.",)
+    sections = []
+    if settings:
+        use = "To use the winning settings from now on, add to ownwords.toml in the workspace:"
+        blocks: list[Block] = [Paragraph(line=use), Code(text=settings)]
+        sections.append(Section("settings", "Use these settings", blocks))
+    # The plan, then the best first.
+    ordered = sorted(trials, key=lambda t: (t.number > 1, t.score is None, t.score or 0, t.number))
+    heads = ("Trial", "Bits per byte", "Settings", "Seed", "Time")
+    rows = [_row(axes, trial) for trial in ordered]
+    table = Table(caption="All trials", heads=heads, rows=rows, noun="trial")
+    sections.append(Section("table", "All trials", [Paragraph(line=_HOW), table]))
+    return View(
+        kind="search",
+        title=f"{plain(name, 120)}: the search for settings",
+        kicker="The search for settings",
+        heading=plain(name, 120),
+        intro=(
+            Paragraph(line=first, style="lede"),
+            *(Paragraph(line=sentence, style="follow") for sentence in others),
+            Figures(rows=_figures(trials, verdict)),
+        ),
+        sections=sections,
+        footer=[f"Made by ownwords {__version__}."],
+    )
+
+
+def trials_csv(axes: Sequence[SearchAxis], trials: Sequence[TrialRecord]) -> str:
+    """The trials as CSV: a header and one line per trial, with unknown values empty.
+
+    The column `set` holds the settings in which a trial differs from the plan, as JSON.
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([*_BEFORE, *(axis.name for axis in axes), *_AFTER])
+    for trial in trials:
+        figures, score = trial.figures, trial.score
+        start = (trial.number, trial.state, trial.kind, trial.repeats or "", trial.seed)
+        values = (f"{trial.settings[axis.name]:.6g}" for axis in axes)
+        result = ("" if score is None else f"{score:.6g}", f"{trial.seconds:.1f}")
+        settings = json.dumps(figures["settings"], sort_keys=True) if "settings" in figures else ""
+        counts = (figures.get("tokens", ""), figures.get("steps", ""))
+        rows.writerow([*start, *values, *result, *counts, settings, " ".join(trial.error.split())])
+    return text.getvalue()
+
+
+def trial_text(axes: Sequence[SearchAxis], trial: TrialRecord) -> str:
+    """What a trial tries: "rate x1.7, dropout 0.12"."""
+    if trial.kind == "again":
+        return f"trial {trial.repeats} again, seed {trial.seed}"
+    if trial.kind == "plan":
+        return "the plan's own settings"
+    return ", ".join(
+        f"{axis.name} {'x' if axis.is_ratio else ''}{trial.settings[axis.name]:.2g}"
+        for axis in axes
+    )
+
+
+def _figures(trials: Sequence[TrialRecord], verdict: TuneVerdict | None) -> list[Figure]:
+    scored = scored_trials(trials)
+    choices = [trial for trial in scored if trial.kind != "again"]
+    again = len(scored) - len(choices)
+    figures = [
+        Figure(str(len(choices)), "choices tried", f"and {again} repetitions" if again else ""),
+        Figure(duration(sum(trial.seconds for trial in trials)), "of training"),
+    ]
+    for kept, label in (
+        ([trial for trial in scored if trial.kind == "plan"], "bits per byte, the plan's first"),
+        (best_trials(trials), "bits per byte at best, with one seed"),
+    ):
+        if kept:
+            figures.append(Figure(f"{kept[0].score:.3f}", label))
+    if verdict and verdict.gain is not None and verdict.low is not None:
+        assert verdict.high is not None
+        note = f"{percent(verdict.low)} to {percent(verdict.high)}"
+        figures.append(Figure(percent(verdict.gain), "gained with fresh seeds", note))
+    return figures
+
+
+def _row(axes: Sequence[SearchAxis], trial: TrialRecord) -> list[str]:
+    what = trial_text(axes, trial)
+    if trial.state == "failed":
+        what = f"{what}: failed, {plain(trial.error, 200)}"
+    elif trial.state != "done":
+        what = f"{what}: {trial.state}"
+    score = f"{trial.score:.4f}" if trial.score is not None else ""
+    time = duration(trial.seconds) if trial.seconds else ""
+    return [str(trial.number), score, what, str(trial.seed), time]

@@ -80,9 +80,9 @@ class Items(Block, tag="items", frozen=True):
     """A list; `total` may exceed the items given. `noun` counts what is not shown."""
 
     rows: Sequence[Item] = ()
-    style: Literal["stack", "decisions", "pairs", "notes", "phrases", "columns", "samples"] = (
-        "stack"
-    )
+    style: Literal[
+        "stack", "decisions", "pairs", "notes", "phrases", "columns", "samples", "passages"
+    ] = "stack"
     noun: str = "entry"
     total: int = 0
 

@@ -16,6 +16,12 @@ def plain(text: str, limit: int = 0) -> str:
     return line if not limit or len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
+def inline(text: str) -> str:
+    """`plain` text that keeps a space at either end, which matters between two spans."""
+    lead = " " if text[:1].isspace() else ""
+    return lead + plain(text) + (" " if text[-1:].isspace() and text.strip() else "")
+
+
 def title_of(text: str, limit: int = 160) -> str:
     """A title for display: one line, cut to `limit`, "(untitled)" if empty."""
     return plain(text, limit) or "(untitled)"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ownwords.view import blocks as b
-from ownwords.view.format import compact, count, percent, plain, ratio
+from ownwords.view.format import compact, count, inline, percent, plain, ratio
 
 STYLE: Final = Path(__file__).with_name("view.css")  # with the page of `ownwords serve`
 _DOCUMENT_STYLE = Path(__file__).with_name("document.css")
@@ -51,16 +51,13 @@ def tag(name: str, /, *children: str | None, **attributes: str | bool | None) ->
 
 def join(*parts: str | None) -> Html:
     """Concatenate the parts; any that are not Html are cleaned and escaped."""
-    return Html("".join(_markup(part) for part in parts if part))
-
-
-def _markup(part: str) -> str:
-    # Keep spaces at the ends, which matter between two tags.
-    if isinstance(part, Html):
-        return part
-    lead = " " if part[:1].isspace() else ""
-    trail = " " if part[-1:].isspace() and part.strip() else ""
-    return lead + escape(plain(part), quote=False) + trail
+    return Html(
+        "".join(
+            part if isinstance(part, Html) else escape(inline(part), quote=False)
+            for part in parts
+            if part
+        )
+    )
 
 
 # --- views --------------------------------------------------------------------------------------

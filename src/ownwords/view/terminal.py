@@ -1,25 +1,28 @@
 """Draws views in a terminal: margins, bars and columns that fit any width and encoding."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console, OverflowMethod
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from ownwords.view import blocks as b
-from ownwords.view.format import count, percent, plain
+from ownwords.view.format import count, inline, percent, plain
 
 LOUD = Style(bold=True)
 QUIET = Style(dim=True)
 # Plain blue is unreadable on many black terminals.
 ACCENT = Style(color="bright_blue")
 
+_SPAN_STYLES = {"strong": LOUD, "mark": LOUD, "quiet": QUIET}
 _MARGIN = 2
 _WIDEST = 104  # maximum comfortable line length
 _FEW, _SAMPLES = 5, 2  # entries of a list
 _QUOTE_CHARACTERS = 420
+_LEAST_FOLDED = 8  # columns that words in a table need
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 # For terminals that cannot show typographic characters.
 _ASCII = str.maketrans(
@@ -28,92 +31,70 @@ _ASCII = str.maketrans(
 
 
 class TerminalWriter:
-    """A console with a margin; replaces characters that its encoding cannot show.
+    """Prints blocks and lines within a margin; replaces characters that cannot be shown.
 
-    Lines fit the console, and text is never interpreted as markup.
+    Lines fit the console, and text is never interpreted as markup. With `shortens`, lists end after
+    a few entries and details are left out, as for a view whose page shows all.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        margin = _MARGIN if console.width >= 40 else 0
-        self._margin = margin
-        self.width = max(20, min(console.width - 2 * margin, _WIDEST))
-        self._blocks = self._can_show(_BLOCKS)
-        self._overflow: OverflowMethod = "ellipsis" if self._blocks else "crop"
+    def __init__(self, console: Console, *, shortens: bool = False) -> None:
+        self.console = console
+        self.margin = _MARGIN if console.width >= 40 else 0
+        self.width = max(20, min(console.width - 2 * self.margin, _WIDEST))
+        self._shortens = shortens
+        self._indent = 0
+        self._is_wide = self.width >= 60
+        self._has_blocks = self.can_show(_BLOCKS)
+        self._overflow: OverflowMethod = "ellipsis" if self._has_blocks else "crop"
 
-    def bars(self, rows: Sequence[tuple[str, int, float, str]]) -> None:
-        """Rows of (label, words, share, remark), the bar of the largest share being the longest."""
-        most = max(share for _, _, share, _ in rows)
-        widest = max(self.text(label).cell_len for label, _, _, _ in rows)
-        bar = max(6, min(30, self.width // 4))
-        grid = self.grid()
-        remarks = any(remark for _, _, _, remark in rows) and self.width >= 60
-        figures = max(len(count(words)) for _, words, _, _ in rows)
-        taken = bar + figures + 4 + 2 * 3
-        if remarks:
-            taken += 2 + max(self.text(remark).cell_len for _, _, _, remark in rows)
-        label_width = max(8, min(widest, self.width - taken))
-        grid.add_column(no_wrap=True, width=label_width, overflow=self._overflow)
-        grid.add_column(no_wrap=True, width=bar, overflow="crop")
-        grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
-        grid.add_column(no_wrap=True, justify="right", width=4, overflow="crop")
-        if remarks:
-            grid.add_column(no_wrap=True, overflow="crop")
-        for label, words, share, remark in rows:
-            look = QUIET if remark == "left out" else ACCENT
-            grid.add_row(
-                self.text(label),
-                self.text(self._bar(share / most if most else 0.0, bar), look),
-                self.text(count(words)),
-                self.text(percent(share), LOUD),
-                *([self.text(remark, QUIET)] if remarks else []),
-            )
-        self.put(grid)
+    # --- lines ------------------------------------------------------------------------------------
 
-    def _bar(self, part: float, width: int) -> str:
-        eighths = round(max(0.0, min(1.0, part)) * width * 8)
-        if not self._blocks:
-            return "#" * max(1 if part > 0 else 0, eighths // 8)
-        return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() or ("▏" if part > 0 else "")
+    def can_show(self, text: str) -> bool:
+        """Whether the encoding of this terminal has all characters of the text."""
+        try:
+            text.encode(self.console.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return False
+        return True
 
-    def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Print labels and figures, aligned on a wide terminal."""
-        if self.width < 60:
-            for left, right in rows:
-                self.line(f"{plain(left, 200)}: {plain(right, 300)}")
-            return
-        grid = self.grid()
-        grid.add_column(max_width=30, overflow="fold")
-        grid.add_column(overflow="fold")
-        for left, right in rows:
-            grid.add_row(self.text(plain(left, 200), QUIET), self.text(plain(right, 300)))
-        self.put(grid)
+    def text(self, line: b.Line, style: Style | None = None) -> Text:
+        """Convert a line to what this terminal can show."""
+        # rich does not interpret a Text as markup, so "[red]" in a title is printed literally.
+        text, encoding = Text(style=style or ""), self.console.encoding
+        for span in b.spans(line):
+            shown = inline(f"“{span.text}”" if span.style == "quote" else span.text)
+            if not self.can_show(shown):
+                shown = shown.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+            text.append(shown, _SPAN_STYLES.get(span.style))
+        return text
 
-    def two_columns(self, left: str, right: str) -> None:
-        """Print two passages in two columns, or one below the other."""
-        if self.width < 60:
-            self.line(left, indent=2)
-            self.line(right, QUIET, indent=2)
-            return
-        grid = self.grid()
-        grid.add_column(ratio=1, overflow="fold")
-        grid.add_column(ratio=1, overflow="fold")
-        grid.add_row(self.text(left), self.text(right, QUIET))
-        self.put(grid, indent=2)
+    def put(self, what: Text | Table, indent: int = 0) -> None:
+        """Print within the margins, without trailing spaces."""
+        indent += self._indent
+        options = self.console.options.update_width(self.width - indent)
+        for line in self.console.render_lines(what, options, pad=False):
+            text = Text(" " * (self.margin + indent))
+            text.append_tokens((part.text, part.style) for part in line)
+            text.rstrip()
+            self.console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
-    def grid(self) -> Table:
-        """An empty table without grid lines."""
-        return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    def line(self, line: b.Line, style: Style | None = None, indent: int = 0) -> None:
+        """Print a paragraph."""
+        self.put(self.text(line, style), indent)
 
-    def figures(self, rows: Iterable[b.Figure]) -> None:
-        """Print headline figures, aligned, each with what it counts."""
-        grid = self.grid()
-        grid.add_column(justify="right", no_wrap=True, overflow="crop")
-        grid.add_column(overflow="fold")
-        for row in rows:
-            about = ", ".join(part for part in (row.label, row.note) if part)
-            grid.add_row(self.text(row.figure, LOUD), self.text(about))
-        self.put(grid)
+    def copied(self, line: str, label: str = "") -> None:
+        """Print a line that is to be copied, unbroken however long."""
+        shown = Text(" " * self.margin).append(label, style=QUIET).append_text(self.text(line))
+        self.console.print(shown, soft_wrap=True)
+
+    def space(self) -> None:
+        """Print an empty line."""
+        self.console.print()
+
+    def rule(self) -> None:
+        """Print a horizontal line."""
+        self.space()
+        self.line(("─" if self._has_blocks else "-") * self.width, QUIET)
 
     def heading(self, text: str) -> None:
         """Print a section heading."""
@@ -125,153 +106,136 @@ class TerminalWriter:
         if total > shown:
             self.line(f"and {count(total - shown, f'more {noun}')}", QUIET)
 
-    def rule(self) -> None:
-        """Print a horizontal line."""
-        self.space()
-        self.line(("─" if self._blocks else "-") * self.width, QUIET)
+    def grid(self) -> Table:
+        """An empty table without grid lines."""
+        return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
 
-    def space(self) -> None:
-        """Print an empty line."""
-        self._console.print()
+    # --- blocks -----------------------------------------------------------------------------------
 
-    def line(self, text: str, style: Style | None = None, indent: int = 0) -> None:
-        """Print a paragraph."""
-        self.put(self.text(text, style), indent)
+    def section(self, title: str, blocks: Iterable[b.Block]) -> None:
+        """Print a heading and the blocks below it; nothing if all of these are left out."""
+        shown = [block for block in blocks if not self._is_left_out(block)]
+        if shown:
+            self.heading(title)
+            self.blocks(shown)
 
-    def clipped(self, text: str) -> None:
-        """Print one line, clipped to the width."""
-        line = self.text(text, QUIET)
-        line.truncate(self.width - 2, overflow=self._overflow)
-        self.put(line, indent=2)
+    def blocks(self, blocks: Iterable[b.Block], indent: int = 0) -> None:
+        """Print blocks one below the other."""
+        self._indent += indent
+        for block in blocks:
+            if not self._is_left_out(block):
+                draw: Callable[[Any], None] = getattr(self, f"_{type(block).__name__.lower()}")
+                draw(block)
+        self._indent -= indent
 
-    def put(self, what: Text | Table, indent: int = 0) -> None:
-        """Print within the margins, without trailing spaces."""
-        options = self._console.options.update_width(self.width - indent)
-        for line in self._console.render_lines(what, options, pad=False):
-            text = Text(" " * (self._margin + indent))
-            text.append_tokens((part.text, part.style) for part in line)
-            text.rstrip()
-            self._console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
-
-    def text(self, text: str, style: Style | None = None) -> Text:
-        """Convert text to what this terminal can show."""
-        # rich does not interpret a Text as markup, so "[red]" in a title is printed literally.
-        text = plain(text)
-        if not self._can_show(text):
-            encoding = self._console.encoding
-            text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-        return Text(text, style=style or "")
-
-    def _can_show(self, text: str) -> bool:
-        try:
-            text.encode(self._console.encoding)
-        except (UnicodeEncodeError, LookupError):
-            return False
-        return True
-
-
-def print_view(view: b.View, console: Console, page: str = "") -> None:
-    """Print a view; `page` is the path of its HTML file."""
-    _ViewPrinter(console).view(view, page)
-
-
-class _ViewPrinter(TerminalWriter):
-    """Prints blocks; of lists the first entries, of details nothing."""
-
-    def view(self, view: b.View, page: str) -> None:
-        self.space()
-        self.line(view.kicker, QUIET)
-        self.line(view.heading, LOUD)
-        self.rule()
-        for block in view.intro:
-            self._block(block)
-        for section in view.sections:
-            shown = [block for block in section.blocks if not self._is_left_out(block)]
-            if shown:
-                self.heading(section.title)
-                for block in shown:
-                    self._block(block)
-        self.rule()
-        if page:
-            self.line(f"The full {view.kind}, to read and print:", QUIET)
-            self.line(page, ACCENT)
-            self.space()
-
-    @staticmethod
-    def _is_left_out(block: b.Block) -> bool:
-        return block.detail or isinstance(block, b.Fold)
-
-    def _block(self, block: b.Block) -> None:
-        if not self._is_left_out(block):
-            draw: Callable[[Any], None] = getattr(self, f"_{type(block).__name__.lower()}")
-            draw(block)
+    def _is_left_out(self, block: b.Block) -> bool:
+        return isinstance(block, b.Fold) or (block.detail and self._shortens)
 
     def _paragraph(self, block: b.Paragraph) -> None:
         looks = {"lede": LOUD, "statement": LOUD, "quiet": QUIET}
-        self.line(b.text_of(block.line), looks.get(block.style))
+        self.line(block.line, looks.get(block.style))
 
     def _heading(self, block: b.Heading) -> None:
         self.line(block.text, ACCENT)
 
     def _code(self, block: b.Code) -> None:
         for line in block.text.split("\n"):
-            self.line(line, indent=2)
+            indentation = len(line) - len(line.lstrip())
+            self.line(line, indent=2 + min(indentation, self.width // 2))
 
     def _figures(self, block: b.Figures) -> None:
         self.space()
-        self.figures(block.rows)
+        grid = self.grid()
+        grid.add_column(justify="right", no_wrap=True, overflow="crop")
+        grid.add_column(overflow="fold")
+        for row in block.rows:
+            about = ", ".join(part for part in (row.label, row.note) if part)
+            grid.add_row(self.text(row.figure, LOUD), self.text(about))
+        self.put(grid)
 
     def _pairs(self, block: b.Pairs) -> None:
-        if block.style != "answers":
-            self.pairs((label, b.text_of(line)) for label, line in block.rows)
+        """Print labels and what is said about them, aligned on a wide terminal."""
+        if block.style == "answers":
+            for label, line in block.rows:
+                self.line(label, ACCENT)
+                self.line(line, indent=2)
             return
+        if not self._is_wide:
+            for label, line in block.rows:
+                self.line([f"{label}: " if label else "", *b.spans(line)])
+            return
+        grid = self.grid()
+        grid.add_column(max_width=30, overflow="fold")
+        grid.add_column(overflow="fold")
         for label, line in block.rows:
-            self.line(label, ACCENT)
-            self.line(b.text_of(line), indent=2)
+            grid.add_row(self.text(label, QUIET), self.text(line))
+        self.put(grid)
 
     def _items(self, block: b.Items) -> None:
-        rows = block.rows[: _SAMPLES if block.style == "samples" else _FEW]
+        few = _SAMPLES if block.style == "samples" else _FEW
+        rows = block.rows[:few] if self._shortens else block.rows
         if block.style == "phrases":
             self.line("; ".join(f"{b.text_of(row.title)} {row.aside}" for row in rows))
             return
         for row in rows:
+            if block.style == "passages":
+                self.space()
             title = self.text(row.label, ACCENT if row.is_marked else QUIET)
             title.append("  " if row.label else "")
-            title.append_text(
-                self.text(b.text_of(row.title), None if block.style == "notes" else LOUD)
-            )
+            title.append_text(self.text(row.title, None if block.style == "notes" else LOUD))
             if row.aside:
                 title.append("  ").append_text(self.text(row.aside, QUIET))
             self.put(title)
             for line in row.lines:
-                self.line(b.text_of(line), indent=2)
+                self.line(line, indent=2)
             if row.code:
-                self.clipped(row.code)
-            for inner in row.blocks[:1]:
-                self._block(inner)
+                code = self.text(row.code, QUIET)
+                code.truncate(self.width - 2, overflow=self._overflow)
+                self.put(code, indent=2)
+            self.blocks(row.blocks[:1] if self._shortens else row.blocks, indent=2)
         self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
 
     def _table(self, block: b.Table) -> None:
-        rows = [[b.text_of(cell) for cell in row] for row in block.rows[:_FEW]]
+        """Print columns where they fit, else a line of names and cells for each row."""
+        rows = [list(row) for row in block.rows[: _FEW if self._shortens else None]]
         if len(block.heads) == 2:
-            self.pairs((left, right) for left, right in rows)
+            pairs = [(b.text_of(left), right) for left, right in rows]
+            self._pairs(b.Pairs(rows=pairs, style="facts"))
+        elif grid := self._columns(block.heads, rows):
+            self.put(grid)
         else:
             for first, *others in rows:
-                told = "; ".join(
-                    f"{head.lower()} {cell}"
+                told = (
+                    f"{head.lower()} {b.text_of(cell)}"
                     for head, cell in zip(block.heads[1:], others, strict=True)
                 )
-                self.line(f"{first}: {told}")
+                self.line([*b.spans(first), f": {'; '.join(told)}"])
         self.rest(max(block.total, len(block.rows)), len(rows), block.noun)
 
+    def _columns(self, heads: Sequence[str], rows: Sequence[Sequence[b.Line]]) -> Table | None:
+        """The rows below their heads; None where there is no room for that."""
+        grid, needed = self.grid(), 2 * (len(heads) - 1)
+        for at, (head, *cells) in enumerate(zip(heads, *rows, strict=True)):
+            texts = [b.text_of(cell) for cell in cells]
+            is_figure = all(text[:1].isdigit() or len(text) == 1 for text in texts)
+            width = max(map(cell_len, (str(head), *texts)))
+            is_whole = at == 0 or is_figure  # other words may be folded
+            needed += width if is_whole else min(width, _LEAST_FOLDED)
+            justify: Literal["left", "right"] = "right" if is_figure else "left"
+            grid.add_column(justify=justify, no_wrap=is_whole, overflow="fold")
+        if needed > self.width:
+            return None
+        grid.add_row(*(self.text(head, QUIET) for head in heads))
+        for first, *others in rows:
+            grid.add_row(self.text(first, LOUD), *map(self.text, others))
+        return grid
+
     def _shares(self, block: b.Shares) -> None:
-        total = sum(row.value for row in block.rows) or 1
-        self.bars(
+        self._bars(
             [
                 (
                     ", ".join((b.text_of(row.label), *row.cells)),
                     row.value,
-                    row.value / total,
                     "left out" if row.tone == "out" else "",
                 )
                 for row in block.rows
@@ -279,13 +243,48 @@ class _ViewPrinter(TerminalWriter):
         )
 
     def _years(self, block: b.Years) -> None:
-        total = sum(year.words for year in block.rows) or 1
-        rows = [
-            (f"{year.year}, {count(year.posts, 'post')}", year.words, year.words / total, "")
-            for year in block.rows
-            if year.posts
-        ]
-        self.bars(rows)
+        self._bars(
+            [
+                (f"{year.year}, {count(year.posts, 'post')}", year.words, "")
+                for year in block.rows
+                if year.posts
+            ]
+        )
+
+    def _bars(self, rows: Sequence[tuple[str, int, str]]) -> None:
+        """Print rows of label, value and remark, the bar of the largest value being the longest."""
+        most = max(value for _, value, _ in rows) or 1
+        total = sum(value for _, value, _ in rows) or 1
+        bar = max(6, min(30, self.width // 4))
+        grid = self.grid()
+        remarks = self._is_wide and any(remark for *_, remark in rows)
+        figures = max(len(count(value)) for _, value, _ in rows)
+        taken = bar + figures + 4 + 2 * 3
+        if remarks:
+            taken += 2 + max(len(remark) for *_, remark in rows)
+        widest = max(self.text(label).cell_len for label, *_ in rows)
+        label_width = max(8, min(widest, self.width - taken))
+        grid.add_column(no_wrap=True, width=label_width, overflow=self._overflow)
+        grid.add_column(no_wrap=True, width=bar, overflow="crop")
+        grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
+        grid.add_column(no_wrap=True, justify="right", width=4, overflow="crop")
+        if remarks:
+            grid.add_column(no_wrap=True, overflow="crop")
+        for label, value, remark in rows:
+            grid.add_row(
+                self.text(label),
+                self.text(self._bar(value / most, bar), QUIET if remark else ACCENT),
+                self.text(count(value)),
+                self.text(percent(value / total), LOUD),
+                *([self.text(remark, QUIET)] if remarks else []),
+            )
+        self.put(grid)
+
+    def _bar(self, part: float, width: int) -> str:
+        eighths = round(max(0.0, min(1.0, part)) * width * 8)
+        if not self._has_blocks:
+            return "#" * max(1 if part > 0 else 0, eighths // 8)
+        return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() or ("▏" if part > 0 else "")
 
     def _gauges(self, block: b.Gauges) -> None:
         """Print label, bar, figure and range, aligned."""
@@ -293,7 +292,7 @@ class _ViewPrinter(TerminalWriter):
         bar = max(6, min(20, self.width // 4))
         figures = max(len(row.text) for row in block.rows)
         ranges = [f"({row.span})" if row.span else "" for row in block.rows]
-        widest = max(map(len, ranges)) if self.width >= 60 else 0
+        widest = max(map(len, ranges)) if self._is_wide else 0
         label_width = self.width - bar - figures - widest - 2 * 4
         grid = self.grid()
         grid.add_column(no_wrap=True, width=max(8, min(34, label_width)), overflow=self._overflow)
@@ -311,24 +310,49 @@ class _ViewPrinter(TerminalWriter):
         self.put(grid)
 
     def _quote(self, block: b.Quote) -> None:
+        indent = 0 if self._indent else 2
         if block.cite:
-            self.line(f"{b.text_of(block.cite)}:", QUIET, indent=2)
-        self.line(self._quoted(block), indent=2)
+            self.line([*b.spans(block.cite), ":"], QUIET, indent)
+        self.line(self._quoted(block), indent=indent)
 
     @staticmethod
     def _quoted(block: b.Quote) -> str:
         return plain(" ".join(map(b.text_of, (*block.lines, *block.rest))), _QUOTE_CHARACTERS)
 
     def _beside(self, block: b.Beside) -> None:
+        """Print two passages in two columns, or one below the other."""
         quotes = [inner for inner in block.blocks if isinstance(inner, b.Quote)]
-        if len(quotes) == 2:
-            left, right = (f"{b.text_of(q.cite)}: {self._quoted(q)}" for q in quotes)
-            self.two_columns(left, right)
+        if len(quotes) != 2:
+            self.blocks(block.blocks)
             return
-        for inner in block.blocks:
-            self._block(inner)
+        left, right = (f"{b.text_of(q.cite)}: {self._quoted(q)}" for q in quotes)
+        if not self._is_wide:
+            self.line(left, indent=2)
+            self.line(right, QUIET, indent=2)
+            return
+        grid = self.grid()
+        grid.add_column(ratio=1, overflow="fold")
+        grid.add_column(ratio=1, overflow="fold")
+        grid.add_row(self.text(left), self.text(right, QUIET))
+        self.put(grid, indent=2)
 
     def _aside(self, block: b.Aside) -> None:
         self.line(block.title, QUIET)
-        for inner in block.blocks:
-            self._block(inner)
+        self.blocks(block.blocks)
+
+
+def print_view(view: b.View, console: Console, page: str = "") -> None:
+    """Print a view in short; `page` is the path of its HTML file."""
+    writer = TerminalWriter(console, shortens=True)
+    writer.space()
+    writer.line(view.kicker, QUIET)
+    writer.line(view.heading, LOUD)
+    writer.rule()
+    writer.blocks(view.intro)
+    for section in view.sections:
+        writer.section(section.title, section.blocks)
+    writer.rule()
+    if page:
+        writer.line(f"The full {view.kind}, to read and print:", QUIET)
+        writer.line(page, ACCENT)
+        writer.space()

@@ -15,14 +15,8 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.passages import RetrievedPassage
-from ownwords.ask.servers import (
-    LEAST_PARAMETERS,
-    Endpoint,
-    EndpointBackend,
-    LLMBackend,
-    LocalBackend,
-)
+from ownwords.ask.passages import Passage
+from ownwords.ask.servers import Endpoint, EndpointBackend, LLMBackend, LocalBackend
 from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
@@ -126,7 +120,7 @@ async def _send_answer(
             raise _ReaderLeftError
         loop.call_soon_threadsafe(queue.put_nowait, (event, value))
 
-    def on_passages(passages: Sequence[RetrievedPassage]) -> None:
+    def on_passages(passages: Sequence[Passage]) -> None:
         emit("passages", [asdict(passage) for passage in passages])
 
     def work() -> Answer:
@@ -187,7 +181,7 @@ def _rows(endpoint: Endpoint) -> list[dict[str, Any]]:
             "label": model.name,
             "where": endpoint.name,
             # Smaller models produce the form of an answer, but not reliable content.
-            "is_fit": not 0 < model.parameters < LEAST_PARAMETERS,
+            "is_fit": model.is_fit,
         }
         for model in endpoint.models
     ]

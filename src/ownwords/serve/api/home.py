@@ -17,7 +17,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, Workspace, path_text
-from ownwords.make.stage_cache import read_learned
+from ownwords.make.result import read_learned
 from ownwords.serve.api.models import ModelReader, ModelRow
 from ownwords.serve.api.posts import count_texts, word_counts
 from ownwords.serve.app_state import AppState

@@ -24,8 +24,7 @@ from ownwords.evaluation import scorecard_files as card_files
 from ownwords.evaluation import scorecard_view as card_view
 from ownwords.evaluation.limits import Tone, limits, tone
 from ownwords.make.make_request import COMPARED_FROM, MINUTES
-from ownwords.make.result import TrainingSummary
-from ownwords.make.stage_cache import StageCache
+from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.model_library import KeptModel
@@ -190,7 +189,7 @@ class ModelReader:
         folder = atomic_dir.readable_dir(root / "model")
         made_at = kept.made_at if kept else (folder / CONFIG).stat().st_mtime
         name = kept.name if kept else self._state.own_name
-        return _row(name, folder, root, StageCache(root / _FINISHED), made_at, current=True)
+        return _row(name, folder, root, StageCache(root / FINISHED), made_at, current=True)
 
     def _task(self) -> TuningTask | None:
         """What a base is for: this blog, in the time that suits most; None before it is read."""
@@ -218,9 +217,6 @@ class ModelReader:
     def _refuse_while_busy(self) -> None:
         if holder := self._state.jobs.find_worker():
             raise ApiError(HTTPStatus.CONFLICT, holder, hint="wait until it ends, or stop it")
-
-
-_FINISHED = Path("runs", "make", "finished.json")
 
 
 def _row(
@@ -261,7 +257,7 @@ def _row(
 
 
 def _kept_row(model: KeptModel) -> ModelRow:
-    finished = StageCache(model.beside(_FINISHED))
+    finished = StageCache(model.beside(FINISHED))
     return _row(model.name, model.model, model.folder, finished, model.made_at, current=False)
 
 

@@ -3,36 +3,33 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 from starlette.routing import BaseRoute
 
 from ownwords.archive import report_view as summary
 from ownwords.archive.choices import read_choices, write_choices
-from ownwords.archive.document import OWN_KINDS, Document, Segment
+from ownwords.archive.corpus import training_text
+from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.features import Features
-from ownwords.archive.report import Duplicate, PostSummary, Report, UnlikePost
+from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import AuthorChoice, Decision, PostDecision, PostFacts, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import RetrievedPassage, content_stems, excerpt_of, stems
+from ownwords.ask.passages import Passage, content_stems, excerpt_of, stems
 from ownwords.core.config import parse_toml, resolve
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.version import __version__
-from ownwords.core.workspace import SUFFIX, Workspace, path_text, write_atomically
-from ownwords.evaluation import scorecard_files as card
+from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.app_state import AppState
 from ownwords.serve.archive_access import CachedReport
 from ownwords.serve.errors import ApiError
 from ownwords.serve.json_api import ApiCall, NoBody, json_route
 from ownwords.serve.source_list import command_here
-from ownwords.training.corpus import training_text
 from ownwords.view import format as fmt
 from ownwords.view import html
 
@@ -172,7 +169,6 @@ def _number(text: str, default: int, most: int) -> int:
     return min(int(text), most) if text.isdecimal() and len(text) < 10 else default
 
 
-_SelectionKey = tuple[ProvenanceConfig, tuple[AuthorChoice, ...]]
 _SECTION = "provenance"
 
 
@@ -184,101 +180,83 @@ class DecisionRequest:
     decision: Decision | Literal["proposed"]
 
 
-@dataclass(frozen=True)
-class _Settings:
-    provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
+class _Decisions:
+    """What becomes of the posts of one look, and what will after the next one."""
 
+    def __init__(self, workspace: Workspace, archive: Archive, cached: CachedReport) -> None:
+        self._workspace, self._cached = workspace, cached
+        # Small even for large texts; reading them takes about 0.1 ms per text.
+        self._facts = [
+            PostFacts(id_, post.title, _without_comparisons(features), _day(post))
+            for id_, features in archive.features()
+            if (post := cached.post(id_))
+        ]
+        # The last selection and what it was made with, since showing any post needs it.
+        self._last: tuple[object, Mapping[str, PostDecision]] = None, {}
 
-@dataclass(frozen=True)
-class SelectionInputs:
-    """The inputs to the selection of posts, from one look; small even for large texts."""
-
-    posts: list[PostFacts]
-    pairs: list[Duplicate]
-    outliers: list[UnlikePost]
-    # Cache of the last selection by its key, since showing any post needs it.
-    last: dict[_SelectionKey, dict[str, PostDecision]] = field(default_factory=dict)
-
-
-def read_selection_inputs(archive: Archive, cached: CachedReport) -> SelectionInputs:
-    """Read the inputs from the archive, which takes about 0.1 ms per text."""
-    report = cached.report
-    posts = []
-    for id_, features in archive.features():
-        if id_ in cached.positions:
-            post = report.posts[cached.positions[id_]]
-            day = date.fromisoformat(post.day) if post.day else None
-            posts.append(PostFacts(id_, post.title, _without_comparisons(features), day))
-    return SelectionInputs(posts, report.duplicates, report.style_outliers)
-
-
-def preview(
-    workspace: Workspace, inputs: SelectionInputs, choices: Sequence[AuthorChoice]
-) -> Mapping[str, PostDecision]:
-    """Compute the decision about each post that the next look will make with these choices."""
-    key = _read_config(workspace), tuple(choices)
-    decisions = inputs.last.get(key)
-    if decisions is None:
-        decisions = select_posts(inputs.posts, inputs.pairs, inputs.outliers, *key)
-        inputs.last.clear()
-        inputs.last[key] = decisions
-    return decisions
-
-
-def overview(workspace: Workspace, cached: CachedReport, inputs: SelectionInputs) -> dict[str, Any]:
-    """The posts that need a decision, with their present state and that after the next look."""
-    choices = read_choices(workspace.choices)
-    chosen = {choice.id for choice in choices}
-    after = preview(workspace, inputs, choices)
-
-    def is_listed(post: PostSummary) -> bool:
-        stands_out = post.flags or post.decision != "keep" or post.id in chosen
-        return bool(stands_out) or _is_pending(post, after[post.id])
-
-    posts = [post for post in cached.report.posts if post.id in after and is_listed(post)]
-    rows = [_row(cached, post.id, after, chosen) for post in posts]
-    return {
-        "rows": rows,
-        "pending": sum(row["pending"] for row in rows),
-        "words_now": cached.report.totals.training_words,
-        "words_then": sum(decision.training_words for decision in after.values()),
-    }
-
-
-def decision_about(
-    workspace: Workspace, cached: CachedReport, inputs: SelectionInputs, id_: str
-) -> dict[str, Any]:
-    """The present state of one post, and its state after the next look."""
-    choices = read_choices(workspace.choices)
-    after = preview(workspace, inputs, choices)
-    if id_ not in after:
-        raise no_such_post(id_)
-    return _row(cached, id_, after, {choice.id for choice in choices})
-
-
-def decide(
-    workspace: Workspace,
-    archive: Archive,
-    cached: CachedReport,
-    inputs: SelectionInputs,
-    request: DecisionRequest,
-) -> dict[str, Any]:
-    """Add a decision to `choices.toml`, keeping the others; return its effect."""
-    id_ = request.id
-    if id_ not in cached.positions:
-        raise no_such_post(id_)
-    # A running look rewrites the file, too, and keeps the archive locked meanwhile.
-    with archive.transaction():
-        choices = [choice for choice in read_choices(workspace.choices) if choice.id != id_]
-        if request.decision != "proposed":
-            choices.append(AuthorChoice(id_, request.decision))
-        after = preview(workspace, inputs, choices)
-        if id_ not in after:
+    def about(self, id_: str, choices: Sequence[AuthorChoice]) -> dict[str, Any]:
+        """The present state of one post, and its state after the next look."""
+        post, decision = self._cached.post(id_), self._after(choices).get(id_)
+        if post is None or decision is None:
             raise no_such_post(id_)
-        posts = [_decided(post, after[post.id]) for post in cached.report.posts if post.id in after]
-        write_atomically(workspace.choices, write_choices(posts, choices))
-    changed = _row(cached, id_, after, {choice.id for choice in choices})
-    return overview(workspace, cached, inputs) | {"changed": changed}
+        return {
+            "id": post.id,
+            "title": fmt.title_of(post.title),
+            "own_words": post.own_words,
+            "share": post.share,
+            "flagged": summary.flags(post),
+            "now": _decision(post),
+            "then": _decision(_decided(post, decision)),
+            "by": "you" if any(choice.id == id_ for choice in choices) else "default",
+            "pending": _is_pending(post, decision),
+        }
+
+    def overview(self, choices: Sequence[AuthorChoice]) -> dict[str, Any]:
+        """The posts that need a decision, and how many words are learned from."""
+        after, chosen = self._after(choices), {choice.id for choice in choices}
+        rows = [
+            self.about(post.id, choices)
+            for post in self._cached.report.posts
+            if post.id in after
+            and (
+                post.flags
+                or post.decision != "keep"
+                or post.id in chosen
+                or _is_pending(post, after[post.id])
+            )
+        ]
+        return {
+            "rows": rows,
+            "pending": sum(row["pending"] for row in rows),
+            "words_now": self._cached.report.totals.training_words,
+            "words_then": sum(decision.training_words for decision in after.values()),
+        }
+
+    def decide(self, archive: Archive, request: DecisionRequest) -> dict[str, Any]:
+        """Add a decision to `choices.toml`, keeping the others; return its effect."""
+        # A running look rewrites the file, too, and keeps the archive locked meanwhile.
+        with archive.transaction():
+            before = read_choices(self._workspace.choices)
+            choices = [choice for choice in before if choice.id != request.id]
+            if request.decision != "proposed":
+                choices.append(AuthorChoice(request.id, request.decision))
+            changed, after = self.about(request.id, choices), self._after(choices)
+            posts = [
+                _decided(post, after[post.id])
+                for post in self._cached.report.posts
+                if post.id in after
+            ]
+            write_atomically(self._workspace.choices, write_choices(posts, choices))
+        return self.overview(choices) | {"changed": changed}
+
+    def _after(self, choices: Sequence[AuthorChoice]) -> Mapping[str, PostDecision]:
+        """The decision about each post that the next look will make with these choices."""
+        key = _read_config(self._workspace), tuple(choices)
+        if self._last[0] != key:
+            report = self._cached.report
+            outliers = report.style_outliers
+            self._last = key, select_posts(self._facts, report.duplicates, outliers, *key)
+        return self._last[1]
 
 
 def no_such_post(id_: str) -> ApiError:
@@ -290,23 +268,8 @@ def no_such_post(id_: str) -> ApiError:
     )
 
 
-def _row(
-    cached: CachedReport, id_: str, after: Mapping[str, PostDecision], chosen: set[str]
-) -> dict[str, Any]:
-    post, decision = cached.report.posts[cached.positions[id_]], after[id_]
-    return {
-        "id": post.id,
-        "title": fmt.title_of(post.title),
-        "day": post.day,
-        "words": post.words,
-        "own_words": post.own_words,
-        "share": post.share,
-        "flagged": summary.flags(post),
-        "now": _decision(post),
-        "then": _decision(_decided(post, decision)),
-        "by": "you" if id_ in chosen else "default",
-        "pending": _is_pending(post, decision),
-    }
+def _day(post: PostSummary) -> date | None:
+    return date.fromisoformat(post.day) if post.day else None
 
 
 def _decided(post: PostSummary, decision: PostDecision) -> PostSummary:
@@ -335,32 +298,23 @@ def _decision(post: PostSummary) -> dict[str, Any]:
 
 def _without_comparisons(features: Features) -> Features:
     """The features without the large ones that only the comparison of posts needs."""
-    empty = np.empty(0)
-    return replace(
-        features,
-        sketch=empty.astype(np.uint64),
-        vocabulary=empty.astype(np.uint32),
-        counts=empty.astype(np.uint16),
-        style=empty.astype(np.float32),
-    )
+    large = ("sketch", "vocabulary", "counts", "style")
+    return replace(features, **{name: getattr(features, name)[:0] for name in large})
 
 
 def _read_config(workspace: Workspace) -> ProvenanceConfig:
     """Read the settings of the next look from the settings files."""
     names = {field.name for field in fields(ProvenanceConfig)}
     values: dict[str, object] = {}
-    for path in dict.fromkeys(
-        (Path(workspace.settings.name).absolute(), workspace.settings.absolute())
-    ):
-        if not path.exists():
-            continue
+    here, there = Path(workspace.settings.name).absolute(), workspace.settings.absolute()
+    for path in dict.fromkeys((here, there)):
         try:
             table = parse_toml(path.read_bytes().decode("utf-8-sig")).get(_SECTION, {})
-        except ValueError:
-            continue  # `look` reports the invalid file
+        except (OSError, ValueError):
+            continue  # `look` reports an invalid file
         if isinstance(table, dict):
-            values |= {f"{_SECTION}.{name}": x for name, x in table.items() if name in names}
-    return resolve(_Settings, flags=values).settings.provenance
+            values |= {name: x for name, x in table.items() if name in names}
+    return resolve(ProvenanceConfig, flags=values).settings
 
 
 _MAX_PASSAGES = 20
@@ -395,32 +349,21 @@ class _Corpus:
         self._cache = state.report
 
     def workspace(self, _: ApiCall[NoBody]) -> dict[str, Any]:
-        """Show the name of the workspace, and what is in it."""
-        workspace = self._state.workspace
+        """Show the name of the workspace."""
         try:
-            name = summary.name(self._cache().report)
+            return {"name": summary.name(self._cache().report)}
         except ApiError:  # nothing has been read yet
-            name = path_text(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
-        return {
-            "name": name,
-            "version": __version__,
-            "path": path_text(workspace.root),
-            "has": {
-                "archive": workspace.archive.exists(),
-                "model": bool(self._state.own_model),
-                "score": (workspace.root / card.DATA).exists(),
-            },
-        }
+            return {"name": self._state.own_name}
 
-    def report(self, _: ApiCall[NoBody]) -> Any:  # noqa: ANN401 - JSON
-        """Show the report of the last look."""
-        command = self._command()
-        drawn = self._cache.derived("report", lambda it: _drawn(it.report, command))
-        return {"html": drawn, "command": command}
+    def report(self, _: ApiCall[NoBody]) -> dict[str, Any]:
+        """Show the report of the last look, with the command for the workspace as it lies now."""
+        root = self._state.workspace.root
 
-    def _command(self) -> str:
-        """The command that reads the posts again, for the workspace as it lies now."""
-        return fmt.plain(command_here(self._cache().report.command, self._state.workspace.root))
+        def drawn(cached: CachedReport) -> str:
+            command = fmt.plain(command_here(cached.report.command, root))
+            return str(html.fragment(report_view(replace(cached.report, command=command))))
+
+        return {"html": self._cache.derived("report", drawn)}
 
     def facets(self, _: ApiCall[NoBody]) -> Any:  # noqa: ANN401 - JSON
         """List the values of each filter, with the number of posts."""
@@ -434,27 +377,26 @@ class _Corpus:
         """Show one post, and what becomes of each part of it."""
         cached, archive = self._cache(), self._state.archive()
         id_ = call.query.get("id", "")
-        document = next(archive.documents([id_]), None) if id_ in cached.positions else None
-        if document is None:
+        post = cached.post(id_)
+        document = next(archive.documents([id_]), None) if post else None
+        if post is None or document is None:
             raise no_such_post(id_)
-        post = cached.report.posts[cached.positions[id_]]
         return {
             "post": row(post, cached.tags) | {"author": document.author, "url": document.url},
             "segments": _segments(document, word_counts([post]).learned_words, post.decision),
-            "findings": _findings(cached, id_),
-            "around": _neighbours(cached, id_),
-            "decision": self._decision(cached, archive, id_),
+            "findings": _findings(cached.report, id_),
+            "around": _neighbours(cached.report, id_),
+            "decision": self._decision(id_),
         }
 
-    def _decision(self, cached: CachedReport, archive: Archive, id_: str) -> dict[str, Any]:
+    def _decision(self, id_: str) -> dict[str, Any]:
         try:
-            inputs = self._inputs(archive)
-            return decision_about(self._state.workspace, cached, inputs, id_)
+            return self._decided().about(id_, read_choices(self._state.workspace.choices))
         except OwnwordsError as error:  # show the post even if choices.toml is invalid
             return {"error": {"message": error.message, "hint": error.hint}}
 
     def passage(self, call: ApiCall[NoBody]) -> dict[str, Any]:
-        """Show one passage."""
+        """Show the text of one passage."""
         text = call.query.get("id", "")
         number = int(text) if text.isdecimal() and len(text) < 16 else -1
         passages = self._state.searcher().index.passages([(number, 0.0)])
@@ -464,7 +406,7 @@ class _Corpus:
                 "this passage is no longer in the archive",
                 hint="its post has changed; search for it again",
             )
-        return _passage(passages[0])
+        return {"text": passages[0].text}
 
     def search(self, call: ApiCall[NoBody]) -> dict[str, Any]:
         """Search the passages of all posts."""
@@ -475,11 +417,16 @@ class _Corpus:
         searched = result.searched_question(question)
         wanted = content_stems(searched)
 
-        def hit(passage: RetrievedPassage) -> dict[str, Any]:
+        def hit(passage: Passage) -> dict[str, Any]:
             cosines = result.window_cosines.get(passage.id, ())
-            excerpt = passage.text[slice(*excerpt_of(searched, passage.text, cosines).span)]
-            words = _matching_words(passage.text, wanted)
-            return _passage(passage) | {"excerpt": excerpt, "words": words}
+            text = passage.text
+            # The words of the text, in its own spelling, that match the query.
+            words = {word for word in _WORD.findall(text) if wanted & set(stems(word))}
+            return asdict(passage) | {
+                "title": fmt.title_of(passage.title),
+                "excerpt": text[slice(*excerpt_of(searched, text, cosines).span)],
+                "words": sorted(words),
+            }
 
         return {
             "passages": [hit(passage) for passage in result.passages],
@@ -491,73 +438,34 @@ class _Corpus:
 
     def decisions(self, _: ApiCall[NoBody]) -> dict[str, Any]:
         """List the posts that stand out, and what becomes of them."""
-        inputs = self._inputs(self._state.archive())
-        listed = overview(self._state.workspace, self._cache(), inputs)
-        return listed | {"command": self._command()}
+        return self._decided().overview(read_choices(self._state.workspace.choices))
 
     def decide(self, call: ApiCall[DecisionRequest]) -> dict[str, Any]:
         """Decide what becomes of a post in the next training."""
-        archive, cached = self._state.archive(), self._cache()
-        inputs = self._inputs(archive)
-        return decide(self._state.workspace, archive, cached, inputs, call.body)
+        return self._decided().decide(self._state.archive(), call.body)
 
-    def _inputs(self, archive: Archive) -> SelectionInputs:
-        inputs: SelectionInputs = self._cache.derived(
-            "selection", lambda cached: read_selection_inputs(archive, cached)
+    def _decided(self) -> _Decisions:
+        workspace, archive = self._state.workspace, self._state.archive()
+        decisions: _Decisions = self._cache.derived(
+            "decisions", lambda cached: _Decisions(workspace, archive, cached)
         )
-        return inputs
-
-
-def _drawn(report: Report, command: str) -> str:
-    return str(html.fragment(report_view(replace(report, command=command))))
-
-
-def _passage(passage: RetrievedPassage) -> dict[str, Any]:
-    return {
-        "id": passage.id,
-        "document": passage.document,
-        "title": fmt.title_of(passage.title),
-        "date": passage.date,
-        "url": passage.url,
-        "heading": passage.heading,
-        "text": passage.text,
-        "whose": passage.whose,
-        "found_by": list(passage.found_by),
-    }
-
-
-def _matching_words(text: str, wanted: set[str]) -> list[str]:
-    """The words of the text, in its own spelling, that match the query."""
-    return sorted({word for word in _WORD.findall(text) if wanted & set(stems(word))})
+        return decisions
 
 
 def _segments(document: Document, words: int, decision: str) -> list[dict[str, Any]]:
+    """The parts of a post, whose words they are, and whether they are in the training text."""
     learned = training_text(document, words) if words and decision != "leave out" else ""
     rows, position = [], 0
     for segment in document.segments:
-        is_learned, position = _is_learned(segment, learned, position)
-        rows.append(
-            {
-                "kind": segment.kind,
-                "text": segment.text,
-                "detail": segment.detail,
-                "whose": _ORIGINS.get(segment.kind, "own"),
-                "learned": is_learned,
-            }
-        )
+        start = learned.find(segment.text, position) if segment.kind in OWN_KINDS else -1
+        position = start + len(segment.text) if start >= 0 else position
+        whose = _ORIGINS.get(segment.kind, "own")
+        rows.append(asdict(segment) | {"whose": whose, "learned": start >= 0})
     return rows
 
 
-def _is_learned(segment: Segment, learned: str, position: int) -> tuple[bool, int]:
-    """Return whether the segment is in the training text, and where to search for the next."""
-    if segment.kind not in OWN_KINDS:
-        return False, position
-    start = learned.find(segment.text, position)
-    return (True, start + len(segment.text)) if start >= 0 else (False, position)
-
-
-def _findings(cached: CachedReport, id_: str) -> dict[str, Any]:
-    report = cached.report
+def _findings(report: Report, id_: str) -> dict[str, Any]:
+    """The posts that share text with a post, and how its style differs from the others'."""
     twins = [
         {
             "id": pair.other_id if pair.id == id_ else pair.id,
@@ -567,25 +475,15 @@ def _findings(cached: CachedReport, id_: str) -> dict[str, Any]:
         for pair in report.duplicates
         if id_ in (pair.id, pair.other_id)
     ]
-    return {
-        "twins": twins[:_MAX_TWINS],
-        "unlike": next(
-            (summary.style_signs(post) for post in report.style_outliers if post.id == id_), ""
-        ),
-        "dump_words": sum(dump.words for dump in report.dumps if dump.id == id_),
-    }
+    unlike = (summary.style_signs(post) for post in report.style_outliers if post.id == id_)
+    return {"twins": twins[:_MAX_TWINS], "unlike": next(unlike, "")}
 
 
-def _neighbours(cached: CachedReport, id_: str) -> dict[str, Any]:
+def _neighbours(report: Report, id_: str) -> dict[str, Any]:
     """The previous and the next post by date."""
-    dated = sorted((post for post in cached.report.posts if post.day), key=lambda p: (p.day, p.id))
-    position = next((i for i, post in enumerate(dated) if post.id == id_), None)
-
-    def post_at(i: int) -> dict[str, str] | None:
-        if not 0 <= i < len(dated):
-            return None
-        return {"id": dated[i].id, "title": fmt.title_of(dated[i].title), "day": dated[i].day}
-
-    if position is None:
-        return {"earlier": None, "later": None}
-    return {"earlier": post_at(position - 1), "later": post_at(position + 1)}
+    dated = sorted((post for post in report.posts if post.day), key=lambda p: (p.day, p.id))
+    rows = [{"id": post.id, "title": fmt.title_of(post.title)} for post in dated]
+    position = next((i for i, each in enumerate(rows) if each["id"] == id_), None)
+    around = [None, *rows, None]
+    earlier, later = (None, None) if position is None else (around[position], around[position + 2])
+    return {"earlier": earlier, "later": later}

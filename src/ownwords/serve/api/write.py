@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import RetrievedPassage, best_sentences
+from ownwords.ask.passages import Passage, best_sentences
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import SharedPassage, shared_passages
@@ -160,7 +160,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
     posts = _Posts(archive)
     shared = shared_passages(text, posts, _MIN_SHARED_WORDS)
     shared.sort(key=lambda passage: passage.start - passage.end)
-    nearest: Sequence[RetrievedPassage] = ()
+    nearest: Sequence[Passage] = ()
     if text.strip():
         query = " ".join(text.split()[-_QUERY_WORDS:])
         result = state.searcher().find(query, limit=_MAX_NEAREST)

@@ -1,24 +1,410 @@
-"""The routes of OpenAI's API, with GET /v1/models and POST /v1/embeddings."""
+"""OpenAI's API: texts, conversations, embeddings and the list of models, in OpenAI's JSON."""
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.ask.encoder import Embedder
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
 from ownwords.core.validation import Meta
+from ownwords.core.version import __version__
+from ownwords.inference.generation import FinishReason, GenerationRequest
+from ownwords.inference.model import Model
+from ownwords.inference.text_generation import encode_prompt
 from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import invalid, no_such_model, unsupported
+from ownwords.serve.errors import ApiError, invalid, no_such_model, unsupported
 from ownwords.serve.json_api import read_body
-from ownwords.serve.openai.completions import JsonObject, create_chat_completion, create_completion
-from ownwords.serve.sse import to_json
+from ownwords.serve.model_worker import (
+    DecodedStream,
+    LoadedModel,
+    SampledToken,
+    TextChunk,
+    TokenLogprob,
+    join_chunks,
+)
+from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest, GenerationParams
+from ownwords.serve.sse import EventSender, EventStreamResponse, run_until_disconnect, to_json
+from ownwords.tokenizers import chat
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+JsonObject = dict[str, object]
+
+
+# --- prompts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """A prompt as token ids and as text."""
+
+    ids: Sequence[int]
+    text: str
+
+
+def tokenize_prompt(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> TokenizedPrompt:
+    """Tokenize a prompt given as text or as token ids, which must be in the vocabulary."""
+    if isinstance(prompt, str):
+        return TokenizedPrompt(encode_prompt(tokenizer, prompt), prompt)
+    return TokenizedPrompt(prompt, tokenizer.decode(prompt))
+
+
+def tokenize_conversation(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
+) -> TokenizedPrompt:
+    """Tokenize a conversation with the model's chat template, or as plain text without one.
+
+    As plain text, the messages follow each other, with a blank line before each except the
+    assistant's, which continue the message before.
+    """
+    if tokenizer.template is not None:
+        return TokenizedPrompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
+    text = ""
+    for message in messages:
+        if text and message["role"] != "assistant":
+            text += "\n\n"
+        text += message["content"]
+    return tokenize_prompt(tokenizer, text)
+
+
+def engine_requests(
+    model: Model, prompt: TokenizedPrompt, params: GenerationParams
+) -> list[GenerationRequest]:
+    """Create the engine's requests for one prompt, one per text."""
+    bias = params.sampling.bias
+    if bias and max(bias) >= model.tokenizer.vocabulary_size:
+        raise invalid(
+            f"logit_bias names the token {max(bias)}, but the model has only"
+            f" {model.tokenizer.vocabulary_size:,}",
+            hint="use the token ids of this model's tokenizer",
+            param="logit_bias",
+            code="invalid_value",
+        )
+    top = params.logprob_count
+    return [
+        model.request(
+            prompt.ids,
+            max_tokens=params.max_new_tokens,
+            seed=seed,
+            sampling=params.sampling,
+            quote=not params.guard,
+            # At least 1: with 0, the engine does not return the sampled token's logprob.
+            logprobs=0 if top is None else max(1, top),
+        )
+        for seed in params.seeds
+    ]
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+Part = Literal["whole", "first", "next"]  # of a text: all of it, or what is streamed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formatter(ABC):
+    """Formats responses as the JSON of one of the two APIs."""
+
+    model: str
+    fingerprint: str
+    has_logprobs: bool
+    id: str
+    created: int = field(default_factory=lambda: int(time.time()))
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+
+    @abstractmethod
+    def choice(
+        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
+    ) -> JsonObject:
+        """A text, or a part of it."""
+
+    @abstractmethod
+    def begins_with_chunk(self, index: int) -> bool:
+        """Whether a chunk is streamed before the text itself."""
+
+    def response(
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: JsonObject
+    ) -> JsonObject:
+        """The whole response."""
+        choices = [
+            self.choice(i, chunk, reason, "whole") for i, (chunk, reason) in enumerate(texts)
+        ]
+        return self._object(self.kind, choices) | {"usage": usage}
+
+    def chunk(self, *choices: JsonObject) -> JsonObject:
+        """A streamed chunk; the one with the usage holds no choices."""
+        return self._object(self.chunk_kind, choices)
+
+    def _object(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionFormatter(Formatter):
+    """Formats the responses of /v1/completions; `prefixes` are put before each text."""
+
+    prefixes: Sequence[str]
+    id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    kind = chunk_kind = "text_completion"
+
+    def begins_with_chunk(self, index: int) -> bool:
+        return bool(self.prefixes[index])
+
+    def choice(
+        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
+    ) -> JsonObject:
+        prefix = self.prefixes[index]
+        return {
+            "index": index,
+            "text": chunk.text if part == "next" else prefix + chunk.text,
+            "logprobs": _logprob_lists(chunk.tokens, len(prefix)) if self.has_logprobs else None,
+            "finish_reason": finish_reason,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatFormatter(Formatter):
+    """Formats the responses of /v1/chat/completions; the role comes with the first chunk."""
+
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+
+    def begins_with_chunk(self, index: int) -> bool:
+        return True
+
+    def choice(
+        self, index: int, chunk: TextChunk, finish_reason: FinishReason | None, part: Part
+    ) -> JsonObject:
+        message: JsonObject = {"content": chunk.text} if chunk.text else {}
+        if part != "next":
+            message = {"role": "assistant", "content": chunk.text, "refusal": None}
+        logprobs: JsonObject | None = None
+        if self.has_logprobs and (chunk.tokens or part == "whole"):
+            content = [
+                _logprob_object(token.sampled)
+                | {"top_logprobs": [_logprob_object(x) for x in token.top]}
+                for token in chunk.tokens
+            ]
+            logprobs = {"content": content, "refusal": None}
+        return {
+            "index": index,
+            "message" if part == "whole" else "delta": message,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
+
+
+def _logprob_object(token: TokenLogprob) -> JsonObject:
+    # An incomplete character has no text; OpenAI escapes its bytes.
+    text = token.data.decode("utf-8", "backslashreplace")
+    return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
+
+
+def _logprob_lists(tokens: Sequence[SampledToken], start: int) -> JsonObject:
+    """Logprobs in the older API's format; offsets count characters of the response's text."""
+    return {
+        "tokens": [_token_text(token.sampled) for token in tokens],
+        "token_logprobs": [token.sampled.logprob for token in tokens],
+        "top_logprobs": [
+            {_token_text(x): x.logprob for x in (*token.top, token.sampled)} for token in tokens
+        ],
+        "text_offset": [start + token.offset for token in tokens],
+    }
+
+
+def _token_text(token: TokenLogprob) -> str:
+    try:
+        return token.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.data)
+
+
+# --- generation ----------------------------------------------------------------------------------
+
+# Takes a chunk of the text with this index; the last one comes with the finish reason.
+ChunkHandler = Callable[[int, TextChunk, FinishReason | None], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """All texts of one request."""
+
+    loaded: LoadedModel
+    params: GenerationParams
+    requests: Sequence[GenerationRequest]
+    prompt_tokens: int
+    formatter: Formatter
+
+    async def run(self, handle: ChunkHandler) -> JsonObject:
+        """Generate all texts concurrently; returns OpenAI's `usage`."""
+        tokens = 0
+        errors: list[OwnwordsError] = []
+
+        async def generate(index: int, request: GenerationRequest) -> None:
+            nonlocal tokens
+            top = self.params.logprob_count or 0
+            try:
+                async with self.loaded.worker.generate(request) as stream:
+                    tokenizer = self.loaded.model.tokenizer
+                    text = DecodedStream(stream, tokenizer, self.params.stops, top=top)
+                    async for chunk in text:
+                        if chunk:
+                            await handle(index, chunk, None)
+                await handle(index, TextChunk(""), text.finish_reason or "length")
+                tokens += text.token_count
+            except OwnwordsError as error:
+                errors.append(error)
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for index, request in enumerate(self.requests):
+                group.start_soon(generate, index, request)
+        if errors:
+            raise errors[0]
+        return {
+            "prompt_tokens": self.prompt_tokens,  # a prompt counts once for all of its texts
+            "completion_tokens": tokens,
+            "total_tokens": self.prompt_tokens + tokens,
+        }
+
+    async def response(self) -> JsonObject:
+        """The response with all texts."""
+        chunks: list[list[TextChunk]] = [[] for _ in self.requests]
+        reasons: list[FinishReason] = ["length" for _ in self.requests]
+
+        async def collect(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
+            chunks[index].append(chunk)
+            reasons[index] = reason or reasons[index]
+
+        usage = await self.run(collect)
+        texts = list(zip(map(join_chunks, chunks), reasons, strict=True))
+        return self.formatter.response(texts, usage)
+
+    async def stream(self, events: EventSender) -> None:
+        """Send the texts as they are generated."""
+        formatter, is_begun = self.formatter, anyio.Lock()
+        no_usage: JsonObject = {"usage": None} if self.params.include_usage else {}
+
+        async def send(index: int, chunk: TextChunk, reason: FinishReason | None) -> None:
+            async with is_begun:  # send the first chunks of all texts before any other
+                if not events.has_started:
+                    for i in filter(formatter.begins_with_chunk, range(len(self.requests))):
+                        first = formatter.choice(i, TextChunk(""), None, "first")
+                        await events.send(formatter.chunk(first) | no_usage)
+            choice = formatter.choice(index, chunk, reason, "next")
+            await events.send(formatter.chunk(choice) | no_usage)
+
+        usage = await self.run(send)
+        if self.params.include_usage:
+            await events.send(formatter.chunk() | {"usage": usage})
+        await events.send_bytes(b"data: [DONE]\n\n")
+
+
+async def create_completion(state: AppState, request: Request) -> Response:
+    """Continue one or several prompts."""
+    params = await read_body(state, request, CompletionRequest)
+    loaded = await _get_model(state, params.model)
+
+    def prepare() -> _Task:
+        tokenized = [tokenize_prompt(loaded.model.tokenizer, each) for each in params.prompts]
+        echoes = [prompt.text if params.echo else "" for prompt in tokenized]
+        formatter = CompletionFormatter(
+            model=loaded.name,
+            fingerprint=_fingerprint(loaded),
+            has_logprobs=params.logprobs is not None,
+            prefixes=[echo for echo in echoes for _ in range(params.n)],
+        )
+        return _task(state, loaded, params, tokenized, formatter, name="prompt")
+
+    return await _respond(request, await state.run(prepare))
+
+
+async def create_chat_completion(state: AppState, request: Request) -> Response:
+    """Continue a conversation."""
+    params = await read_body(state, request, ChatRequest)
+    loaded = await _get_model(state, params.model)
+
+    def prepare() -> _Task:
+        prompt = tokenize_conversation(loaded.model.tokenizer, params.conversation)
+        formatter = ChatFormatter(
+            model=loaded.name, fingerprint=_fingerprint(loaded), has_logprobs=params.logprobs
+        )
+        return _task(state, loaded, params, [prompt], formatter, name="messages")
+
+    return await _respond(request, await state.run(prepare))
+
+
+async def _get_model(state: AppState, name: str) -> LoadedModel:
+    try:
+        return await state.get_model(name)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        raise no_such_model(error.message, error.hint) from None
+
+
+def _task(
+    state: AppState,
+    loaded: LoadedModel,
+    params: GenerationParams,
+    tokenized: Sequence[TokenizedPrompt],
+    formatter: Formatter,
+    *,
+    name: str,
+) -> _Task:
+    texts = len(tokenized) * params.n
+    if texts > state.settings.queue:
+        raise invalid(
+            f"the request asks for {texts} texts, but at most {state.settings.queue} are allowed",
+            hint="ask for fewer, several times",
+            param="n",
+            code="integer_above_max_value",
+        )
+    context = loaded.worker.length
+    for prompt in tokenized:
+        if len(prompt.ids) > context:
+            raise invalid(
+                f"{name} has {len(prompt.ids):,} tokens, but the model's context is {context:,}",
+                hint="shorten it; its end matters most",
+                param=name,
+                code="context_length_exceeded",
+            )
+    requests = [x for prompt in tokenized for x in engine_requests(loaded.model, prompt, params)]
+    return _Task(loaded, params, requests, sum(len(each.ids) for each in tokenized), formatter)
+
+
+async def _respond(request: Request, task: _Task) -> Response:
+    if task.params.stream:
+        return EventStreamResponse(task.stream)
+    body = await run_until_disconnect(request.receive, task.response())
+    return Response(to_json(body), media_type="application/json")
+
+
+def _fingerprint(loaded: LoadedModel) -> str:
+    """A hash of the model, engine and version: with the same one, a seed gives the same text."""
+    engine = loaded.model.engine.name
+    return "fp_" + digest(repr(loaded.stamp), engine, __version__)[:12]
+
 
 MAX_TEXTS = 2048  # to embed in one request, as in OpenAI's API
 

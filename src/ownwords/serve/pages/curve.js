@@ -47,7 +47,7 @@ function factor(curve) {
 }
 
 const times = (curve, { measure }) => (measure === "loss" ? factor(curve) : 1);
-const best = (mark) => Math.min(mark.bits ?? Infinity, mark.averaged ?? Infinity);
+const best = (mark) => Math.min(mark.bits_per_byte ?? Infinity, mark.averaged_bits_per_byte ?? Infinity);
 
 function scaled(curve, how, width) {
   const by = times(curve, how), count = curve.step.length;

@@ -1,18 +1,29 @@
-"""Security middleware: checks each request's host, origin, key and size."""
+"""Who may use the server: the key, its sessions and login form, and the checks of each request."""
 
+import hashlib
+import hmac
+import html
 import ipaddress
 import logging
+import math
 import re
+import secrets
 import socket
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ownwords.serve.auth import LOGIN, Authenticator
 from ownwords.serve.errors import (
     ApiError,
     TooManyRequestsError,
@@ -20,9 +31,125 @@ from ownwords.serve.errors import (
     internal_error,
     is_navigation,
 )
-from ownwords.serve.metrics import Metrics
+from ownwords.serve.model_worker import Metrics
 from ownwords.serve.settings import ServeSettings
-from ownwords.serve.static_files import FRONT, with_blog
+from ownwords.serve.static_files import FRONT, StaticFile, with_blog
+
+LOGIN: Final = "/login"
+SESSION_S: Final = 30 * 24 * 3600
+_MAX_WRONG, _WINDOW_S = 10, 60.0  # wrong keys per minute before TooManyRequestsError
+_MAX_FIELDS = 8
+_WRONG_KEY = "That is not the key. It is printed where the server was started."
+_NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error message in the form
+
+
+class Authenticator:
+    """Checks keys and sessions; if the server has no key, all requests are admitted.
+
+    A session's cookie is signed with the key, so that a server which is started again with the same
+    key knows it.
+    """
+
+    def __init__(self, key: str, *, port: int = 0, clock: Callable[[], float] = time.time) -> None:
+        self.is_needed = bool(key)
+        # Cookies ignore ports: two servers on one machine need cookies of different names.
+        self.cookie = f"ownwords-{port}"
+        self._key = _digest(key)
+        self._clock = clock
+        self._wrong: deque[float] = deque(maxlen=_MAX_WRONG)  # their times
+
+    def admits(self, authorization: str, cookies: str) -> bool:
+        """Whether the headers hold the key or a valid session. Raises as `is_key` does."""
+        if not self.is_needed or self._has_session(cookies):
+            return True
+        kind, _, key = authorization.partition(" ")
+        return kind.lower() == "bearer" and self.is_key(key.strip())
+
+    def is_key(self, key: str) -> bool:
+        """Whether the key is right. Raises TooManyRequestsError after too many wrong keys.
+
+        The right key is always accepted, so others' wrong keys do not lock its owner out.
+        """
+        if hmac.compare_digest(_digest(key), self._key):
+            return True
+        now, wrong = self._clock(), self._wrong
+        if len(wrong) == _MAX_WRONG and now - wrong[0] <= _WINDOW_S:
+            wait_s = math.ceil(_WINDOW_S - (now - wrong[0]))
+            raise TooManyRequestsError("too many wrong keys were given", wait_s)
+        wrong.append(now)
+        return False
+
+    def log_in(self, response: Response, *, is_https: bool) -> Response:
+        """Start a session and set its cookie on the response."""
+        session = f"{self._clock() + SESSION_S:.0f}.{secrets.token_urlsafe(16)}"
+        token = f"{session}.{self._signature(session)}"
+        # Lax: links from other sites work; the middleware checks the origin of requests.
+        response.set_cookie(
+            self.cookie, token, SESSION_S, httponly=True, samesite="lax", secure=is_https
+        )
+        return response
+
+    def _has_session(self, cookies: str) -> bool:
+        try:
+            morsel = SimpleCookie(cookies).get(self.cookie)
+        except CookieError:
+            return False
+        session, _, signature = (morsel.value if morsel else "").rpartition(".")
+        if not hmac.compare_digest(_digest(signature), _digest(self._signature(session))):
+            return False
+        return self._clock() <= float(session.partition(".")[0])
+
+    def _signature(self, session: str) -> str:
+        message = session.encode("utf-8", "surrogateescape")
+        return hmac.new(self._key, message, hashlib.sha256).hexdigest()
+
+
+def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute]:
+    """The routes of the login form, its submission."""
+
+    async def show_form(request: Request) -> Response:
+        return form.response(request) if authenticator.is_needed else _to_front(request)
+
+    async def submit(request: Request) -> Response:
+        if not authenticator.is_needed:
+            return _to_front(request)
+        key = _key_of(await request.body())
+        try:
+            is_key = authenticator.is_key(key)
+        except ApiError as error:
+            page = _with_problem(form, f"Too many wrong keys: {error.hint}.")
+            return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
+        if not is_key:
+            return _with_problem(form, _WRONG_KEY).response(request, HTTPStatus.UNAUTHORIZED)
+        return authenticator.log_in(_to_front(request), is_https=request.url.scheme == "https")
+
+    return [
+        Route(LOGIN, show_form, methods=["GET"]),
+        Route(LOGIN, submit, methods=["POST"]),
+    ]
+
+
+def _key_of(body: bytes) -> str:
+    """Read the key from the submitted form; "" if there is none."""
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError:  # too many fields
+        return ""
+    return fields.get("key", [""])[0].strip()
+
+
+def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
+    problem = _PROBLEM % html.escape(sentence).encode()
+    return replace(form, data=form.data.replace(_NO_PROBLEM, problem, 1))
+
+
+def _to_front(request: Request) -> Response:
+    return RedirectResponse(with_blog(FRONT, request.query_params), HTTPStatus.SEE_OTHER)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -125,7 +252,7 @@ class SecurityMiddleware:
         if is_visit and "key" in query:
             return self._log_in_by_link(scope, query)
         if path not in self._public and not self._authenticator.admits(
-            headers.get("authorization", ""), headers.get("cookie", ""), _client_of(scope)
+            headers.get("authorization", ""), headers.get("cookie", "")
         ):
             if is_visit or (reads and is_navigation(headers)):
                 login = with_blog(LOGIN, query)
@@ -146,7 +273,7 @@ class SecurityMiddleware:
         """Redirect to the address without the key, and set a cookie if the key is right."""
         redirect = RedirectResponse(with_blog(FRONT, query), HTTPStatus.SEE_OTHER)
         is_key = self._authenticator.is_key
-        if self._authenticator.is_needed and is_key(query["key"], _client_of(scope)):
+        if self._authenticator.is_needed and is_key(query["key"]):
             return self._authenticator.log_in(redirect, is_https=scope["scheme"] == "https")
         return redirect
 
@@ -195,11 +322,6 @@ class _ResponseSender:
                 headers.setdefault(name, value)
             headers.setdefault("Cache-Control", "no-store")
         await self._send(message)
-
-
-def _client_of(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 def _check_origin(headers: Headers, *, is_visit: bool) -> None:

@@ -1,15 +1,21 @@
+"""Work under way, on a terminal and elsewhere."""
+
 import io
 import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ownwords.cli.progress_bars import ProgressBars
-from ownwords.cli.training_view import LiveRun, TrainingView, bar, line_chart, picture
+from ownwords.cli.progress_view import ProgressView, line_chart, picture
 from ownwords.core.progress import Event, Progress
-from ownwords.training.run_history import EvalPoint, RunHistory
+from ownwords.training.run import RunHistory
 
 
 def metric(step: int, steps_done: int | None = None, total: int = 100, **values: float) -> Event:
@@ -51,7 +57,8 @@ def draw_view(
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     console = Console(file=file, width=width, height=height, color_system=None)
-    console.print(picture(LiveRun(history, seconds=100.0, remaining_s=42.0), console))
+    training = Event(0.0, "train", "advance", seconds=100.0, remaining_s=42.0)
+    console.print(picture(history, training, (), console))
     file.flush()
     return raw.getvalue().decode(encoding).splitlines()
 
@@ -127,15 +134,18 @@ def test_a_falling_line_falls_from_the_first_row_to_the_last() -> None:
     assert marked[2].plain[6:][20] == "o" or marked[3].plain[6:][20] == "o"
 
 
-@pytest.mark.parametrize(("share", "long"), [(0, 0), (0.5, 5), (1, 10), (7, 10), (math.nan, 0)])
-def test_bars_have_their_length(share: float, long: int) -> None:
-    assert len(bar(share, 10)) == len(bar(share, 10, plain=True)) == long
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
-def events_of_a_run(progress: Progress) -> None:
+def events_of_a_run(progress: Progress, begun: Callable[[], bool] = lambda: True) -> None:
     with progress.stage("Reading", 2, "posts") as reading:
         reading.advance(2)
     with progress.stage("train", 50, "steps") as stage:
+        wait_for(begun)
         for step in range(1, 51):
             stage.advance()
             stage.metric(step=step, bits_per_byte=100 / step, tokens_per_s=1000.0)
@@ -151,8 +161,7 @@ def events_of_a_run(progress: Progress) -> None:
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
     output = io.StringIO()
-    bars = ProgressBars(output, after_s=0.0)
-    view = TrainingView(bars, output, every_s=0.0)
+    view = ProgressView(output, after_s=0.0, every_s=0.0)
     events_of_a_run(Progress(view))
     view.close()
     lines = output.getvalue().splitlines()
@@ -171,7 +180,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 def test_plain_lines_are_few() -> None:
     output = io.StringIO()
-    view = TrainingView(ProgressBars(output), output)
+    view = ProgressView(output)
     events_of_a_run(Progress(view))
     assert len(output.getvalue().splitlines()) <= 6
 
@@ -186,8 +195,8 @@ class Terminal(io.StringIO):
 def test_on_a_terminal_the_picture_is_drawn_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
-    view = TrainingView(ProgressBars(screen), screen)
-    events_of_a_run(Progress(view))
+    view = ProgressView(screen, after_s=0.0)
+    events_of_a_run(Progress(view), lambda: "Training" in screen.getvalue())
     view.close()
     output = screen.getvalue()
     assert "Training" in output
@@ -198,18 +207,86 @@ def test_on_a_terminal_the_picture_is_drawn_and_removed(monkeypatch: pytest.Monk
 def test_the_cursor_is_restored_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
-    view = TrainingView(ProgressBars(screen), screen)
+    view = ProgressView(screen, after_s=0.0)
     with pytest.raises(KeyboardInterrupt), Progress(view).stage("train", 5) as stage:
         stage.metric(step=1, bits_per_byte=2.0)
+        wait_for(lambda: "\x1b[?25l" in screen.getvalue())
         raise KeyboardInterrupt
     view.close()
     assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h") == 1
 
 
-def test_training_works_without_a_visible_view() -> None:
-    terminal = Terminal()
-    view = TrainingView(None, terminal)
-    events_of_a_run(Progress(view))
-    view.close()
-    assert terminal.getvalue() == ""
-    assert view.run.history.best == EvalPoint(25, 2.25, None, None)
+# --- stages -------------------------------------------------------------------------------------
+
+
+def at(seconds: float, kind: str, fraction: int = 0, **more: object) -> Event:
+    return Event(0.0, "Reading", kind, fraction, 100, "posts", seconds=seconds, **more)  # type: ignore[arg-type]
+
+
+def test_without_a_terminal_a_stage_says_a_plain_line_now_and_then() -> None:
+    stream = io.StringIO()
+    view = ProgressView(stream)
+    for event in (
+        at(0, "start"),
+        at(5, "advance", 10, remaining_s=45.0),
+        at(10, "advance", 20, remaining_s=40.0),
+        at(15, "advance", 30, remaining_s=35.0),
+        at(20.1, "advance", 40),
+        at(31, "metric", 62),
+        at(50, "done", 100),
+    ):
+        view(event)
+    assert stream.getvalue().splitlines() == [
+        "Reading: 20 of 100 posts, about 40 s left",
+        "Reading: 40 of 100 posts",
+        "Reading: 100 posts, done in 50 s",
+    ]
+
+
+def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> None:
+    stream = io.StringIO()
+    view = ProgressView(stream)
+    view(at(0, "start"))
+    view(at(0.9, "done", 100))
+    view(at(0, "start"))
+    view(at(3, "done", 7, message="stopped"))
+    view(Event(0.0, "", "note", message="a title \x1b[31m"))
+    assert stream.getvalue().splitlines() == [
+        "Reading: 7 posts, stopped after 3.0 s",
+        "a title ?[31m",
+    ]
+
+
+def read_all(master: int) -> str:
+    """The output of a closed pseudo-terminal."""
+    output = b""
+    with suppress(OSError):  # how Linux says that the other end is closed
+        while piece := os.read(master, 65536):
+            output += piece
+    os.close(master)
+    return output.decode("utf-8")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
+    import pty
+
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w", encoding="utf-8") as terminal:
+        view = ProgressView(terminal, after_s=0.05)
+        progress = Progress(view)
+        with progress.stage("Blinking"):
+            pass
+        with progress.stage("Reading", total=10, unit="posts") as stage:
+            stage.advance(4)
+            time.sleep(0.3)
+            with view.paused():
+                print("a question", file=terminal)
+            stage.advance(1)
+            time.sleep(0.2)
+        view.close()
+    output = read_all(master)
+    assert "Blinking" not in output
+    assert "Reading" in output
+    assert "5 of 10 posts" in output
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") >= 1  # the cursor is back
