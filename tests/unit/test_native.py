@@ -115,7 +115,7 @@ def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
     positions = torch.arange(9).repeat(rows, 1) + torch.arange(rows)[:, None]
     angles = RotaryEmbedding(10, 100.0).angles(positions, torch.float64)
     output = fused.norm_and_rope(
-        ours[0], (ours[1], ours[2]) if normed else None, angles, 2, 1e-3, 1.0
+        ours[0], *(ours[1:3] if normed else (None, None)), angles, 2, 1e-3, 1.0
     )
     parts = list(torch.split(twins[0].transpose(1, 2), [3, 2, 2], dim=1))
     for i in (0, 1):

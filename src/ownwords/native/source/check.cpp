@@ -1,5 +1,5 @@
-// Small problems for every kind of kernel. All libraries find the same figures, but for rounding; one
-// that does not is not used.
+// Small problems for every kind of kernel. All libraries find the same figures, but for rounding;
+// one that does not is not used.
 #include <vector>
 
 #include "api.h"

@@ -48,7 +48,7 @@ void KvCache::copy(i64 from, i64 to, i64 length) {
     lengths[size_t(to)] = length;
 }
 
-// --- Splits the work of attention between threads, evenly by segments.
+// Splits the work of attention between threads, evenly by segments.
 
 void AttentionPlan::reserve(int threads) {
     starts.resize(size_t(threads) + 1);

@@ -1,6 +1,12 @@
 // Attention over the cache: the tokens of a block, with the query heads that share a key head, over
 // segments of 64 positions. Each segment has its own softmax, and segments are merged in order, so
 // that the result is bit-identical however tokens are batched and work is split between threads.
+//
+// Keys and values of the tokens read are laid out so that nothing is summed across a vector. Keys:
+// blocks of 16 positions, laid out like a panel of weights: lines of all positions, with one
+// dimension (float) or two (bfloat16). Values: position after position, in bfloat16 two positions
+// interleaved. Heads are padded to 16 dimensions with zeros. All positions are kept, whatever the
+// window.
 #pragma once
 
 #include <utility>
@@ -118,10 +124,6 @@ inline void store_value(Bf16 *values, i64 width, i64 position, const float *from
         std::memcpy(to + d * 2, &both, sizeof both);
     }
 }
-
-// --- Attention over the cache: the tokens of a block, with the query heads that share a key head, over
-// segments of 64 positions. Each segment has its own softmax, and segments are merged in order, so
-// that the result is bit-identical however tokens are batched and work is split between threads.
 
 constexpr i64 MAX_HEADS = 16;    // query heads of a task, at most
 constexpr i64 MAX_QUERIES = 32;  // queries of a task, at most: heads times tokens

@@ -431,7 +431,7 @@ void Decoder::step(KvCache &cache, ThreadTeam &team, int thread) {
 
 }  // namespace ownwords::engine
 
-// --- the C interface
+// The C interface.
 
 using namespace ownwords;
 using namespace ownwords::engine;

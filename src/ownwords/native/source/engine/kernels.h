@@ -63,7 +63,7 @@ void store_int15_sums(const MatmulArgs &work, i64 panel, i64 row, i64 rows, cons
                       const int32_t *low);
 #endif
 
-// --- Dot products of quantized numbers: unsigned weights, four in the 32 bits of an output, times
+// Dot products of quantized numbers: unsigned weights, four in the 32 bits of an output, times
 // activations from -127 to 127; with VNNI or NEON dot products, or else by 16-bit multiplication.
 
 // Absolute values as integers, whose order puts infinity after all numbers and NaN after infinity.
@@ -187,7 +187,7 @@ inline VecI32 dot_add(VecI32 sum, VecI32 weights, const Activations4 &four) {
 
 #endif
 
-// --- The loops that all products share: a few panels times a few rows at a time, so that sums stay in
+// The loops that all products share: a few panels times a few rows at a time, so that sums stay in
 // registers.
 // A kernel has SUMS, the vectors of sums that fit into registers; UNPACKS, whether weights need
 // unpacking, so that few passes over them are best; and block<P, R>(args, p, stride, n, sums),

@@ -126,7 +126,7 @@ void matmul(const Matrix &m, const MatmulInput &input, i64 rows, const float *bi
     }
 }
 
-// --- Products with float and bfloat16 weights.
+// Products with float and bfloat16 weights.
 
 namespace {
 

@@ -209,8 +209,8 @@ void matmul_int4(const MatmulArgs &work, i64 first, i64 last) {
 }
 
 #if defined(OWNWORDS_INT15)
-// Activations for int8 weights with AVX512-VNNI: 15-bit integers, 128 * high byte + low byte, with one scale
-// per row. The rows of low bytes follow those of high bytes.
+// Activations for int8 weights with AVX512-VNNI: 15-bit integers, 128 * high byte + low byte, with
+// one scale per row. The rows of low bytes follow those of high bytes.
 
 namespace {
 

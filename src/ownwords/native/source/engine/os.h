@@ -36,7 +36,7 @@ int current_cpu();
 // tried.
 bool move_off_cpus(const int *taken, int count, int min_cpus);
 
-// --- Zeroed memory for weights and buffers.
+// Zeroed memory for weights and buffers.
 
 class PageBuffer {
   public:

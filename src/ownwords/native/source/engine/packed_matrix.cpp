@@ -8,9 +8,9 @@
 namespace ownwords::engine {
 namespace {
 
-// The scale and codes of a group of numbers, exactly as in models/quantize.py. The scale is signed: codes reach one step further down
-// than up, so the sign that makes the larger extreme negative gives the smaller step. Rounding
-// reaches half a step beyond the outermost codes.
+// The scale and codes of a group of numbers, exactly as in models/quantize.py. The scale is signed:
+// codes reach one step further down than up, so the sign that makes the larger extreme negative
+// gives the smaller step. Rounding reaches half a step beyond the outermost codes.
 template <int bits>
 struct Quantizer {
     static constexpr float half = float(1 << (bits - 1));

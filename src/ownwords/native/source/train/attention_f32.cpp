@@ -10,6 +10,7 @@
 
 namespace ownwords {
 
+// C += A B for small float matrices: vectors along rows of B, broadcast numbers of A.
 constexpr int MATMUL_ROWS = LANES == 16 ? 8 : LANES == 8 ? 6 : 4;
 constexpr int MATMUL_VECS = 2;
 constexpr i64 MATMUL_COLS = i64(LANES) * MATMUL_VECS;  // columns come in multiples of this
@@ -50,9 +51,6 @@ inline void matmul_f32(const float *a, i64 row_stride, i64 k_stride, const float
                     c_stride, depth);
     }
 }
-
-// --- Causal attention in float32, in blocks of queries. A block takes only the keys that some of its
-// queries see: neither what lies above the diagonal nor other documents are computed.
 
 namespace {
 

@@ -7,6 +7,7 @@ namespace ownwords {
 // Steps of tokens, odd so that rows of tiles are not a power of two apart.
 inline i64 steps_of(const Block &b) { return tiles_of(b) * (TILE_TOKENS / TILE_K) | 1; }
 
+// The memory that the backward pass works in.
 struct BackwardScratch {
     MemoryLayout layout;
     const PackedWeights packed;
@@ -54,8 +55,6 @@ struct BackwardScratch {
         }
     };
 };
-
-// --- The backward pass of a transformer block.
 
 namespace {
 

@@ -12,7 +12,7 @@ constexpr i64 GRAIN = 8192;  // numbers that are worth another thread
 
 template <typename T>
 void rms_norm(const T *x, const float *weight, T *y, float *reciprocal, i64 rows, i64 width,
-             float eps, float offset) {
+              float eps, float offset) {
     parallel_for(rows, GRAIN / width + 1, [=](i64 begin, i64 end, int) {
         const float *bias = nullptr;
         for (i64 row = begin; row < end; ++row) {
@@ -25,7 +25,7 @@ void rms_norm(const T *x, const float *weight, T *y, float *reciprocal, i64 rows
 
 template <typename T>
 void rms_norm_backward(const T *x, const float *weight, const float *reciprocal, const T *dy, T *dx,
-              float *dweight, i64 rows, i64 width, float offset) {
+                       float *dweight, i64 rows, i64 width, float offset) {
     const int chunks = chunk_count(rows, GRAIN / width + 1);
     std::vector<float> sums(size_t(chunks) * width, 0.0f);
     parallel_for(rows, GRAIN / width + 1, [&](i64 begin, i64 end, int chunk) {
@@ -43,7 +43,7 @@ void rms_norm_backward(const T *x, const float *weight, const float *reciprocal,
     }
 }
 
-// --- RMSNorm and rotary positions of all heads, with gradients.
+// RMSNorm and rotary positions of all heads, with gradients.
 
 // cos and sin are [period, width / 2].
 struct TokenHeads {
@@ -56,8 +56,8 @@ struct TokenHeads {
 };
 
 template <typename T>
-void norm_and_rope_all(const TokenHeads s, const T *x, const float *query_norm, const float *key_norm,
-             const float *cos, const float *sin, T *y) {
+void norm_and_rope_all(const TokenHeads s, const T *x, const float *query_norm,
+                       const float *key_norm, const float *cos, const float *sin, T *y) {
     parallel_for(s.tokens, s.grain(), [=](i64 begin, i64 end, int) {
         for (i64 token = begin; token < end; ++token)
             norm_and_rope(s.heads, x + token * s.size(), query_norm, key_norm, cos + s.angle(token),
@@ -66,8 +66,9 @@ void norm_and_rope_all(const TokenHeads s, const T *x, const float *query_norm, 
 }
 
 template <typename T>
-void norm_and_rope_all_backward(const TokenHeads s, const T *x, const float *query_norm, const float *key_norm,
-              const float *cos, const float *sin, const T *dy, T *dx, float *dnorms) {
+void norm_and_rope_all_backward(const TokenHeads s, const T *x, const float *query_norm,
+                                const float *key_norm, const float *cos, const float *sin,
+                                const T *dy, T *dx, float *dnorms) {
     const i64 width = s.heads.width;
     const int chunks = chunk_count(s.tokens, s.grain());
     std::vector<float> sums(size_t(chunks) * 2 * width, 0.0f);
@@ -85,7 +86,7 @@ void norm_and_rope_all_backward(const TokenHeads s, const T *x, const float *que
     }
 }
 
-// --- SwiGLU, GeGLU and gelu.
+// SwiGLU, GeGLU and gelu.
 
 template <typename T, typename Activation>
 void gated_forward(const T *gate_up, T *y, i64 rows, i64 width) {
@@ -153,8 +154,8 @@ int ownwords_rms_norm_backward(int dtype, const void *x, const float *weight,
                                int64_t rows, int64_t width, float offset) {
     return ownwords::run_kernel(dtype, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        ownwords::rms_norm_backward((const T *)x, weight, inverse_rms, (const T *)dy, (T *)dx, dweight, rows,
-                           width, offset);
+        ownwords::rms_norm_backward((const T *)x, weight, inverse_rms, (const T *)dy, (T *)dx,
+                                    dweight, rows, width, offset);
     });
 }
 
@@ -164,8 +165,9 @@ int ownwords_norm_and_rope(int dtype, const void *x, const float *query_norm, co
                            float eps, float offset) {
     return ownwords::run_kernel(dtype, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        ownwords::norm_and_rope_all<T>({{query_heads, kv_heads, head_dim, eps, offset}, tokens, period},
-                             (const T *)x, query_norm, key_norm, cos, sin, (T *)y);
+        ownwords::norm_and_rope_all<T>(
+            {{query_heads, kv_heads, head_dim, eps, offset}, tokens, period}, (const T *)x,
+            query_norm, key_norm, cos, sin, (T *)y);
     });
 }
 
@@ -176,9 +178,9 @@ int ownwords_norm_and_rope_backward(int dtype, const void *x, const float *query
                                     int64_t period, float eps, float offset) {
     return ownwords::run_kernel(dtype, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        ownwords::norm_and_rope_all_backward<T>({{query_heads, kv_heads, head_dim, eps, offset}, tokens, period},
-                              (const T *)x, query_norm, key_norm, cos, sin, (const T *)dy, (T *)dx,
-                              dnorms);
+        ownwords::norm_and_rope_all_backward<T>(
+            {{query_heads, kv_heads, head_dim, eps, offset}, tokens, period}, (const T *)x,
+            query_norm, key_norm, cos, sin, (const T *)dy, (T *)dx, dnorms);
     });
 }
 

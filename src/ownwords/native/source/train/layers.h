@@ -1,4 +1,5 @@
-// RMSNorm, x / rms(x) * (offset + weight), and LayerNorm of one row, with gradients.
+// One row of the layers between matrix products, with gradients: RMSNorm, x / rms(x) * (offset +
+// weight), LayerNorm, rotary positions and activations.
 #pragma once
 
 #include <cmath>
@@ -72,7 +73,7 @@ inline void norm_row_backward(const T *x, NormStats stats, const W *weight, cons
     });
 }
 
-// --- RMSNorm of a token's queries and keys, if it has weights, and rotary positions (Su et al. 2021,
+// RMSNorm of a token's queries and keys, if it has weights, and rotary positions (Su et al. 2021,
 // arXiv 2104.09864); values are copied.
 
 struct HeadShape {
@@ -155,7 +156,7 @@ inline void norm_and_rope_backward(const HeadShape s, const T *from, const W *qu
     if (to != dy) std::memcpy(to, dy, size_t(s.kv_heads * s.width) * sizeof(T));
 }
 
-// --- Silu and gelu (tanh approximation), with their gradients.
+// Silu and gelu (tanh approximation), with their gradients.
 
 struct ActGrad {
     VecF32 value, grad;

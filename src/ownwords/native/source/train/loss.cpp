@@ -50,7 +50,7 @@ void cross_entropy(T *logits, const int64_t *targets, const float *weights, doub
     for (const double chunk_sum : chunk_sums) *sum += chunk_sum;
 }
 
-// --- Cross entropy of a large vocabulary from hidden states, with the gradients of both: products in
+// Cross entropy of a large vocabulary from hidden states, with the gradients of both: products in
 // bfloat16, summed in float. Only the logits of a chunk of rows exist at a time. No sum depends on
 // the number of threads.
 

@@ -54,7 +54,7 @@ void adamw(const AdamWStep s, float *weight, Bf16 *bf16_copy, const Gradient *gr
     });
 }
 
-// --- Muon (Jordan et al. 2024): Newton-Schulz iterations in bfloat16, X <- A X + (B S + C S S) X with
+// Muon (Jordan et al. 2024): Newton-Schulz iterations in bfloat16, X <- A X + (B S + C S S) X with
 // S = X X', of which half is computed. A thread takes one matrix through all iterations.
 
 constexpr float A = 3.4445f, B = -4.7750f, C = 2.0315f;
