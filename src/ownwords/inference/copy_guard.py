@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import writing_atomically

@@ -1,7 +1,7 @@
 """Sampling: logits in, a token id out. Pure functions on NumPy.
 
-At 138,000 tokens of vocabulary the default takes 0.1 ms a token: bounds find the few tokens that may
-be sampled before anything is exponentiated or sorted.
+At 138,000 tokens of vocabulary the default takes 0.1 ms a token: bounds find the few tokens that
+may be sampled before anything is exponentiated or sorted.
 
 The parts of `SamplingParams` apply in this order; the default of each changes nothing:
 

@@ -11,6 +11,7 @@ available.
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -259,3 +260,8 @@ def isa_advice(folder: Path = SOURCES.parent) -> str:
     else:
         reason = "install ownwords again"
     return f"{library.isa.label}, where this processor can run {best.label}: {reason}"
+
+
+if __name__ == "__main__":  # asked of every wheel
+    sys.stdout.write(f"{isa_advice() or missing_reason()}\n")
+    sys.exit(load_library() is None)
