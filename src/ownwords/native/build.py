@@ -180,7 +180,7 @@ def build_for_here(folder: Path = SOURCES.parent) -> str:
     problem = build(folder, [Isa.BASELINE])
     best = best_here(folder)
     if best is None:
-        return problem or build(folder)
+        return build(folder)
     wanted = {Isa.BASELINE}
     for isa in sorted(isa for isa in ISA_FLAGS if Isa.BASELINE < isa <= best)[::-1]:
         wanted.add(isa)
