@@ -135,7 +135,7 @@ class NativeLibrary:
 
     def agrees_with(self, other: "NativeLibrary") -> bool:
         """Whether this library and another find the same in small problems, but for rounding."""
-        figures = np.empty((2, interface().constants["CHECK_FIGURES"]), np.float32)
+        figures = np.zeros((2, interface().constants["CHECK_FIGURES"]), np.float32)
         self.check(figures[0].ctypes.data)
         other.check(figures[1].ctypes.data)
         products = interface().constants["CHECK_PRODUCTS"]
