@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from ownwords.archive.files import untrusted_files
+from ownwords.archive import untrusted_files
 from ownwords.ask import encoder
 from ownwords.native import bindings
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from ownwords.ask.passages import Passage, Whose
-from ownwords.ask.prompt import Excerpt
 from ownwords.ask.search import RetrievalResult
 
 BACKUPS = (
@@ -53,7 +52,6 @@ PASSAGES = (
     passage(4, PLANTED, title="Funny Mail", date="2016-02-03"),
     passage(5, QUOTED, title="Trees", date="2018-04-05"),
 )
-EXCERPTS = tuple(Excerpt(number, item, item.text) for number, item in enumerate(PASSAGES, 1))
 
 
 @dataclass

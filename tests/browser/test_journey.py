@@ -23,6 +23,7 @@ from browser.site import BLOG, Site, link_of, open_page
 from exports import wordpress
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.models.gguf.container import open_gguf
+from ownwords.serve.job_requests import MakeRequest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -164,7 +165,7 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
     place = Workspace(tmp_path / "new.ownwords")
     site = Site(f"http://127.0.0.1:{port}/?key={KEY}", place)
     expected = ["Failed to load resource", "net::ERR"]
-    stages = {"read", "plan", "train", "write", "score"}
+    stages = {label for name, label in MakeRequest.labels.items() if name != "compare"}
     killed = []
     with serving(place, port, environment) as server:
         pages = open_page(browser, site, expected)
@@ -189,7 +190,7 @@ def kill_in(server: "subprocess.Popen[str]", page: "Page", stages: set[str]) -> 
     """Kill the server in the first of the stages that the job comes to; "" if it is over before."""
     deadline = time.monotonic() + _LONG_MS / 1000
     while time.monotonic() < deadline:
-        jobs = page.request.get("/api/jobs").json()["jobs"]
+        jobs = page.request.get("/api/home").json()["jobs"]
         making = next((job for job in jobs if job["kind"] == "make"), None)
         if making and making["status"] != "running":
             assert making["status"] == "done", making

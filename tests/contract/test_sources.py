@@ -1,6 +1,7 @@
 """The contract of every source, tested on an export shaped like the real thing."""
 
 import importlib
+import random
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+import damage
 from ownwords.archive import sources
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
 from ownwords.archive.ingest import LinkResolver
@@ -143,16 +145,42 @@ def test_reading_does_not_change_the_export(name: str, tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_clear_sentence(name: str, tmp_path: Path) -> None:
     path = export_of(name).write(tmp_path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    generator = random.Random(name)
     for file in files:
         data = file.read_bytes()
-        for cut in (0, 1, len(data) // 3, len(data) - 1):
-            file.write_bytes(data[:cut])
+        cut_off = [data[:cut] for cut in (0, 1, len(data) // 3, len(data) - 1)]
+        for damaged in (*cut_off, *(damage.of_bytes(data, generator) for _ in range(20))):
+            file.write_bytes(damaged)
+            sources.load_source(name).detect(path)
             try:
                 items_of(name, path)
             except SourceError as error:
                 assert error.message
                 assert "\n" not in error.message
         file.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["markdown", "html", "text"])
+def test_folders_are_walked_safely(name: str, tmp_path: Path) -> None:
+    suffix = {"markdown": ".md", "html": ".html", "text": ".txt"}[name]
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    with pytest.raises(SourceError, match="holds no"):
+        items_of(name, folder)
+    (folder / f"a{suffix}").write_text("<p>Hats are worn on heads.</p>", encoding="utf-8")
+    (folder / f"binary{suffix}").write_bytes(b"\0\1" * 99)
+    (folder / f"large{suffix}").write_bytes(b"x" * 99)
+    (folder / "again").symlink_to(folder)
+    (folder / f"gone{suffix}").symlink_to(folder / "nowhere")
+    (folder / f"outside{suffix}").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text("INTRUDER")
+    items = items_of(name, folder)
+    assert {item.ref for item in items if isinstance(item, RawDocument)} == {
+        f"a{suffix}",
+        f"large{suffix}",
+    }
+    skipped = {item.ref for item in items if isinstance(item, SkippedItem) and item.ref}
+    assert skipped == {f"binary{suffix}", "again", f"gone{suffix}", f"outside{suffix}"}
 
 
 def test_an_unknown_source_is_refused(tmp_path: Path) -> None:

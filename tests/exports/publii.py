@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ownwords.archive.files.dates import parse_iso_date
+from ownwords.archive.dates import parse_iso_date
 
 NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
 PUBLISHED = {

@@ -269,7 +269,7 @@ def test_links_in_an_answer_are_removed(monkeypatch: pytest.MonkeyPatch) -> None
     with fake_endpoint(monkeypatch, replies=[reply]) as endpoint:
         answer = ask(writer_of(endpoint))
     assert answer.answer == "You keep three copies [1]."
-    assert answer.citations[0].url == "https://example.org/1/"
+    assert answer.citations[0].passage.url == "https://example.org/1/"
 
 
 def test_the_model_gets_no_tools_and_only_the_passages(

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
+from ownwords.archive import readability, untrusted_files
 from ownwords.archive.document import RawDocument, SkippedItem
-from ownwords.archive.files import readability, untrusted_files
-from ownwords.archive.files.untrusted_files import open_packed
 from ownwords.archive.look import look
 from ownwords.archive.sources import load_source
+from ownwords.archive.untrusted_files import open_packed
 from ownwords.core.errors import SourceError
 
 MIB = 1 << 20

@@ -27,7 +27,7 @@ def test_the_question_comes_first_and_last_and_passages_are_separated() -> None:
     assert [message["role"] for message in prompt.messages] == ["system", "user"]
     assert user.startswith(f"Question: {QUESTION}\n")
     assert user.endswith(f"Question: {QUESTION}")
-    assert [excerpt.number for excerpt in prompt.excerpts] == [1, 2, 3, 4, 5]
+    assert prompt.excerpts == PASSAGES
     assert (prompt.left_out, prompt.shortened) == (0, 0)
     for number, item in enumerate(PASSAGES, 1):
         position = user.index(f"Passage {number}\ntitle: {item.title}\n")
@@ -90,7 +90,7 @@ def test_the_prompt_fits_any_context(context: int) -> None:
     sent = sum(words(message["content"]) for message in prompt.messages)
     assert sent + prompt.answer <= context
     for excerpt in prompt.excerpts:
-        assert excerpt.text in excerpt.passage.text
+        assert excerpt.text in PASSAGES[excerpt.id - 1].text
 
 
 def test_a_shortened_passage_keeps_the_relevant_part() -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.choices import read_choices, write_choices
-from ownwords.archive.selection import AuthorChoice
+from ownwords.archive.selection import AuthorChoice, read_choices, write_choices
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import ValidationError
 from unit import sample_report

@@ -20,7 +20,7 @@ from fake_endpoint import FakeEndpoint, allowed, drips, fake_endpoint
 from ownwords.archive.look import look
 from ownwords.ask import servers
 from ownwords.ask.answer import Answer
-from ownwords.ask.citations import VerifiedQuote, citation
+from ownwords.ask.citations import Citation
 from ownwords.ask.servers import EndpointBackend, EndpointConsent
 from ownwords.cli.ask import print_answer
 from ownwords.cli.main import main
@@ -358,10 +358,10 @@ def test_control_characters_in_posts_do_not_reach_the_terminal() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_it_fits_any_terminal(width: int) -> None:
-    cited = VerifiedQuote(PASSAGES[0], "three copies of everything", "own")
+    cited = Citation(PASSAGES[0], "three copies of everything")
     long_answer = Answer(
         "How many copies?",
-        citations=(citation(1, cited),),
+        citations=(cited,),
         answer="You keep three copies [1].",
         passages=PASSAGES,
         notes=("A note about what was left out, which is rather long for a narrow terminal.",),

@@ -1,59 +1,49 @@
-import os
-import shutil
-import subprocess
-import sys
+"""The pages that are written from the code."""
+
+import importlib.util
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from ownwords.cli.main import build
 from ownwords.cli.options import Settings
 from ownwords.core.config import settings_of
 
-ROOT = Path(__file__).resolve().parents[2]
-GENERATE = ROOT / "docs" / "generate.py"
+GENERATE = Path(__file__).resolve().parents[2] / "docs" / "generate.py"
 
 
-def generate(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(GENERATE), *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | env,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def docs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", GENERATE)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_the_pages_are_up_to_date_and_the_reference_is_the_same_for_any_terminal() -> None:
-    process = generate("--check")
-    assert process.returncode == 0, process.stderr
-    plain, narrow = (
-        generate("--print", PYTHONIOENCODING="utf-8", **env)
-        for env in ({}, {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "dumb"})
-    )
-    assert plain.returncode == 0, plain.stderr
-    assert narrow.stdout == plain.stdout
+def test_the_pages_are_up_to_date_and_a_stale_one_is_reported(
+    docs: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert docs.main(["--check"]) == 0
+    stale = tmp_path / "how-it-works.md"
+    stale.write_text("`core/errors.py:0 OwnwordsError`", "utf-8")
+    monkeypatch.setattr(docs, "EXPLAINED", stale)
+    monkeypatch.setattr(docs, "REFERENCE", tmp_path / "reference.md")
+    monkeypatch.setattr(docs, "readme", docs.README.read_text)
+    assert docs.main(["--check"]) == 1
+    assert "how-it-works.md is stale: run python docs/generate.py" in capsys.readouterr().err
+    assert docs.main([]) == 0
+    assert ":0 " not in stale.read_text("utf-8")
 
 
-def test_stale_pages_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "how-it-works.md", tmp_path / "docs")
-    copy = tmp_path / "docs" / "generate.py"
-    copy.write_text(GENERATE.read_text(encoding="utf-8"), encoding="utf-8")
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "README.md").write_text(readme.replace("53  posts", "54  posts"), encoding="utf-8")
-    process = subprocess.run(
-        [sys.executable, str(copy), "--check"],
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
-        check=False,
-    )
-    assert process.returncode == 1
-    assert "README.md is stale: run python docs/generate.py" in process.stderr
-
-
-def test_the_reference_covers_every_setting_and_verb_and_no_machine() -> None:
-    text = generate("--print", PYTHONIOENCODING="utf-8").stdout
+def test_the_reference_covers_everything_and_is_the_same_for_any_terminal(
+    docs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = docs.reference()
     settings = list(settings_of(Settings()))
     assert len(settings) > 50
     assert not [setting.key for setting in settings if f"`{setting.key}`" not in text]
@@ -61,3 +51,6 @@ def test_the_reference_covers_every_setting_and_verb_and_no_machine() -> None:
     assert not [verb for verb in verbs if f"`ownwords {verb}" not in text]
     assert "\x1b" not in text
     assert str(Path.home()) not in text
+    for name, value in (("COLUMNS", "40"), ("FORCE_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    assert docs.reference() == text

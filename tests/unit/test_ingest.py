@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.choices import read_choices
 from ownwords.archive.document import RawDocument
 from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
+from ownwords.archive.selection import read_choices
 from ownwords.archive.settings import SplitConfig
 from ownwords.core.workspace import Workspace
 

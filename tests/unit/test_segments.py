@@ -1,10 +1,8 @@
 import json
 import re
-import sqlite3
 import subprocess
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -896,33 +894,3 @@ def test_importing_stays_quick() -> None:
 
 
 # ---- the shared site
-
-
-@pytest.mark.shared
-def test_the_columnists_posts(columnist: Path) -> None:
-    address = f"file:{columnist / 'input' / 'db.sqlite'}?mode=ro&immutable=1"
-    database = sqlite3.connect(address, uri=True)
-    rows = database.execute(
-        "select p.id, p.text, coalesce(json_extract(d.value, '$.editor'), 'tinymce')"
-        " from posts p left join posts_additional_data d on d.post_id = p.id and d.key = '_core'"
-    ).fetchall()
-    database.close()
-    markups: dict[str, Markup] = {
-        "tinymce": "html",
-        "markdown": "markdown",
-        "blockeditor": "blocks",
-    }
-    truth = json.loads((columnist / "truth.json").read_text(encoding="utf-8"))
-    readings = {number: parse_body(text, markups[editor]) for number, text, editor in rows}
-    for number, reading in readings.items():
-        own = sum(len(s.text) for s in reading.segments if s.kind != "code")
-        assert own == pytest.approx(truth[str(number)].get("chars", own), rel=0.1), number
-    assert [s.kind for s in readings[36].segments] == ["prose", "log", "prose"]
-    assert len(readings[36].segments[1].text.split("\n")) == 420
-    assert readings[45] == ParsedBody(())
-    mended = readings[46]
-    assert mended.segments[0].text.startswith("It wasn’t the café that changed")
-    assert mended.dropped == {"encoding damage mended": 1, "script": 1, "hidden element": 1}
-    assert any(link.href.startswith("#INTERNAL_LINK#/post/") for link in readings[13].links)
-    kinds = {s.kind for reading in readings.values() for s in reading.segments}
-    assert kinds >= {"prose", "quote", "code", "caption", "log"}

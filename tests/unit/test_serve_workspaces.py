@@ -56,9 +56,9 @@ def test_another_workspace_can_be_opened_without_a_restart(client: TestClient) -
     two = list_workspaces(client)["two"]["path"]
     path = list_workspaces(client)["one"]["path"]
     assert client.get("/api/corpus").status_code == 200
-    assert open_workspace(client, path=two).json()["current"] == two
+    assert open_workspace(client, path=two).status_code == 200
     assert client.get("/api/corpus").status_code == 404
-    assert client.get("/api/workspace").json()["path"] == two
+    assert client.get("/api/home").json()["path"] == two
     assert client.get("/metrics").status_code == 200
     assert client.get("/healthz").status_code == 200
     assert list_workspaces(client)["two"]["is_current"]
@@ -71,7 +71,7 @@ def test_each_request_is_about_the_blog_that_it_names(client: TestClient, folder
     one, two = (str(folder / f"{name}.ownwords") for name in ("one", "two"))
     open_workspace(client, path=two)
     for blog, path in ((one, one), (two, two), ("", two)):
-        assert client.get("/api/workspace", params={"blog": blog}).json()["path"] == path
+        assert client.get("/api/home", params={"blog": blog}).json()["path"] == path
     assert client.get("/api/corpus", params={"blog": one}).status_code == 200
     text = {"kind": "text", "text": "It rained."}
     assert client.post("/api/texts", params={"blog": one}, json=text).status_code < 300
@@ -91,13 +91,12 @@ def test_a_blog_that_no_tab_shows_is_closed_when_another_is_opened(
         open_workspace(client, name=name)
     app: Any = client.app
     assert [Path(path).stem for path in app.router.default._open] == ["one", "My-garden", "My-roof"]
-    assert client.get("/api/workspace", params={"blog": two}).json()["path"] == two
+    assert client.get("/api/home", params={"blog": two}).json()["path"] == two
 
 
 def test_a_new_workspace_is_created_beside_the_open_one(client: TestClient, folder: Path) -> None:
-    answer = open_workspace(client, name="My garden")
-    assert answer.json()["current"] == str(folder / "My-garden.ownwords")
-    assert client.get("/api/workspace").json()["path"] == str(folder / "My-garden.ownwords")
+    open_workspace(client, name="My garden")
+    assert client.get("/api/home").json()["path"] == str(folder / "My-garden.ownwords")
     assert open_workspace(client, name="My garden").status_code == 409
 
 
@@ -107,7 +106,8 @@ def test_a_name_cannot_lead_to_another_folder(client: TestClient, folder: Path, 
     answer = open_workspace(client, name=name)
     assert answer.status_code in (200, 400)
     if answer.status_code == 200:
-        assert Path(answer.json()["current"]).parent == folder
+        paths = [Path(row["path"]) for row in answer.json()["workspaces"]]
+        assert {path.parent for path in paths} == {folder}
     assert set(folder.parent.iterdir()) == before
 
 

@@ -2,15 +2,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import blogger as export
 from items import documents, notes
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
 from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import blogger, detect_source
-from ownwords.core.errors import SourceError
 
 
 def of(
@@ -127,72 +124,12 @@ def test_several_blogs(tmp_path: Path) -> None:
     assert "post/900" in documents(items)
 
 
-def test_a_truncated_file_is_reported_and_gives_complete_posts_only(tmp_path: Path) -> None:
-    feed = next(export.write(tmp_path).rglob("feed.atom"))
-    content = feed.read_bytes()
-    complete = documents(blogger.read(feed))
-    for length in range(content.index(b"<title>"), len(content) - 10, 83):
-        feed.write_bytes(content[:length])
-        complete_entries = content[:length].count(b"</entry>")
-        try:
-            items = list(blogger.read(feed))
-        except SourceError as error:
-            assert not complete_entries
-            assert "breaks off" in str(error)
-            continue
-        assert "breaks off" in notes(items)
-        posts = documents(items)
-        assert {ref: post.body for ref, post in posts.items()}.items() <= {
-            ref: post.body for ref, post in complete.items()
-        }.items()
-        assert (
-            len(posts) + sum(e.count for e in items if isinstance(e, SkippedItem))
-            == complete_entries
-        )
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        '<!DOCTYPE feed [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>',
-        '<!DOCTYPE feed [<!ENTITY a SYSTEM "file:///etc/passwd">]>',
-    ],
-)
-def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
-    head = export.HEAD.replace("<feed", f"{declared}<feed", 1)
-    with pytest.raises(SourceError, match="entities"):
-        of(tmp_path, *export.ENTRIES, head=head)
-
-
 def test_other_feeds_are_not_detected_as_blogger(tmp_path: Path) -> None:
     feed = tmp_path / "feed.atom"
     feed.write_text("<feed xmlns='http://www.w3.org/2005/Atom'/>", encoding="utf-8")
     assert blogger.detect(feed) is None
     assert blogger.detect(tmp_path) is None
     assert blogger.detect(tmp_path / "missing.atom") is None
-
-
-@settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    content=st.binary(max_size=400)
-    | st.binary(max_size=400).map(export.HEAD.encode().__add__)
-    | st.lists(st.sampled_from(["<entry>", "</entry>", "<content type='xhtml'>", "a", "<id>", "<"]))
-    .map("".join)
-    .map(str.encode)
-    .map(export.HEAD.encode().__add__),
-    name=st.sampled_from(["x.atom", "x.zip"]),
-)
-def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    blogger.detect(path)
-    try:
-        items = list(blogger.read(path))
-    except SourceError:
-        return
-    assert all(isinstance(item, SourceItem) for item in items)
 
 
 def test_a_caption_in_a_table_is_a_caption(tmp_path: Path) -> None:

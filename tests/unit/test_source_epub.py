@@ -2,12 +2,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import epub as export
-from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.files import readability
+from ownwords.archive import readability
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
 from ownwords.archive.sources import epub
 from ownwords.core.errors import SourceError
 
@@ -117,30 +115,6 @@ def test_entities_declared_in_a_chapter_are_never_read(tmp_path: Path) -> None:
     )
     first = documents(book(tmp_path, OEBPS__text__ch1_dot_xhtml=page))[0]
     assert first.body == "<p>A&amp;x;B</p>"
-
-
-def test_a_truncated_book_is_one_sentence(tmp_path: Path) -> None:
-    path = export.write(tmp_path)
-    path.write_bytes(path.read_bytes()[:-30])
-    assert epub.detect(path) is None
-    with pytest.raises(SourceError, match="not a whole zip"):
-        documents(path)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(sorted(export.FILES)), st.binary(max_size=200), st.integers(0, 800))
-def test_any_bytes_give_items_or_a_source_error(
-    tmp_path: Path, name: str, data: bytes, cut: int
-) -> None:
-    content = export.FILES[name].encode()
-    path = book(tmp_path, **{name: content[:cut] + data + content[cut + len(data) :]})
-    epub.detect(path)
-    try:
-        items: list[SourceItem] = list(epub.read(path))
-    except SourceError as error:
-        assert "\n" not in error.message
-    else:
-        assert isinstance(items, list)
 
 
 def test_page_and_note_numbers_are_not_joined_to_words(tmp_path: Path) -> None:

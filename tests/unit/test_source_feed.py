@@ -1,12 +1,10 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import feed as export
 from growth import is_far_from_quadratic
-from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem, SourceNote
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.sources import feed
 from ownwords.core.errors import SourceError
 
@@ -126,23 +124,6 @@ def test_a_folder_is_not_a_feed(tmp_path: Path) -> None:
     assert feed.detect(tmp_path) is None
     with pytest.raises(SourceError):
         list(feed.read(tmp_path))
-
-
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=200), st.integers(0, 3000), st.booleans())
-def test_any_bytes_give_items_or_a_source_error(
-    tmp_path: Path, data: bytes, cut: int, alone: bool
-) -> None:
-    content = export.RSS.encode()
-    path = tmp_path / "feed.xml"
-    path.write_bytes(data if alone else content[:cut] + data + content[cut + len(data) :])
-    feed.detect(path)
-    try:
-        items: list[SourceItem] = list(feed.read(path))
-    except SourceError as error:
-        assert "\n" not in error.message
-    else:
-        assert isinstance(items, list)
 
 
 def test_footers_of_feed_generators_are_removed_and_names_unescaped(

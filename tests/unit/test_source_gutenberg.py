@@ -1,8 +1,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import gutenberg as export
 from ownwords.archive.document import RawDocument, SkippedItem, SourceNote
@@ -117,18 +115,6 @@ def test_other_texts_are_not_detected_as_gutenberg(tmp_path: Path, text: str) ->
 def test_a_line_of_asterisks_is_fast(tmp_path: Path) -> None:
     path = save_book(tmp_path, START + "*" * 2_000_000 + "\n" + "_" * 200_000 + "x" + END)
     assert len(documents(path)) == 1
-
-
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, marked: bool) -> None:
-    path = tmp_path / "book.txt"
-    path.write_bytes(START.encode() + data + END.encode() if marked else data)
-    gutenberg.detect(path)
-    try:
-        assert list(gutenberg.read(path))
-    except SourceError as error:
-        assert "\n" not in error.message
 
 
 def test_the_oldest_name_the_book_in_their_first_line_and_marks_of_pictures_go(

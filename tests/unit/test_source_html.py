@@ -1,17 +1,13 @@
-import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from exports import html as export
 from growth import is_far_from_quadratic
+from ownwords.archive import readability
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
-from ownwords.archive.files import readability
 from ownwords.archive.sources import html
-from ownwords.core.errors import SourceError
 
 
 def documents(path: Path) -> dict[str, RawDocument]:
@@ -166,40 +162,6 @@ def test_comments_are_counted_one_by_one() -> None:
 def test_a_hostile_page_is_read_in_time(tmp_path: Path) -> None:
     page = "<article><div>" * 20_000 + "deep"
     assert "deep" in read_one(tmp_path, page).body
-
-
-def test_a_circle_of_links_ends(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "circle").symlink_to(root)
-    assert documents(root).keys() == export.PUBLISHED.keys()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "about.html").chmod(0)
-    skipped = [i for i in html.read(root) if isinstance(i, SkippedItem) and i.ref == "about.html"]
-    assert "cannot be read" in skipped[0].reason
-
-
-def test_an_empty_folder_and_a_missing_file_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no web pages"):
-        list(html.read(tmp_path))
-    with pytest.raises(SourceError, match="cannot be read"):
-        list(html.read(tmp_path / "gone.html"))
-
-
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=300), st.integers(0, 900))
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut: int) -> None:
-    content = export.FILES["2020/01/31/hats/index.html"].encode()
-    path = tmp_path / "page.html"
-    path.write_bytes(content[:cut] + data + content[cut:])
-    html.detect(path)
-    try:
-        assert list(html.read(path))
-    except SourceError as error:
-        assert "binary" in error.message
 
 
 def test_titles_keep_words_together() -> None:

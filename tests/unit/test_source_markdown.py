@@ -1,17 +1,15 @@
-import os
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exports import markdown as export
+from ownwords.archive import dates
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
-from ownwords.archive.files import dates, front_matter
 from ownwords.archive.ingest import LinkResolver
 from ownwords.archive.sources import markdown
-from ownwords.core.errors import SourceError
 
 
 def documents(path: Path) -> dict[str, RawDocument]:
@@ -124,7 +122,7 @@ def test_an_eleventy_site(tmp_path: Path) -> None:
     ],
 )
 def test_links_of_notes(text: str, link: str) -> None:
-    assert front_matter.rewrite_wikilinks(text) == link
+    assert markdown.rewrite_wikilinks(text) == link
 
 
 @pytest.mark.parametrize(
@@ -184,9 +182,7 @@ def test_front_matter_executes_no_code(tmp_path: Path) -> None:
 
 
 def test_words_in_every_form() -> None:
-    meta = front_matter.parse_front_matter(
-        "---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n"
-    )
+    meta = markdown.parse_front_matter("---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n")
     assert meta.words("a", "b", "c", "d") == ("x", "y z", "1", "y")
 
 
@@ -242,53 +238,15 @@ def test_a_folder_mostly_of_html_pages_is_not_detected_as_markdown(tmp_path: Pat
     assert markdown.detect(tmp_path) is None
 
 
-def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "circle").symlink_to(root)
-    (root / "dangling.md").symlink_to(root / "nowhere.md")
-    (root / "picture.md").write_bytes(b"\x89PNG\0\0")
-    skipped = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem) and i.ref}
-    assert skipped["picture.md"] == "is a binary file, not text"
-    assert skipped["dangling.md"].startswith("cannot be read")
-    assert documents(root).keys() >= export.PUBLISHED.keys()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "about.md").chmod(0)
-    skipped = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem)}
-    assert "cannot be read" in skipped["about.md"]
-
-
-def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no texts"):
-        list(markdown.read(tmp_path))
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.sampled_from(["", "---\n", "+++\n", "{", "---\ntitle: T\n---\n"]), st.binary(max_size=300)
-)
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, start: str, data: bytes) -> None:
-    path = tmp_path / "note.md"
-    path.write_bytes(start.encode() + data)
-    markdown.detect(path)
-    try:
-        assert list(markdown.read(path))
-    except SourceError as error:
-        assert "binary" in error.message
-
-
 @given(st.text(alphabet="-+{}[]:\"'\n abt|!&*#`", max_size=200))
 def test_any_front_matter_splits(text: str) -> None:
     for fence in ("---", "+++", ""):
-        meta = front_matter.parse_front_matter(f"{fence}\n{text}\n{fence}\nBody")
+        meta = markdown.parse_front_matter(f"{fence}\n{text}\n{fence}\nBody")
         assert "Body" in meta.body or meta.broken or not fence
         assert meta.status()
         meta.words("a", "b")
         meta.date()
-    assert isinstance(front_matter.rewrite_wikilinks(text), str)
+    assert isinstance(markdown.rewrite_wikilinks(text), str)
 
 
 def site(folder: Path, files: dict[str, str]) -> Path:

@@ -1,15 +1,11 @@
-import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import medium as export
 from items import documents
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.sources import medium
-from ownwords.core.errors import SourceError
 
 
 def documents_of(path: Path) -> dict[str, RawDocument]:
@@ -27,7 +23,6 @@ def unpack(folder: Path) -> Path:
 def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
     story = documents_of(export.write(tmp_path))["post/0a1b2c3d4e5f"]
     assert story.author == "Ann Author"
-    assert story.summary == "What one wears"
     assert story.url == "https://medium.com/@ann/on-hats-0a1b2c3d4e5f"
     assert "graf--title" not in story.body
     assert "hat = 1 &lt; 2" in story.body
@@ -94,29 +89,6 @@ def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
     story.write_text("<html><head><title>On", encoding="utf-8")
     reasons = [item.reason for item in medium.read(unpacked) if isinstance(item, SkippedItem)]
     assert "it has no body, as a page cut short has none" in reasons
-
-
-@pytest.mark.parametrize("name", ["../posts/2020-01-01_a-aaaaaaaaaaaa.html", "readme.txt"])
-def test_unreadable_input_is_one_sentence(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "export.zip"
-    with zipfile.ZipFile(path, "w") as packed:
-        packed.writestr(name, "x")
-    assert medium.detect(path) is None
-    with pytest.raises(SourceError):
-        list(medium.read(path))
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=400), st.integers(0, 3000))
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut: int) -> None:
-    path = tmp_path / "posts" / "2020-01-01_a-aaaaaaaaaaaa.html"
-    path.parent.mkdir(exist_ok=True)
-    content = export.story("On hats", "", export.HATS, "aaaaaaaaaaaa", "2020-01-31").encode()
-    path.write_bytes(content[:cut] + data + content[cut:])
-    medium.detect(tmp_path)
-    assert list(medium.read(tmp_path))
-    path.with_name("b.zip").write_bytes(b"PK" + data)
-    assert medium.detect(path.with_name("b.zip")) is None
 
 
 def test_link_previews_are_removed(tmp_path: Path) -> None:

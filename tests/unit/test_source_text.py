@@ -1,15 +1,11 @@
-import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import text as export
+from ownwords.archive import untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem
-from ownwords.archive.files import untrusted_files
 from ownwords.archive.sources import detect_source, text
-from ownwords.core.errors import SourceError
 
 
 def documents(path: Path) -> list[RawDocument]:
@@ -93,42 +89,6 @@ def test_a_folder(tmp_path: Path) -> None:
     assert text.detect(root) == "a folder of text files"
     reasons = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
     assert reasons == {"empty.txt": "empty", "picture.txt": "is a binary file, not text"}
-
-
-def test_a_circle_of_links_ends(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "circle").symlink_to(root)
-    assert {document.ref for document in documents(root)} == export.PUBLISHED.keys()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
-    root = export.write(tmp_path)
-    (root / "coats.txt").chmod(0)
-    skipped = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
-    assert "cannot be read" in skipped["coats.txt"]
-
-
-def test_unreadable_input_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no text files"):
-        list(text.read(tmp_path))
-    with pytest.raises(SourceError, match="cannot be read"):
-        list(text.read(tmp_path / "gone.txt"))
-    (tmp_path / "picture.txt").write_bytes(b"\x89PNG\0")
-    with pytest.raises(SourceError, match="binary"):
-        list(text.read(tmp_path / "picture.txt"))
-
-
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=300))
-def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "note.txt"
-    path.write_bytes(data)
-    text.detect(path)
-    try:
-        assert list(text.read(path))
-    except SourceError as error:
-        assert "binary" in error.message
 
 
 def test_a_folder_names_the_files_it_skips(tmp_path: Path) -> None:

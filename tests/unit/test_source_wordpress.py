@@ -2,8 +2,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import wordpress as export
 from items import documents, notes
@@ -206,29 +204,6 @@ def test_other_files_are_not_detected_as_wordpress(tmp_path: Path) -> None:
     assert wordpress.detect(tmp_path)
     (tmp_path / "note.md").write_text("# My notes", encoding="utf-8")
     assert wordpress.detect(tmp_path) is None
-
-
-@settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    content=st.binary(max_size=400)
-    | st.binary(max_size=400).map(export.HEAD.encode().__add__)
-    | st.lists(st.sampled_from(["<item>", "</item>", "<wp:status>", "a", "]]>", "<![CDATA[", "<"]))
-    .map("".join)
-    .map(str.encode)
-    .map(export.HEAD.encode().__add__),
-    name=st.sampled_from(["x.xml", "x.zip"]),
-)
-def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    wordpress.detect(path)
-    try:
-        items = list(wordpress.read(path))
-    except SourceError:
-        return
-    assert all(isinstance(item, SourceItem) for item in items)
 
 
 def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(

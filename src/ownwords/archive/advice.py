@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from ownwords.archive.report import Advice
-from ownwords.archive.split import MIN_GROUPS
+from ownwords.archive.selection import MIN_GROUPS
 from ownwords.view.format import count, size
 
 # Hoffmann et al. 2022 ("Chinchilla"): compute-optimal number of training tokens per parameter.

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Self, get_args
 
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.split import Side
+from ownwords.archive.selection import Side
 from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
-from ownwords.archive.choices import parse_choices, read_bytes, write_choices
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.report import Report
 from ownwords.archive.report_view import report_view
-from ownwords.archive.selection import AuthorChoice
+from ownwords.archive.selection import AuthorChoice, parse_choices, read_bytes, write_choices
 from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
@@ -36,7 +35,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "3"
+_REPORT_VERSION = "4"
 
 
 def look(

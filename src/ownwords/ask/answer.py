@@ -6,7 +6,8 @@ citations were verified in the passages are shown.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.ask import dates
@@ -16,8 +17,6 @@ from ownwords.ask.citations import (
     LONGEST_QUOTE,
     AnswerBuilder,
     Citation,
-    VerifiedQuote,
-    citation,
     with_marks,
 )
 from ownwords.ask.passages import (
@@ -80,7 +79,7 @@ class Answer:
         return {
             "question": self.question,
             "answer": self.answer,
-            "citations": [asdict(citation) for citation in self.citations],
+            "citations": [each.to_dict(number) for number, each in enumerate(self.citations, 1)],
             "passages": [self._passage(passage) for passage in self.passages],
             "refused": self.refused,
             "why": self.why,
@@ -185,26 +184,18 @@ def answer(
 
 def _date_answer(question: str, sentence: str, passages: Sequence[Passage]) -> Answer:
     """The answer from the posts' dates; each post is cited with the sentence that matches best."""
-    quotes = []
+    citations = []
     for passage in passages:
-        spans = [
-            (begin, end)
-            for begin, end in (
-                *best_sentences(question, passage.text, limit=1),
-                *sentences(passage.text),
-            )
-            if len(passage.text[begin:end].encode()) >= LEAST_QUOTE
-        ]
-        if spans:
-            begin, end = spans[0]
-            quote = passage.text[begin : min(end, begin + LONGEST_QUOTE)]
-            quotes.append(VerifiedQuote(passage, quote, passage.whose_is(quote)))
-    numbers = "".join(f"[{number}]" for number in range(1, len(quotes) + 1))
+        spans = best_sentences(question, passage.text, limit=1) + sentences(passage.text)
+        quotes = (passage.text[begin : min(end, begin + LONGEST_QUOTE)] for begin, end in spans)
+        long_enough = (quote for quote in quotes if len(quote.encode()) >= LEAST_QUOTE)
+        citations += [Citation(passage, quote) for quote in islice(long_enough, 1)]
+    numbers = "".join(f"[{number}]" for number in range(1, len(citations) + 1))
     return Answer(
         question,
         # The sentence refers to the citations by number only if they are few.
-        answer=with_marks(sentence, f" {numbers}") if 0 < len(quotes) <= _FEW else sentence,
-        citations=tuple(citation(number, quote) for number, quote in enumerate(quotes, 1)),
+        answer=with_marks(sentence, f" {numbers}") if 0 < len(citations) <= _FEW else sentence,
+        citations=tuple(citations),
         passages=tuple(passages),
     )
 

@@ -8,9 +8,10 @@ never the model's copy. Only supported sentences become part of the answer.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ownwords.ask.passages import (
     Passage,
@@ -23,7 +24,7 @@ from ownwords.ask.passages import (
     sentences,
     stems,
 )
-from ownwords.ask.prompt import Excerpt, looks_like_injection, without_injections
+from ownwords.ask.prompt import looks_like_injection, without_injections
 from ownwords.ask.query import forms_of
 from ownwords.view.format import count, plain
 
@@ -69,12 +70,44 @@ _BEGINNING = re.compile(r"\A\s*answer\s*:\s*", re.IGNORECASE)
 _EMPHASIS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class CitationMark:
+class CitationMark(NamedTuple):
     """Numbers of passages, and the words quoted from them, if any."""
 
     numbers: tuple[int, ...]
     quotes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A verified citation: words of a passage, exactly as in the passage."""
+
+    passage: Passage
+    quote: str
+
+    @property
+    def whose(self) -> Whose:
+        """Whose words the quote is."""
+        return self.passage.whose_is(self.quote)
+
+    @property
+    def year(self) -> int:
+        """The year of the cited post, 0 if unknown."""
+        return int((self.passage.date or "0")[:4])
+
+    def to_dict(self, number: int) -> dict[str, Any]:
+        """The citation for JSON, with its number in the answer."""
+        passage = self.passage
+        return {
+            "number": number,
+            "title": passage.title,
+            "date": passage.date,
+            "url": passage.url,
+            "quote": self.quote,
+            "passage": passage.id,
+            "document": passage.document,
+            "heading": passage.heading,
+            "whose": self.whose,
+        }
 
 
 @dataclass(slots=True)
@@ -83,10 +116,13 @@ class AnswerSentence:
 
     text: str
     marks: list[CitationMark]
-    begins_paragraph: bool
+    quotes: list[str]  # words in quotation marks
+    begins_with_mark: bool
+    begins_paragraph: bool = False
     disagrees: bool = False
-    quotes: list[str] = field(default_factory=list)  # words in quotation marks
-    begins_with_mark: bool = False
+    cited: list[Citation] = field(default_factory=list)  # verified
+    failed: list[str] = field(default_factory=list)  # the reason for each citation that failed
+    moved: int = 0  # citations whose words were found in another passage than the cited one
 
 
 def strip_reasoning(text: str) -> str:
@@ -192,8 +228,7 @@ def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
         yield AnswerSentence(
             _tidy(text),
             sentence_marks,
-            begins_paragraph=False,
-            quotes=quoted,
+            quoted,
             begins_with_mark=bool(first) and _MARK_AT <= ord(first) < _QUOTE_AT,
         )
 
@@ -255,56 +290,12 @@ _PARTED = re.compile(r"\[\s*(?:…|\.\.\.)\s*\]|…|\.\.\.")
 NOT_THERE = re.compile(r"\bnot in the passages\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedQuote:
-    """A verified citation: words of a passage, exactly as in the passage."""
-
-    passage: Passage
-    quote: str
-    whose: Whose
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A sentence of an answer without its marks, its verified citations and the failed ones."""
-
-    text: str
-    cited: tuple[VerifiedQuote, ...] = ()
-    failed: tuple[str, ...] = ()  # the reason for each citation that failed
-    moved: int = 0  # citations whose words were found in another passage than the cited one
-    begins_paragraph: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedAnswer:
-    """The sentences of an answer and the contradictions it names."""
-
-    statements: tuple[Statement, ...] = ()
-    disagreements: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
-    failed: tuple[str, ...] = ()
-    has_no_answer: bool = False
-
-
-def parse_answer(text: str, excerpts: Sequence[Excerpt], question: str) -> ParsedAnswer:
-    """Parse an answer and verify its citations in the excerpts."""
-    has_no_answer = NOT_THERE.search(strip_reasoning(text)) is not None
-    numbered = {excerpt.number: excerpt for excerpt in excerpts}
-    statements: list[Statement] = []
-    pairs: list[tuple[VerifiedQuote, VerifiedQuote]] = []
-    failed: list[str] = []
-    for sentence in parse_sentences(text):
-        cited, wrong, moved = _cited(sentence, numbered, question)
-        if sentence.disagrees:
-            failed += wrong
-            if pair := _contradiction(cited):
-                pairs.append(pair)
-            continue
-        if NOT_THERE.search(sentence.text) and not cited:
-            continue
-        statements.append(
-            Statement(sentence.text, tuple(cited), tuple(wrong), moved, sentence.begins_paragraph)
-        )
-    return ParsedAnswer(tuple(statements), tuple(pairs), tuple(failed), has_no_answer)
+def parse_answer(text: str, excerpts: Sequence[Passage], question: str) -> list[AnswerSentence]:
+    """The sentences of an answer, each with its citations looked up in the numbered excerpts."""
+    parsed = parse_sentences(text)
+    for sentence in parsed:
+        _look_up(sentence, excerpts, question)
+    return [each for each in parsed if each.cited or not NOT_THERE.search(each.text)]
 
 
 def find_quote(quote: str, text: str) -> Span | None:
@@ -331,7 +322,7 @@ def find_quote(quote: str, text: str) -> Span | None:
     return span if span[1] - span[0] <= LONGEST_QUOTE else None
 
 
-def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question: str) -> str:
+def unsupported_reason(statement: str, cited: Sequence[Citation], question: str) -> str:
     """Why the cited passages cannot support a sentence; empty if they may.
 
     A sentence is unsupported if too few of its content words occur in the passages or the
@@ -355,7 +346,7 @@ def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question:
     return ""
 
 
-def unchecked_words(statement: str, cited: Sequence[VerifiedQuote], question: str) -> list[str]:
+def unchecked_words(statement: str, cited: Sequence[Citation], question: str) -> list[str]:
     """The content words of a sentence that are neither in the question nor in a quoted sentence."""
     quoted = _quoted_stems(cited)
     return [word for word in _new_words(statement, question) if not _occurs(word, quoted)]
@@ -372,7 +363,7 @@ def _occurs(word: str, known: set[str]) -> bool:
     return not known.isdisjoint(stems(" ".join([word, *forms_of(word)])))
 
 
-def _quoted_stems(cited: Sequence[VerifiedQuote]) -> set[str]:
+def _quoted_stems(cited: Sequence[Citation]) -> set[str]:
     """The stems of the sentences that are quoted, and of the titles and dates of their posts."""
     quoted: set[str] = set()
     for quote in cited:
@@ -387,7 +378,7 @@ def _quoted_stems(cited: Sequence[VerifiedQuote]) -> set[str]:
     return quoted
 
 
-def repeats_known(statement: str, cited: Sequence[VerifiedQuote], question: str) -> bool:
+def repeats_known(statement: str, cited: Sequence[Citation], question: str) -> bool:
     """Whether a sentence without citations adds nothing: all its words are in the quotes."""
     sentence_text = " ".join(
         f"{quote.passage.title} {quote.passage.date or ''} {quote.quote}" for quote in cited
@@ -405,41 +396,29 @@ def _unknown_number(statement: str, known: str) -> str:
     return next((number for number in numbers if number not in known_numbers), "")
 
 
-def _cited(
-    sentence: AnswerSentence, numbered: dict[int, Excerpt], question: str
-) -> tuple[list[VerifiedQuote], list[str], int]:
-    """The verified citations of a sentence, the reasons for failed ones, the number reassigned."""
-    cited: list[VerifiedQuote] = []
-    failed: list[str] = []
-    moved = 0
-    for mark in dict.fromkeys(sentence.marks):
-        cited_excerpts = [numbered[number] for number in mark.numbers if number in numbered]
-        for number in mark.numbers:
-            if number not in numbered:
-                failed.append(f"there is no passage {number}")
-        if not mark.quotes:
-            for excerpt in cited_excerpts:
-                match = _matching_sentence(sentence.text, excerpt)
-                if match is None:
-                    failed.append(f"passage {excerpt.number} does not say that")
-                else:
-                    cited.append(match)
-            continue
-        for quote in mark.quotes:
-            quote_found = _find_in(quote, cited_excerpts)
-            if quote_found is None and (quote_found := _find_in(quote, list(numbered.values()))):
-                moved += 1
-            if quote_found is None:
-                number = cited_excerpts[0].number if cited_excerpts else mark.numbers[0]
-                failed.append(f"passage {number} does not contain “{_shortened(quote)}”")
+def _look_up(sentence: AnswerSentence, excerpts: Sequence[Passage], question: str) -> None:
+    """Look up the citations of a sentence, and note those that fail."""
+    cited: dict[Citation, None] = {}
+    for numbers, quotes in dict.fromkeys(sentence.marks):
+        there = {number: excerpts[number - 1] for number in numbers if 0 < number <= len(excerpts)}
+        sentence.failed += [f"there is no passage {each}" for each in numbers if each not in there]
+        for number, excerpt in there.items() if not quotes else ():
+            if match := _matching_sentence(sentence.text, excerpt):
+                cited[match] = None
             else:
-                cited.append(quote_found)
-    accepted = [
-        quote for quote in dict.fromkeys(cited) if not _is_unwanted_injection(quote.quote, question)
-    ]
-    if len(accepted) < len(set(cited)):
-        failed.append("text that looks like an instruction to a program is no evidence")
-    return accepted, failed, moved
+                sentence.failed.append(f"passage {number} does not say that")
+        for quote in quotes:
+            found = _find_in(quote, there.values())
+            if found is None and (found := _find_in(quote, excerpts)):
+                sentence.moved += 1
+            if found is None:
+                number = next(iter(there), numbers[0])
+                sentence.failed.append(f"passage {number} does not contain “{plain(quote, 60)}”")
+            else:
+                cited[found] = None
+    sentence.cited = [each for each in cited if not _is_unwanted_injection(each.quote, question)]
+    if len(sentence.cited) < len(cited):
+        sentence.failed.append("text that looks like an instruction to a program is no evidence")
 
 
 def _is_unwanted_injection(quote: str, question: str) -> bool:
@@ -447,45 +426,31 @@ def _is_unwanted_injection(quote: str, question: str) -> bool:
     return looks_like_injection(quote) and len(content_stems(question) & set(stems(quote))) < 2
 
 
-def _find_in(quote: str, excerpts: Sequence[Excerpt]) -> VerifiedQuote | None:
+def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
     for excerpt in excerpts:
         if span := find_quote(quote, excerpt.text):
-            return _verified(excerpt, span)
+            return Citation(excerpt, excerpt.text[slice(*span)])
     return None
 
 
-def _verified(excerpt: Excerpt, span: Span) -> VerifiedQuote:
-    quote = excerpt.text[span[0] : span[1]]
-    return VerifiedQuote(excerpt.passage, quote, excerpt.passage.whose_is(quote))
-
-
-def _matching_sentence(statement: str, excerpt: Excerpt) -> VerifiedQuote | None:
+def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     """The sentence of a passage that says nearly the same as a statement, if there is one."""
-    spans = best_sentences(statement, excerpt.text, limit=1)
-    if not spans or spans[0][1] - spans[0][0] > LONGEST_QUOTE:
-        return None
-    sentence_text = excerpt.text[spans[0][0] : spans[0][1]]
-    if (
-        not content_stems(statement)
-        or covered_share(content_stems(statement), set(stems(sentence_text))) < _NEARLY_SAID
-    ):
-        return None
-    return _verified(excerpt, spans[0])
+    said = content_stems(statement)
+    for span in best_sentences(statement, excerpt.text, limit=1) if said else ():
+        quote = excerpt.text[slice(*span)]
+        share = covered_share(said, set(stems(quote)))
+        if len(quote) <= LONGEST_QUOTE and share >= _NEARLY_SAID:
+            return Citation(excerpt, quote)
+    return None
 
 
-def _contradiction(cited: Sequence[VerifiedQuote]) -> tuple[VerifiedQuote, VerifiedQuote] | None:
+def _contradiction(cited: Sequence[Citation]) -> tuple[Citation, Citation] | None:
     """The earliest and the latest of the author's own quotes, if from different years."""
     own = [quote for quote in cited if quote.whose == "own" and quote.passage.date]
     own.sort(key=lambda quote: quote.passage.date or "")
-    if len(own) < 2 or year_of(own[0]) == year_of(own[-1]):
+    if len(own) < 2 or own[0].year == own[-1].year:
         return None
     return own[0], own[-1]
-
-
-def year_of(checked: VerifiedQuote) -> int:
-    """The year of a cited post, 0 if unknown."""
-    date = checked.passage.date or ""
-    return int(date[:4]) if date[:4].isdecimal() else 0
 
 
 _SAME = str.maketrans(
@@ -510,13 +475,8 @@ def _normalized(text: str) -> tuple[str, list[int]]:
     return "".join(letters), places
 
 
-def _shortened(quote: str) -> str:
-    line = " ".join(quote.split())
-    return line if len(line) <= 60 else line[:59] + "…"
-
-
 # Quotes from posts this many years apart get a note about their ages.
-YEARS_TO_MENTION = 5
+_YEARS_TO_MENTION = 5
 _MOST_UNCHECKED = 6  # words named in a note
 CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
@@ -524,24 +484,6 @@ CHECKED = (
 )
 _GROWTH = 1.05  # of the text from one reading to the next
 _MOST_REASONS = 2  # reasons named for sentences left out
-
-
-@dataclass(frozen=True, slots=True)
-class Citation:
-    """A quote from a post and where to find it.
-
-    `number` is its number in the answer, `passage` the id of the passage.
-    """
-
-    number: int
-    title: str
-    date: str | None
-    url: str
-    quote: str
-    passage: int
-    document: str
-    heading: str
-    whose: Whose
 
 
 class AnswerBuilder:
@@ -553,7 +495,7 @@ class AnswerBuilder:
 
     def __init__(
         self,
-        excerpts: Sequence[Excerpt],
+        excerpts: Sequence[Passage],
         question: str,
         on_text: Callable[[str], None] | None = None,
     ) -> None:
@@ -561,12 +503,12 @@ class AnswerBuilder:
         self._pieces: list[str] = []
         self._length = self._length_read = 0  # characters
         self._judged = 0  # number of statements judged
-        self._pending: list[Statement] = []  # without citations, until one with citations follows
-        self._cited: list[VerifiedQuote] = []
+        self._pending: list[AnswerSentence] = []  # without citations, until one with some follows
+        self._cited: list[Citation] = []
         self._parts: list[str] = []
         self._reasons: Counter[str] = Counter()
         self._left_out = self._moved = 0
-        self._contradictions: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
+        self._contradictions: list[tuple[Citation, Citation]] = []
         self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.has_no_answer = False
 
@@ -581,31 +523,34 @@ class AnswerBuilder:
         if self._length >= _GROWTH * self._length_read:
             self._length_read = self._length
             # The last sentence may be unfinished; a list of sources may still complete citations.
-            for statement in self._read().statements[self._judged : -1]:
+            statements, _ = self._read()
+            for statement in statements[self._judged : -1]:
                 if statement.failed:
                     return
                 self._judge(statement)
 
     def end(self, *, is_cut: bool = False) -> None:
         """End the text; `is_cut` if the model was stopped in the middle."""
-        reading = self._read()
-        statements = reading.statements[self._judged :]
+        statements, disagreements = self._read()
+        statements = statements[self._judged :]
         if is_cut and statements and not statements[-1].cited:
             statements = statements[:-1]
         for statement in statements:
             self._judge(statement)
-        self.has_no_answer = reading.has_no_answer
-        self._contradictions = reading.disagreements
-        for why in reading.failed:
-            self._reasons[why] += 1
+        answer = strip_reasoning("".join(self._pieces))
+        self.has_no_answer = NOT_THERE.search(answer) is not None
+        for sentence in disagreements:
+            self._reasons.update(sentence.failed)
+            if pair := _contradiction(sentence.cited):
+                self._contradictions.append(pair)
         if not self._cited:
             self._left_out += len(self._pending)
             return
         self._flush()
         for first, second in self._contradictions:
             self._append(
-                f"You said “{plain(first.quote)}” in {year_of(first)}{self._marks([first])}, and"
-                f" “{plain(second.quote)}” in {year_of(second)}{self._marks([second])}.",
+                f"You said “{plain(first.quote)}” in {first.year}{self._marks([first])}, and"
+                f" “{plain(second.quote)}” in {second.year}{self._marks([second])}.",
                 begins_paragraph=True,
             )
 
@@ -617,7 +562,7 @@ class AnswerBuilder:
     @property
     def citations(self) -> tuple[Citation, ...]:
         """The citations in the order of their numbers."""
-        return tuple(citation(number, quote) for number, quote in enumerate(self._cited, 1))
+        return tuple(self._cited)
 
     def notes(self) -> list[str]:
         """Notes on sentences left out, with the reasons, and on the citations."""
@@ -636,13 +581,13 @@ class AnswerBuilder:
                 f"{count(self._moved, 'citation')} named the wrong passage and"
                 f" {'was' if self._moved == 1 else 'were'} corrected."
             )
-        numbers = [cited.number for cited in self.citations if cited.whose != "own"]
-        if numbers:
-            listed = " ".join(f"[{number}]" for number in numbers)
-            notes.append(f"Not your own words: {listed}.")
-        if not self._contradictions and (years := self._year_range()):
+        others = [f"[{at}]" for at, cited in enumerate(self._cited, 1) if cited.whose != "own"]
+        if others:
+            notes.append(f"Not your own words: {' '.join(others)}.")
+        years = sorted(cited.year for cited in self._cited if cited.whose == "own" and cited.year)
+        if years and not self._contradictions and years[-1] - years[0] >= _YEARS_TO_MENTION:
             notes.append(
-                f"The citations are from {years[0]} to {years[1]}: you may have changed your mind"
+                f"The citations are from {years[0]} to {years[-1]}: you may have changed your mind"
                 " in between."
             )
         return notes
@@ -653,13 +598,17 @@ class AnswerBuilder:
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
-    def _read(self) -> ParsedAnswer:
-        return parse_answer("".join(self._pieces), self._excerpts, self._question)
+    def _read(self) -> tuple[list[AnswerSentence], list[AnswerSentence]]:
+        """The sentences so far, and the lines that name contradictions."""
+        parsed = parse_answer("".join(self._pieces), self._excerpts, self._question)
+        return (
+            [sentence for sentence in parsed if not sentence.disagrees],
+            [sentence for sentence in parsed if sentence.disagrees],
+        )
 
-    def _judge(self, statement: Statement) -> None:
+    def _judge(self, statement: AnswerSentence) -> None:
         self._judged += 1
-        for why in statement.failed:
-            self._reasons[why] += 1
+        self._reasons.update(statement.failed)
         if not statement.cited:
             if statement.failed:
                 self._left_out += 1
@@ -692,39 +641,17 @@ class AnswerBuilder:
         if self._on_text:
             self._on_text(separator + text)
 
-    def _marks(self, cited: Sequence[VerifiedQuote]) -> str:
+    def _marks(self, cited: Sequence[Citation]) -> str:
         numbers = sorted({self._number(quote) for quote in cited})
         return " " + "".join(f"[{number}]" for number in numbers)
 
-    def _number(self, checked: VerifiedQuote) -> int:
+    def _number(self, checked: Citation) -> int:
         """The number of a citation, a new one unless the quote is part of an earlier quote."""
         for number, quote in enumerate(self._cited, 1):
             if quote.passage.id == checked.passage.id and checked.quote in quote.quote:
                 return number
         self._cited.append(checked)
         return len(self._cited)
-
-    def _year_range(self) -> tuple[int, int] | None:
-        years = [year for quote in self._cited if quote.whose == "own" and (year := year_of(quote))]
-        if not years or max(years) - min(years) < YEARS_TO_MENTION:
-            return None
-        return min(years), max(years)
-
-
-def citation(number: int, checked: VerifiedQuote) -> Citation:
-    """The numbered citation for a verified quote."""
-    passage = checked.passage
-    return Citation(
-        number=number,
-        title=passage.title,
-        date=passage.date,
-        url=passage.url,
-        quote=checked.quote,
-        passage=passage.id,
-        document=passage.document,
-        heading=passage.heading,
-        whose=checked.whose,
-    )
 
 
 def _sentence(text: str) -> str:

@@ -8,7 +8,7 @@ model has no tools.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ownwords.ask.passages import Passage, Whose, best_sentences, sentences
@@ -98,20 +98,14 @@ _WHOSE: Final[dict[Whose, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Excerpt:
-    """The part of a passage in the prompt, and its number there."""
-
-    number: int
-    passage: Passage
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages and the excerpts in them; `tokens` is our count, exact or estimated."""
+    """The messages, and the passages in them as shown there, perhaps in part.
+
+    `tokens` is our count, exact or estimated.
+    """
 
     messages: tuple[Message, ...]
-    excerpts: tuple[Excerpt, ...]
+    excerpts: tuple[Passage, ...]
     tokens: int
     answer: int  # tokens left for the answer
     left_out: int  # passages that did not fit
@@ -132,17 +126,16 @@ def build_prompt(
     rules = _RULES if room >= _SMALL else _SHORT_RULES
     fence = _fence(passages)
     used = count(_text(rules, question, "", fence)) + 2 * _PER_MESSAGE
-    excerpts: list[Excerpt] = []
+    excerpts: list[Passage] = []
     shortened = 0
     for passage in passages:
         number = len(excerpts) + 1
-        around = count(_fenced(Excerpt(number, passage, ""), fence))
-        left = room - used - around
-        text = _part(question, passage.text, count, left)
+        around = count(_fenced(number, replace(passage, text=""), fence))
+        text = _part(question, passage.text, count, room - used - around)
         if not text:
             continue
-        excerpts.append(Excerpt(number, passage, text))
-        used += count(_fenced(excerpts[-1], fence))
+        excerpts.append(replace(passage, text=text))
+        used += count(_fenced(number, excerpts[-1], fence))
         if text != passage.text:
             shortened += 1
             break
@@ -152,7 +145,7 @@ def build_prompt(
             context=context,
             hint="use a model with a longer context",
         )
-    fenced = "\n\n".join(_fenced(excerpt, fence) for excerpt in excerpts)
+    fenced = "\n\n".join(_fenced(number, each, fence) for number, each in enumerate(excerpts, 1))
     return Prompt(
         messages=(
             {"role": "system", "content": rules},
@@ -186,13 +179,12 @@ def _user_message(question: str, fenced: str, fence: str) -> str:
     )
 
 
-def _fenced(excerpt: Excerpt, fence: str) -> str:
-    passage = excerpt.passage
-    head = [f"Passage {excerpt.number}", f"title: {_line(passage.title) or '(untitled)'}"]
+def _fenced(number: int, passage: Passage, fence: str) -> str:
+    head = [f"Passage {number}", f"title: {_line(passage.title) or '(untitled)'}"]
     if passage.heading:
         head.append(f"section: {_line(passage.heading)}")
     head += [f"date: {passage.date or 'unknown'}", f"words: {_WHOSE[passage.whose]}"]
-    return "\n".join([*head, fence, neutralized(excerpt.text), fence])
+    return "\n".join([*head, fence, neutralized(passage.text), fence])
 
 
 def _line(text: str) -> str:

@@ -18,7 +18,6 @@ from ownwords.view.terminal import QUIET, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
-    from ownwords.ask.citations import Citation
     from ownwords.ask.encoder import BackgroundVectors
     from ownwords.ask.passages import Passage, PassageExcerpt
     from ownwords.ask.search import ArchiveSearcher
@@ -282,8 +281,13 @@ def print_answer(
         writer.space()
         writer.line(answer.why, QUIET if answer.answer else None)
     cited = [
-        _entry(cited, f"[{cited.number}]", [Paragraph(line=f"“{say.plain(cited.quote, _QUOTED)}”")])
-        for cited in answer.citations
+        _entry(
+            cited.passage,
+            f"[{number}]",
+            [Paragraph(line=f"“{say.plain(cited.quote, _QUOTED)}”")],
+            cited.whose,
+        )
+        for number, cited in enumerate(answer.citations, 1)
     ]
     writer.blocks([Items(rows=cited, style="passages")])
     notes = answer.notes
@@ -316,9 +320,8 @@ def _print_notes(notes: Sequence[str], writer: TerminalWriter) -> None:
     writer.blocks(Paragraph(line=note, style="quiet") for note in notes)
 
 
-def _entry(source: "Citation | Passage", label: str, blocks: Iterable[Block]) -> Item:
-    """A citation or passage below its title, with whose words it is and its address."""
-    whose = _WHOSE.get(source.whose, "")
+def _entry(source: "Passage", label: str, blocks: Iterable[Block], whose: str = "") -> Item:
+    """A passage or its quote below its title, with whose words it is and its address."""
     return Item(
         title=say.title_of(source.title, 100),
         label=label,
@@ -327,7 +330,7 @@ def _entry(source: "Citation | Passage", label: str, blocks: Iterable[Block]) ->
         blocks=[
             block
             for block in (
-                Paragraph(line=whose, style="follow"),
+                Paragraph(line=_WHOSE.get(whose or source.whose, ""), style="follow"),
                 *blocks,
                 Paragraph(line=say.plain(source.url, 300), style="quiet"),
             )

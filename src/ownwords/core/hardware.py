@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 
@@ -249,7 +250,12 @@ def _cgroups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def _sysctl() -> dict[str, str]:
-    lines = _output("sysctl", "machdep.cpu", "hw").splitlines()
+    try:
+        command = ["sysctl", "machdep.cpu", "hw"]
+        done = subprocess.run(command, capture_output=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
@@ -375,12 +381,12 @@ def _is_usable(
     return not problem
 
 
-def _device_problem(torch: ModuleType, device: str) -> str:
+def _device_problem(torch: ModuleType, device: str, dtype: str = "float32") -> str:
     """Why the device cannot compute a product, such as a card too old for this PyTorch; or ""."""
     try:
-        square = torch.ones(8, 8, device=device)
+        square = torch.ones(8, 8, dtype=getattr(torch, dtype), device=device)
         (square @ square).sum().item()
-    except (RuntimeError, AssertionError) as error:  # depends on how PyTorch was built
+    except (RuntimeError, TypeError, AssertionError) as error:  # depends on PyTorch's build
         return str(error).split("\n")[0].split(". ")[0].rstrip(".")
     return ""
 
@@ -392,99 +398,78 @@ def _card(torch: ModuleType, device: str) -> str:
 
 
 def _devices(torch: ModuleType) -> Iterator[ComputeDevice]:
+    def device(kind: str, name: str, memory: int, address: str) -> ComputeDevice:
+        dtypes = ("float32", "bfloat16", "float16")
+        works = tuple(dtype for dtype in dtypes if not _device_problem(torch, address, dtype))
+        return ComputeDevice(kind, name, memory, works)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about an old driver; its device is left out
         kinds = [kind for kind in TRAINING_DEVICES if _is_available(torch, kind)]
     for kind in kinds:
         if kind == "mps":
-            memory = torch.mps.recommended_max_memory()
-            yield ComputeDevice("mps", "Apple GPU", memory, _working_dtypes(torch, "mps"))
+            yield device("mps", "Apple GPU", torch.mps.recommended_max_memory(), "mps")
             continue
+        label = "rocm" if kind == "cuda" and torch.version.hip else kind
         for index in range(getattr(torch, kind).device_count()):
             facts = getattr(torch, kind).get_device_properties(index)
-            label = "rocm" if kind == "cuda" and torch.version.hip else kind
-            dtypes = _working_dtypes(torch, f"{kind}:{index}")
-            yield ComputeDevice(label, facts.name, facts.total_memory, dtypes)
-    yield ComputeDevice("cpu", "processor", 0, _working_dtypes(torch, "cpu"))
-
-
-def _working_dtypes(torch: ModuleType, device: str) -> tuple[str, ...]:
-    working = []
-    for name in ("float32", "bfloat16", "float16"):
-        with suppress(RuntimeError, TypeError):
-            square = torch.ones(8, 8, dtype=getattr(torch, name), device=device)
-            (square @ square).sum().item()
-            working.append(name)
-    return tuple(working)
+            yield device(label, facts.name, facts.total_memory, f"{kind}:{index}")
+    yield device("cpu", "processor", 0, "cpu")
 
 
 def _speeds(
     torch: ModuleType | None, devices: tuple[ComputeDevice, ...], cores: int
 ) -> Iterator[Speed]:
+    import numpy as np  # noqa: PLC0415
+
     if torch:
         best = next(device for device in devices if device.dtypes)
         for dtype in best.dtypes:
             if dtype != "float16":
                 yield torch_product(torch, best.kind, dtype)
     else:
-        yield numpy_product()
-    yield memory_read(cores)
-
-
-def numpy_product() -> Speed:
-    """The speed of a matrix product in NumPy, for machines without torch."""
-    import numpy as np  # noqa: PLC0415
-
-    def product(size: int) -> Callable[[], object]:
-        square = np.ones((size, size), np.float32)
-        return lambda: square @ square
-
-    return _product_speed(product, "float32", "numpy")
-
-
-def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
-    """The speed of a matrix product in torch on a kind of device."""
-    device = "cuda" if kind == "rocm" else kind
-    wait = (lambda: None) if device == "cpu" else getattr(torch, device).synchronize
-
-    def product(size: int) -> Callable[[], object]:
-        square = torch.ones(size, size, dtype=getattr(torch, dtype), device=device)
-
-        def run() -> None:
-            square @ square
-            wait()
-
-        return run
-
-    where = f"cpu, {_threads(torch.get_num_threads())}" if device == "cpu" else kind
-    return _product_speed(product, dtype, f"torch on {where}")
-
-
-def _product_speed(product: Callable[[int], Callable[[], object]], dtype: str, where: str) -> Speed:
-    """Time the smallest square matrices whose product takes over 4 ms."""
-    size = 512
-    while True:
-        run = product(size)
-        run()
-        began = time.perf_counter()
-        run()
-        if time.perf_counter() - began > 0.004 or size == 8192:
-            break
-        size *= 2
-    speed = 2 * size**3 / _median_s(run) / 1e9
-    return Speed(f"matrix product, {dtype}, {size} x {size}, {where}", speed, "GFLOP/s")
-
-
-def memory_read(cores: int) -> Speed:
-    """The speed at which all cores together read memory, which bounds decoding."""
-    import numpy as np  # noqa: PLC0415
-
+        yield _product_speed(lambda n: np.ones((n, n), np.float32), "float32", "numpy")
+    # Memory, which bounds decoding, is read by all cores together.
     megabytes = 128  # more than most caches hold
     parts = np.array_split(np.ones(megabytes * 2**18, np.float32), cores)
     with ThreadPoolExecutor(cores) as pool:
         seconds = _median_s(lambda: list(pool.map(np.max, parts)))
     what = f"memory read, {megabytes} MB by {_threads(cores)}, numpy"
-    return Speed(what, megabytes * 2**20 / seconds / 1e9, "GB/s")
+    yield Speed(what, megabytes * 2**20 / seconds / 1e9, "GB/s")
+
+
+def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
+    """The speed of a matrix product in torch on a kind of device."""
+    device = "cuda" if kind == "rocm" else kind
+    where = f"cpu, {_threads(torch.get_num_threads())}" if device == "cpu" else kind
+    return _product_speed(
+        lambda size: torch.ones(size, size, dtype=getattr(torch, dtype), device=device),
+        dtype,
+        f"torch on {where}",
+        (lambda: None) if device == "cpu" else getattr(torch, device).synchronize,
+    )
+
+
+def _product_speed(
+    square_of: Callable[[int], Any], dtype: str, where: str, wait: Callable[[], object] = int
+) -> Speed:
+    """Time the smallest square matrices whose product takes over 4 ms."""
+    size = 256
+    while True:
+        size *= 2
+        square = square_of(size)
+
+        def multiply(square: Any = square) -> None:  # noqa: ANN401 - of numpy or torch
+            square @ square
+            wait()
+
+        multiply()
+        began = time.perf_counter()
+        multiply()
+        if time.perf_counter() - began > 0.004 or size == 8192:
+            break
+    speed = 2 * size**3 / _median_s(multiply) / 1e9
+    return Speed(f"matrix product, {dtype}, {size} x {size}, {where}", speed, "GFLOP/s")
 
 
 def _threads(count: int) -> str:
@@ -559,11 +544,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _output(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")

@@ -64,6 +64,11 @@ class Workspace:
             max(former, key=lambda path: path.stat().st_mtime, default=folder / (undated + SUFFIX))
         )
 
+    def create(self) -> None:
+        """Make the folder a workspace, if it is none yet."""
+        with self.opened():
+            pass
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Lock the workspace for writing; a folder created for a job that fails is deleted."""

@@ -75,17 +75,11 @@ class _Contents:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A source as the page sees it; `problem` says why it cannot be read."""
+class Source(SourceRecord):
+    """A source as the page sees it, with its whole path; `problem` says why it cannot be read."""
 
-    id: str
-    how: How
-    name: str
-    path: str
-    label: str
-    bytes: int | None
-    added: float
-    problem: str
+    bytes: int | None = None
+    problem: str = ""
 
 
 class SourceList:
@@ -232,8 +226,7 @@ class SourceList:
 
     def _write(self, contents: _Contents) -> None:
         if not self._workspace.root.is_dir():
-            with self._workspace.opened():  # makes the folder a workspace
-                pass
+            self._workspace.create()
         write_atomically(self._file, json.dumps(encode(contents), ensure_ascii=False) + "\n")
 
     def _stored(self, path: Path) -> str:
@@ -250,10 +243,8 @@ class SourceList:
             size = stat.st_size if path.is_file() else None
         except OSError as error:
             problem = f"{path_text(path)} cannot be read: {error.strerror or error}"
-        return Source(
-            *(record.id, record.how, record.name, path_text(path), record.label),
-            *(size, record.added, problem),
-        )
+        shown = vars(record) | {"path": path_text(path)}
+        return Source(**shown, bytes=size, problem=problem)
 
 
 def parse_look_command(command: str) -> tuple[tuple[str, ...], PostFilter]:

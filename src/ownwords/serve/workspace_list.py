@@ -95,8 +95,7 @@ class WorkspaceList:
                 hint="choose another name, or open that one",
             )
         workspace = Workspace(path)
-        with workspace.opened():  # creates it
-            pass
+        workspace.create()
         return workspace
 
     def remember(self, workspace: Workspace) -> None:

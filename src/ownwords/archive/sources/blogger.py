@@ -9,6 +9,8 @@ from typing import IO, Literal
 
 from lxml import etree
 
+from ownwords.archive import safe_xml, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -18,8 +20,6 @@ from ownwords.archive.document import (
     SourceNote,
     Status,
 )
-from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Blogger blog"
@@ -28,8 +28,8 @@ _ATOM = "{http://www.w3.org/2005/Atom}"
 _BLOGGER = "{http://schemas.google.com/blogger/2018}"
 _APP = ("{http://purl.org/atom/app#}", "{http://www.w3.org/2007/app}")
 _KIND_SCHEME = "http://schemas.google.com/g/2005#kind"
-_EXPORTS = safe_xml.XmlExports(
-    (b"schemas.google.com/blogger/2018", b"schemas.google.com/blogger/2008/kind#"),
+_EXPORTS = untrusted_files.ExportFormat(
+    re.compile(rb"schemas\.google\.com/blogger/(?:2018|2008/kind#)"),
     (
         "feed.atom",
         "*/feed.atom",
@@ -163,7 +163,6 @@ def _document(entry: etree._Element, kind: Literal["post", "page"]) -> RawDocume
         url=url,
         author=_text(author, f"{_ATOM}name") if author is not None else "",
         tags=tuple(dict.fromkeys(label for label in labels if label)),
-        summary=_text(entry, f"{_BLOGGER}metaDescription"),
         base=url or file,
         aliases=(file,) if file else (),
     )

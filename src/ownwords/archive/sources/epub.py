@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from lxml import etree
 from selectolax.lexbor import LexborNode
 
+from ownwords.archive import dates, readability, safe_xml, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.files import dates, readability, safe_xml, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "an EPUB book"

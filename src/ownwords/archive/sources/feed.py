@@ -15,6 +15,7 @@ from xml.sax import SAXException
 
 import feedparser
 
+from ownwords.archive import readability, safe_xml, untrusted_files
 from ownwords.archive.document import (
     ExpectedCount,
     Markup,
@@ -24,7 +25,6 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import readability, safe_xml, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "an RSS or Atom feed"

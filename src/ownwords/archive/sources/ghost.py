@@ -4,13 +4,15 @@ import html
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
 
+from ownwords.archive import readability, untrusted_files
+from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     Markup,
@@ -22,16 +24,19 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import readability, untrusted_files
-from ownwords.archive.files.dates import parse_epoch_ms, parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"
 
 Row = dict[str, Any]
 
-_BEGINS = re.compile(rb'^\s*\{\s*"(?:db|data|meta)"\s*:')
-_HEAD_BYTES = 64 << 10
+_EXPORTS = untrusted_files.ExportFormat(
+    re.compile(rb'^(?:\xef\xbb\xbf)?\s*\{\s*"(?:db|data|meta)"\s*:'),
+    ("*.json", "data/*.json"),
+    (".json",),
+    # Tables are sorted by name, so this one comes late in the file.
+    anywhere=b'"posts"',
+)
 _SITE_URL = "__GHOST_URL__"
 _STATUSES: dict[str, Status] = {
     "published": "published",
@@ -43,20 +48,18 @@ _STATUSES: dict[str, Status] = {
 
 def detect(path: Path) -> str | None:
     """Recognise JSON with Ghost's beginning and a "posts" table, or a folder or zip with it."""
-    try:
-        if path.is_dir():
-            return LABEL if _file_in(path) else None
-        if path.suffix.lower() == ".zip":
-            with untrusted_files.open_packed(path) as members:
-                return LABEL if _export_among(members) else None
-        return LABEL if path.is_file() and _is_export(path) else None
-    except (OSError, SourceError):
-        return None
+    return LABEL if _EXPORTS.count(path) else None
 
 
 def read(path: Path) -> Iterator[SourceItem]:
     """Yield the site, its posts and pages in the order of the export, then what was skipped."""
-    name, data = _content(path)
+    name, data = next(_contents(path), ("", b""))
+    if not data:
+        raise SourceError(
+            f"{path} holds no Ghost export", hint="give the JSON file of Ghost's export"
+        )
+    if len(data) > untrusted_files.MAX_MEMBER_BYTES:
+        raise SourceError(f"{name} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
     try:
         export = json.loads(untrusted_files.decode_text(data))
     except (ValueError, RecursionError) as error:
@@ -90,6 +93,11 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield SkippedItem("post", "not in the form of a post", broken)
 
 
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    for name, opened in _EXPORTS.open(path):
+        yield name, opened.read(untrusted_files.MAX_MEMBER_BYTES + 1)
+
+
 class _ExportTables:
     """The export's tables of tags, authors and metadata, joined to their posts."""
 
@@ -104,7 +112,6 @@ class _ExportTables:
         self._tags = _joined(tables, "posts_tags", "tag_id", tags)
         self._authors = _joined(tables, "posts_authors", "author_id", users)
         self._users = users
-        self._meta = {row.get("post_id"): row for row in _rows(tables, "posts_meta")}
 
     def document(self, post: Row) -> RawDocument | SkippedItem:
         identity = post.get("id") or _word(post, "slug")
@@ -119,7 +126,6 @@ class _ExportTables:
             return SkippedItem("post", reason, title=title, ref=ref)
         path = f"/{slug}/" if slug else ""
         url = f"{self._home}{path}" if self._home and path else ""
-        meta = self._meta.get(identity, {})
         canonical = _word(post, "canonical_url").replace(_SITE_URL, self._home)
         author = ", ".join(self._authors.get(identity, ()))
         return RawDocument(
@@ -133,9 +139,6 @@ class _ExportTables:
             url=canonical if canonical.startswith("http") else url,
             author=author or self._users.get(post.get("author_id"), ""),
             tags=tuple(self._tags.get(identity, ())),
-            summary=_word(post, "custom_excerpt")
-            or _word(meta, "meta_description")
-            or _word(post, "meta_description"),
             base=url or path,
             aliases=tuple(name for name in (path, url) if name),
         )
@@ -216,61 +219,12 @@ def _moment(value: object) -> datetime | None:
     return (isinstance(value, str) and parse_iso_date(value)) or parse_epoch_ms(value)
 
 
-def _is_export(path: Path) -> bool:
-    if path.suffix.lower() != ".json":
-        return False
-    with path.open("rb") as opened:
-        head = opened.read(_HEAD_BYTES)
-        if not _BEGINS.match(head.removeprefix(b"\xef\xbb\xbf")):
-            return False
-        # Tables are sorted by name, so "posts" comes late in the file.
-        while head:
-            if b'"posts"' in head:
-                return True
-            more = opened.read(1 << 20)
-            head = head[-16:] + more if more else b""
-    return False
-
-
-def _file_in(folder: Path) -> Path | None:
-    files = sorted((*folder.glob("*.json"), *folder.glob("data/*.json")))
-    return next((file for file in files if file.is_file() and _is_export(file)), None)
-
-
-def _export_among(members: untrusted_files.ExportFiles) -> str | None:
-    for name in sorted(members.names):
-        if name.lower().endswith(".json") and _BEGINS.match(members.read(name, _HEAD_BYTES)):
-            with members.open(name) as opened:
-                if untrusted_files.count_bytes(b'"posts"', opened):
-                    return name
-    return None
-
-
-def _content(path: Path) -> tuple[str, bytes]:
-    try:
-        if path.suffix.lower() == ".zip" and path.is_file():
-            with untrusted_files.open_packed(path) as members:
-                member = _export_among(members)
-                if member:
-                    limit = untrusted_files.MAX_MEMBER_BYTES
-                    return f"{path}: {member}", members.read(member, limit=limit)
-        file = _file_in(path) if path.is_dir() else path
-        if file and file.stat().st_size <= untrusted_files.MAX_MEMBER_BYTES:
-            return str(file), file.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
-    if file:
-        raise SourceError(f"{file} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
-    raise SourceError(f"{path} holds no Ghost export", hint="give the JSON file of Ghost's export")
-
-
 # ---- the documents of Ghost's editors (Lexical, Mobiledoc) as HTML, if an export lacks it
 
 
 # Bits of a Lexical text's `format`. Underline has no meaning of its own and is left out.
 _FORMATS = ((16, "code"), (1, "strong"), (2, "em"), (4, "s"))
 _MOBILEDOC_MARKS = {"a", "b", "strong", "i", "em", "code", "s", "sub", "sup"}
-_SILENT = {"paywall", "signup", "button", "horizontalrule", "hr", "divider"}
 
 
 class UnreadableError(ValueError):
@@ -402,95 +356,51 @@ def _markers(document: Row, markers: Iterable[list[Any]]) -> str:
 
 
 def _card(kind: str, card: Row) -> str:
-    if kind in _SILENT:
-        return ""
-    render = _CARDS.get(kind)
-    return render(card) if render else _wrapped("p", _inline(card))
+    caption = _wrapped("figcaption", _word(card, "caption"))
+    match kind:
+        case "image":
+            source, alt = html.escape(_word(card, "src")), html.escape(_word(card, "alt"))
+            return f'<figure><img src="{source}" alt="{alt}">{caption}</figure>'
+        case "gallery":
+            images = (_card("image", image) for image in card.get("images") or ())
+            return "".join(images) + _wrapped("figure", caption)
+        case "video" | "audio" | "embed":
+            return f"<figure>{_word(card, 'html')}{caption}</figure>"
+        case "code" | "codeblock":
+            language = html.escape(_word(card, "language"))
+            named = f' class="language-{language}"' if language else ""
+            code = html.escape(_word(card, "code"), quote=False)
+            return f"<pre><code{named}>{code}</code></pre>{_wrapped('figure', caption)}"
+        case "bookmark":
+            # The title and description are those of the linked page.
+            return _wrapped("figure", caption)
+        case "paywall" | "signup" | "button" | "horizontalrule" | "hr" | "divider":
+            return ""
+    return _text_card(kind, card)
 
 
-def _image(card: Row) -> str:
-    source, alt = html.escape(_word(card, "src")), html.escape(_word(card, "alt"))
-    return f'<figure><img src="{source}" alt="{alt}">{_caption(card)}</figure>'
-
-
-def _gallery(card: Row) -> str:
-    return "".join(map(_image, card.get("images") or ())) + _wrapped("figure", _caption(card))
-
-
-def _code(card: Row) -> str:
-    language = html.escape(_word(card, "language"))
-    named = f' class="language-{language}"' if language else ""
-    code = html.escape(_word(card, "code"), quote=False)
-    return f"<pre><code{named}>{code}</code></pre>{_wrapped('figure', _caption(card))}"
-
-
-def _markdown(card: Row) -> str:
-    return str(MarkdownIt("commonmark").enable("table").render(_word(card, "markdown")))
-
-
-def _html(card: Row) -> str:
-    return _word(card, "html")
-
-
-def _embed(card: Row) -> str:
-    return f"<figure>{_word(card, 'html')}{_caption(card)}</figure>"
-
-
-def _callout(card: Row) -> str:
-    return _wrapped("p", _word(card, "calloutText"))
-
-
-def _bookmark(card: Row) -> str:
-    # The title and description are those of the linked page.
-    return _wrapped("figure", _caption(card))
-
-
-def _call_to_action(card: Row) -> str:
-    return _word(card, "textValue")
-
-
-def _toggle(card: Row) -> str:
-    return _wrapped("h4", _word(card, "heading")) + _word(card, "content")
-
-
-def _header(card: Row) -> str:
-    heading = _word(card, "heading") or _word(card, "header")
-    subheading = _word(card, "subheading") or _word(card, "subheader")
-    return _wrapped("h2", heading) + _wrapped("p", subheading)
-
-
-def _product(card: Row) -> str:
-    return _wrapped("h4", _word(card, "productTitle")) + _word(card, "productDescription")
-
-
-def _file(card: Row) -> str:
-    return _wrapped("p", _word(card, "fileTitle")) + _wrapped("p", _word(card, "fileCaption"))
-
-
-_CARDS: dict[str, Callable[[Row], str]] = {
-    "image": _image,
-    "gallery": _gallery,
-    "video": _embed,
-    "audio": _embed,
-    "embed": _embed,
-    "code": _code,
-    "codeblock": _code,
-    "markdown": _markdown,
-    "html": _html,
-    "email": _html,
-    "email-cta": _html,
-    "bookmark": _bookmark,
-    "call-to-action": _call_to_action,
-    "callout": _callout,
-    "toggle": _toggle,
-    "header": _header,
-    "product": _product,
-    "file": _file,
-}
-
-
-def _caption(card: Row) -> str:
-    return _wrapped("figcaption", _word(card, "caption"))
+def _text_card(kind: str, card: Row) -> str:
+    match kind:
+        case "markdown":
+            return str(MarkdownIt("commonmark").enable("table").render(_word(card, "markdown")))
+        case "html" | "email" | "email-cta":
+            return _word(card, "html")
+        case "call-to-action":
+            return _word(card, "textValue")
+        case "callout":
+            return _wrapped("p", _word(card, "calloutText"))
+        case "toggle":
+            return _wrapped("h4", _word(card, "heading")) + _word(card, "content")
+        case "header":
+            heading = _word(card, "heading") or _word(card, "header")
+            below = _word(card, "subheading") or _word(card, "subheader")
+            return _wrapped("h2", heading) + _wrapped("p", below)
+        case "product":
+            return _wrapped("h4", _word(card, "productTitle")) + _word(card, "productDescription")
+        case "file":
+            title, below = _word(card, "fileTitle"), _word(card, "fileCaption")
+            return _wrapped("p", title) + _wrapped("p", below)
+    return _wrapped("p", _inline(card))
 
 
 def _heading_tag(tag: object) -> str:

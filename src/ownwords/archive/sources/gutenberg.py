@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from ownwords.archive import dates, untrusted_files
 from ownwords.archive.document import RawDocument, SkippedItem, SourceItem, SourceNote
-from ownwords.archive.files import dates, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a Project Gutenberg text"

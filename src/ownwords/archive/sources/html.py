@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from ownwords.archive import dates, readability, untrusted_files
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -18,7 +19,6 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import dates, readability, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of web pages"
@@ -290,7 +290,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
         url=readability.page_url(page.tree),
         author=readability.meta_content(page.tree, "author", "article:author"),
         tags=_tags(page.tree),
-        summary=readability.meta_content(page.tree, "description", "og:description"),
         base=name,
         aliases=tuple(dict.fromkeys((f"/{name}", f"/{plain}", f"/{plain.removesuffix('index')}"))),
     )

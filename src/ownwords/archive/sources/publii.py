@@ -5,13 +5,18 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from io import FileIO
 from pathlib import Path, PurePosixPath
+from typing import IO
 from urllib.parse import quote
 
+from ownwords.archive import untrusted_files
+from ownwords.archive.dates import parse_epoch_ms, parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     Kind,
@@ -24,15 +29,16 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import untrusted_files
-from ownwords.archive.files.dates import parse_epoch_ms, parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"
 
+MAGIC = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = {".sqlite", ".sqlite3", ".db"}
 _PACKED_SUFFIXES = {".tar", ".tgz", ".gz", ".zip"}
-_SETTINGS = ("config/site.config.json", "config/pages.config.json")
+# With its journal or log copied along, SQLite completes or undoes an unfinished write in the copy.
+_DATABASE_FILES = ("db.sqlite", "db.sqlite-journal", "db.sqlite-wal")
+_SETTINGS, _PAGES = "config/site.config.json", "config/pages.config.json"
 _POSTS = """
 SELECT id, title, authors, slug, text, created_at, status,
        (SELECT value FROM posts_additional_data
@@ -40,166 +46,149 @@ SELECT id, title, authors, slug, text, created_at, status,
 FROM posts ORDER BY id
 """
 _TAGS_OF_POST = """
-SELECT name FROM tags JOIN posts_tags ON tags.id = tag_id WHERE post_id = ? ORDER BY tags.id
+SELECT coalesce(name, '') FROM tags JOIN posts_tags ON tags.id = tag_id
+WHERE post_id = ? ORDER BY tags.id
 """
-
-
-# ---- the web addresses of posts, pages, tags and files
-
-# Posts, pages and tags have a number, authors a name; for files only the prefix is replaced.
+# Posts, pages and tags have a number, authors a name; of files only the beginning is replaced.
 _INTERNAL_LINK = re.compile(
     r"#INTERNAL_LINK#/(?:(?P<kind>post|page|tag)/(?P<id>[0-9]{1,18})"
-    r"|author/(?P<author>[^\s\"'<>()\\#?&]+)|(?P<list>tags|frontpage|blogpage)/1|(?P<file>file)/)"
+    r"|author/(?P<author>[^\s\"'<>()\\#?&]+)|(?:tags|frontpage|blogpage)/1|file/)"
 )
 
 
-@dataclass(frozen=True)
-class PubliiUrls:
-    """The addresses of one site; they begin with "/" if its domain is unknown."""
-
-    domain: str = ""
-    clean: bool = False
-    posts_prefix: str = ""
-    tags_prefix: str = ""
-    authors_prefix: str = "authors"
-    tag_slugs: Mapping[int, str] = field(default_factory=dict)
-    author_slugs: Mapping[str, str] = field(default_factory=dict)  # by user name and by number
-    page_slugs: Mapping[int, str] = field(default_factory=dict)
-    page_parents: Mapping[int, int] = field(default_factory=dict)
-
-    def of(self, kind: Kind, number: int, slug: str) -> str:
-        """The address of a post or page; "" if the site's address is unknown."""
-        if not self.domain or not slug:
-            return ""
-        above = self._ancestors(number) if kind == "page" else (self.posts_prefix,)
-        return self._address(*above, slug) + ("/" if self.clean else ".html")
-
-    def resolve(self, body: str, number: int) -> str:
-        """The body with Publii's placeholders replaced by addresses, or by "ref:post/12".
-
-        Works on HTML, Markdown and block JSON: the replacements need no escaping in any of them.
-        """
-        body = body.replace("#DOMAIN_NAME#", self._address("media", "posts", str(number)) + "/")
-        return _INTERNAL_LINK.sub(self._target, body)
-
-    def _target(self, link: re.Match[str]) -> str:
-        kind, number, author = link["kind"], link["id"], link["author"]
-        if kind == "tag" and int(number) in self.tag_slugs:
-            return self._address(self.tags_prefix, self.tag_slugs[int(number)]) + "/"
-        if kind:
-            return f"ref:{kind}/{int(number)}"
-        if author:
-            slug = self.author_slugs.get(author)
-            return (
-                f"{self._address(self.authors_prefix, slug)}/" if slug else f"ref:author/{author}"
-            )
-        if link["list"]:
-            prefixes = {"tags": self.tags_prefix, "blogpage": self.posts_prefix}
-            return self._address(prefixes.get(link["list"], "")) + "/"
-        return self._address() + "/"
-
-    def _ancestors(self, page: int) -> tuple[str, ...]:
-        slugs: list[str] = []
-        visited = {page}
-        while self.clean and (above := self.page_parents.get(page)) is not None:
-            if above in visited:
-                break
-            visited.add(above)
-            slugs.insert(0, self.page_slugs.get(above, ""))
-            page = above
-        return tuple(slugs)
-
-    def _address(self, *parts: str) -> str:
-        path = "/".join(part.strip("/") for part in parts if part.strip("/"))
-        # Escape only what would end an attribute, a Markdown link or a JSON string.
-        safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
-        return f"{self.domain}/{safe}" if safe else self.domain
-
-
-def url_settings(site: Mapping[str, object]) -> PubliiUrls:
-    """The address settings of a site.config.json."""
-    urls = _part(_part(site, "advanced"), "urls")
-    domain = _word(site, "domain").strip().rstrip("/")
-    if domain and not re.match(r"(?:https?:)?//", domain):
-        domain = f"https://{domain}"
-    posts, tags = _word(urls, "postsPrefix"), _word(urls, "tagsPrefix")
-    authors = _word(urls, "authorsPrefix") or "authors"
-    return PubliiUrls(
-        domain=re.sub(r"[\s\"'<>\\]", "", domain),
-        clean=urls.get("cleanUrls") is True,
-        posts_prefix=posts,
-        tags_prefix=f"{posts}/{tags}" if tags and urls.get("tagsPrefixAfterPostsPrefix") else tags,
-        authors_prefix=(
-            f"{posts}/{authors}" if urls.get("authorsPrefixAfterPostsPrefix") else authors
-        ),
-    )
-
-
-def page_parents_of(pages: object) -> dict[int, int]:
-    """The page tree of pages.config.json as a map from each page's id to its parent's."""
-    parents: dict[int, int] = {}
-    waiting: list[tuple[object, int | None]] = [(pages, None)]
-    while waiting:
-        level, above = waiting.pop()
-        for page in level if isinstance(level, list) else ():
-            number = page.get("id") if isinstance(page, dict) else None
-            if not isinstance(number, int):
-                continue
-            if above is not None:
-                parents[number] = above
-            waiting.append((page.get("subpages"), number))
-    return parents
-
-
-def parse_json(text: str) -> object:
-    """Parse JSON; None if it is invalid."""
+def detect(path: Path) -> str | None:
+    """Recognise a site folder or its `input`, a SQLite file, or a backup that holds a database."""
+    suffix = path.suffix.lower()
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        if path.is_dir():
+            return LABEL if _database_in(path) else None
+        if not path.is_file():
+            return None
+        with path.open("rb") as opened:
+            if opened.read(len(MAGIC)) == MAGIC:
+                return "a Publii database"
+        if suffix in _PACKED_SUFFIXES:
+            with untrusted_files.open_packed(path) as members:
+                return "a backup of a Publii site" if _databases_among(members) else None
+    except OSError:
+        pass  # `read` reports what is wrong with the file
+    except SourceError:
+        return "a tar file, as Publii's backups are" if suffix == ".tar" else None
+    return "a file named as a database" if suffix in _DATABASE_SUFFIXES else None
 
 
-def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
-    part = settings.get(name)
-    return part if isinstance(part, dict) else {}
+def read(path: Path) -> Iterator[SourceItem]:
+    """Yield the site, then its posts and pages ordered by id; bodies keep the editor's markup."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
+            with ExitStack() as stack:
+                original = _find(path, stack)
+                settings = {name: original.json(name) for name in (_SETTINGS, _PAGES)}
+                # A private copy, so that nothing beside the author's file is written or locked.
+                original.copy_database(Path(folder))
+            with _open_copy(Path(folder, "db.sqlite"), original.shown) as connection:
+                yield from _items(connection, original, settings)
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="check that it is yours to read, and that the disk of temporary files has room",
+        ) from error
 
 
-def _word(settings: Mapping[str, object], name: str) -> str:
-    value = settings.get(name)
-    return value if isinstance(value, str) else ""
+# ---- the database, with the settings beside it
 
 
-# ---- the database: a private copy, so that nothing beside the author's file is written or locked
+@dataclass(frozen=True)
+class _Original:
+    """The files of a site, by their names within its folder `input`."""
 
-MAGIC = b"SQLite format 3\0"
-# With its journal or log copied along, SQLite completes or undoes an unfinished write in the copy.
-_DATABASE_FILES = ("", "-journal", "-wal")
-_ATTEMPTS = 3
+    shown: Path
+    name: str
+    files: Mapping[str, Callable[[], AbstractContextManager[IO[bytes]]]]
+    # The times of change and sizes of the database and its journal; of a backup none.
+    states: Callable[[], list[tuple[int, int]]] = list
+    is_packed: bool = False  # a backup: its file name changes from one backup to the next
+
+    def json(self, name: str) -> Mapping[str, object] | list[object]:
+        if name not in self.files:
+            return {}
+        with self.files[name]() as file:
+            value = parse_json(untrusted_files.decode_text(file.read()))
+        return value if isinstance(value, dict | list) else {}
+
+    def copy_database(self, folder: Path) -> None:
+        before = self.states()
+        for name in _DATABASE_FILES:
+            if name in self.files:
+                with self.files[name]() as file, (folder / name).open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
+        if self.states() != before:
+            raise SourceError(
+                f"{self.shown} changed while it was read: another program is writing it",
+                hint="close Publii, then try again",
+            )
 
 
-def _copy_database(path: Path, folder: Path) -> Path:
-    """Copy the database into `folder`; raises SourceError if another program is writing it."""
-    path, copy = path.resolve(), folder / "db.sqlite"
-    for _ in range(_ATTEMPTS):
-        before = _states(path)
-        for suffix in _DATABASE_FILES:
-            target = copy.with_name(copy.name + suffix)
-            target.unlink(missing_ok=True)
-            with suppress(FileNotFoundError):
-                shutil.copyfile(path.with_name(path.name + suffix), target)
-        if _states(path) == before:
-            return copy
-    raise SourceError(
-        f"{path} changed each time it was read: another program is writing it",
-        hint="close Publii, then try again",
+def _find(path: Path, stack: ExitStack) -> _Original:
+    if path.suffix.lower() in _PACKED_SUFFIXES and path.is_file():
+        with path.open("rb") as opened:
+            is_packed = opened.read(len(MAGIC)) != MAGIC
+        if is_packed:
+            return _in_backup(path, stack.enter_context(untrusted_files.open_packed(path)))
+    database = _database_in(path) if path.is_dir() else path
+    if database is None:
+        raise SourceError(
+            f"{path} holds no input/db.sqlite", hint="give the folder of a Publii site"
+        )
+    real = database.resolve()
+    beside = {name: real.with_name(real.name + name[9:]) for name in _DATABASE_FILES}
+    beside |= {name: database.parent / name for name in (_SETTINGS, _PAGES)}
+
+    def states() -> list[tuple[int, int]]:
+        stats = (beside[name].stat() for name in _DATABASE_FILES if beside[name].exists())
+        return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
+
+    name = (real.parents[1] if real.parent.name == "input" else real.parent).name
+    files = {name: partial(FileIO, file) for name, file in beside.items() if file.is_file()}
+    return _Original(database, name, files, states)
+
+
+def _in_backup(path: Path, members: untrusted_files.ExportFiles) -> _Original:
+    databases = _databases_among(members)
+    if not databases:
+        raise SourceError(
+            f"{path} holds no input/db.sqlite",
+            hint="give a backup that Publii made, or the folder of a Publii site",
+        )
+    depths = {len(PurePosixPath(name).parts) for name in databases[:2]}
+    if len(databases) > 1 and len(depths) == 1:
+        raise SourceError(
+            f"{path} holds several Publii sites ({', '.join(databases[:4])})",
+            hint="unpack it, and give the folder of one",
+        )
+    inside = PurePosixPath(databases[0])
+    names = {name: str(inside.parent / name) for name in (*_DATABASE_FILES, _SETTINGS, _PAGES)}
+    return _Original(
+        path / inside,
+        inside.parts[-3] if len(inside.parts) > 2 else path.stem,
+        {name: partial(members.open, m) for name, m in names.items() if m in members.names},
+        is_packed=True,
     )
 
 
-def _states(path: Path) -> list[tuple[int, int]]:
-    """The time of change and the size of the database and its journal or log."""
-    files = (path.with_name(path.name + suffix) for suffix in _DATABASE_FILES)
-    states = (file.stat() for file in files if file.exists())
-    return [(state.st_mtime_ns, state.st_size) for state in states]
+def _database_in(folder: Path) -> Path | None:
+    candidates = (folder / "input" / "db.sqlite", folder / "db.sqlite")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _databases_among(members: untrusted_files.ExportFiles) -> list[str]:
+    """The databases of Publii sites in a backup, sorted by folder depth."""
+    names = [
+        name
+        for name in members.names
+        if name == "db.sqlite" or PurePosixPath(name).parts[-2:] == ("input", "db.sqlite")
+    ]
+    return sorted(names, key=lambda name: (len(PurePosixPath(name).parts), name))
 
 
 @contextmanager
@@ -235,147 +224,24 @@ def _damaged(shown: Path, what: str) -> SourceError:
     )
 
 
-# ---- the source
+# ---- its posts and pages
 
 
-def detect(path: Path) -> str | None:
-    """Recognise a site folder or its `input`, a SQLite file, or a backup that holds a database."""
-    suffix = path.suffix.lower()
-    try:
-        if path.is_dir():
-            return "a Publii site" if _database_in(path) else None
-        if not path.is_file():
-            return None
-        with path.open("rb") as opened:
-            if opened.read(len(MAGIC)) == MAGIC:
-                return "a Publii database"
-        if suffix in _PACKED_SUFFIXES:
-            with untrusted_files.open_packed(path) as members:
-                return "a backup of a Publii site" if _databases_among(members) else None
-    except OSError:
-        pass  # `read` reports what is wrong with the file
-    except SourceError:
-        return "a tar file, as Publii's backups are" if suffix == ".tar" else None
-    return "a file named as a database" if suffix in _DATABASE_SUFFIXES else None
-
-
-def read(path: Path) -> Iterator[SourceItem]:
-    """Yield the site, then its posts and pages ordered by id; bodies keep the editor's markup."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
-            private = Path(folder)
-            site_copy = _unpacked(path, private) if _is_packed(path) else _copied(path, private)
-            with _open_copy(site_copy.database, site_copy.shown) as connection:
-                yield from _items(connection, site_copy)
-    except OSError as error:
-        raise SourceError(
-            f"{path} cannot be read: {error.strerror or error}",
-            hint="check that it is yours to read, and that the disk of temporary files has room",
-        ) from error
-
-
-@dataclass(frozen=True)
-class _SiteCopy:
-    """A private copy of a site's database, with the settings files found beside the original."""
-
-    database: Path
-    shown: Path
-    name: str
-    settings: Mapping[str, str]
-    is_packed: bool = False  # a backup: its file name changes from one backup to the next
-
-
-def _database_in(folder: Path) -> Path | None:
-    for candidate in (folder / "input" / "db.sqlite", folder / "db.sqlite"):
-        if candidate.is_file():
-            return candidate
-    return None
-
-
-def _databases_among(members: untrusted_files.ExportFiles) -> list[str]:
-    """The databases of Publii sites in a backup, sorted by folder depth."""
-    names = [
-        name
-        for name in members.names
-        if name == "db.sqlite" or PurePosixPath(name).parts[-2:] == ("input", "db.sqlite")
-    ]
-    return sorted(names, key=lambda name: (len(PurePosixPath(name).parts), name))
-
-
-def _is_packed(path: Path) -> bool:
-    if path.suffix.lower() not in _PACKED_SUFFIXES or not path.is_file():
-        return False
-    try:
-        with path.open("rb") as opened:
-            return opened.read(len(MAGIC)) != MAGIC
-    except OSError:
-        return True
-
-
-def _copied(path: Path, folder: Path) -> _SiteCopy:
-    database = _database_in(path) if path.is_dir() else path
-    if database is None:
-        raise SourceError(
-            f"{path} holds no input/db.sqlite", hint="give the folder of a Publii site"
-        )
-    beside = {name: database.parent / name for name in _SETTINGS}
-    settings = {
-        name: untrusted_files.decode_text(file.read_bytes())
-        for name, file in beside.items()
-        if file.is_file()
-    }
-    copy = _copy_database(database, folder)
-    site = database.resolve().parent
-    name = site.parent.name if site.name == "input" else site.name
-    return _SiteCopy(copy, database, name, settings)
-
-
-def _unpacked(path: Path, folder: Path) -> _SiteCopy:
-    with untrusted_files.open_packed(path) as members:
-        databases = _databases_among(members)
-        if not databases:
-            raise SourceError(
-                f"{path} holds no input/db.sqlite",
-                hint="give a backup that Publii made, or the folder of a Publii site",
-            )
-        depths = {len(PurePosixPath(name).parts) for name in databases[:2]}
-        if len(databases) > 1 and len(depths) == 1:
-            raise SourceError(
-                f"{path} holds several Publii sites ({', '.join(databases[:4])})",
-                hint="unpack it, and give the folder of one",
-            )
-        inside = PurePosixPath(databases[0])
-        copy = folder / "db.sqlite"
-        for suffix in _DATABASE_FILES:
-            if f"{inside}{suffix}" in members.names:
-                with (
-                    members.open(f"{inside}{suffix}") as packed,
-                    copy.with_name(copy.name + suffix).open("wb") as unpacked,
-                ):
-                    shutil.copyfileobj(packed, unpacked)
-        beside = {name: str(inside.parent / name) for name in _SETTINGS}
-        settings = {
-            name: untrusted_files.decode_text(members.read(member))
-            for name, member in beside.items()
-            if member in members.names
-        }
-    shown = path / inside
-    name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
-    return _SiteCopy(copy, shown, name, settings, is_packed=True)
-
-
-def _items(connection: sqlite3.Connection, site_copy: _SiteCopy) -> Iterator[SourceItem]:
-    settings = parse_json(site_copy.settings.get(_SETTINGS[0], ""))
-    site = settings if isinstance(settings, dict) else {}
-    addresses = _addresses(connection, site, parse_json(site_copy.settings.get(_SETTINGS[1], "")))
-    named = (site.get("displayName"), site.get("name"), site_copy.name)
+def _items(
+    connection: sqlite3.Connection,
+    original: _Original,
+    settings: Mapping[str, Mapping[str, object] | list[object]],
+) -> Iterator[SourceItem]:
+    site = settings[_SETTINGS]
+    site = site if isinstance(site, dict) else {}
+    addresses = _addresses(connection, site, settings[_PAGES])
+    named = (site.get("displayName"), site.get("name"), original.name)
     name = next((name for name in named if name and isinstance(name, str)), "")
-    slug = site.get("name")
-    identity = site_identity("", slug if isinstance(slug, str) and slug else site_copy.name)
+    identity = site_identity("", _word(site, "name") or original.name)
     yield SiteInfo(
         untrusted_files.replace_surrogates(name),
         addresses.domain,
-        identity=identity if site_copy.is_packed else "",
+        identity=identity if original.is_packed else "",
     )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
@@ -383,39 +249,108 @@ def _items(connection: sqlite3.Connection, site_copy: _SiteCopy) -> Iterator[Sou
             "The site's settings (input/config/site.config.json) are missing or name no address,"
             " so the addresses of its posts are unknown."
         )
-    authors = dict(_names(connection, "SELECT id, name, username FROM authors"))
+    authors = {
+        str(number): _text(name) or _text(user)
+        for number, name, user in connection.execute("SELECT id, name, username FROM authors")
+    }
     for row in connection.execute(_POSTS):
         tags = tuple(_text(name) for (name,) in connection.execute(_TAGS_OF_POST, (row[0],)))
         yield _document(row, tags, authors, addresses)
 
 
+@dataclass(frozen=True)
+class _SiteAddresses:
+    """The addresses of one site; they begin with "/" if its domain is unknown."""
+
+    domain: str
+    is_clean: bool
+    posts_prefix: str
+    listed: frozenset[str]  # the tags and authors: "tag/3", "author/ida", "author/1"
+    page_slugs: Mapping[int, str]
+    page_parents: Mapping[int, int]
+
+    def of(self, kind: Kind, number: int, slug: str) -> str:
+        """The address of a post or page; "" if the site's address is unknown."""
+        if not self.domain or not slug:
+            return ""
+        above = self._ancestors(number) if kind == "page" else [self.posts_prefix]
+        path = "/".join(part.strip("/") for part in (*above, slug) if part.strip("/"))
+        # Escape only what would end an attribute, a Markdown link or a JSON string.
+        safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
+        return f"{self.domain}/{safe}{'/' if self.is_clean else '.html'}"
+
+    def _ancestors(self, page: int) -> list[str]:
+        pages = [page]
+        while self.is_clean and (above := self.page_parents.get(pages[-1])) is not None:
+            if above in pages:
+                break
+            pages.append(above)
+        return [self.page_slugs.get(above, "") for above in reversed(pages[1:])]
+
+    def resolve(self, body: str, number: int) -> str:
+        """The body with Publii's placeholders as addresses: "ref:post/12" for posts and pages.
+
+        Works on HTML, Markdown and block JSON: the replacements need no escaping in any of them.
+        """
+        body = body.replace("#DOMAIN_NAME#", f"{self.domain}/media/posts/{number}/")
+        return _INTERNAL_LINK.sub(self._target, body)
+
+    def _target(self, link: re.Match[str]) -> str:
+        kind, author = link["kind"], link["author"]
+        name = f"author/{author}" if author else f"{kind}/{int(link['id'])}" if kind else ""
+        if kind in ("post", "page") or (name and name not in self.listed):
+            return f"ref:{name}"
+        return f"{self.domain}/"  # somewhere on the site: only whether it is there matters
+
+
 def _addresses(
     connection: sqlite3.Connection, site: Mapping[str, object], pages: object
-) -> PubliiUrls:
+) -> _SiteAddresses:
+    advanced = site.get("advanced")
+    urls = advanced.get("urls") if isinstance(advanced, dict) else None
+    urls = urls if isinstance(urls, dict) else {}
+    domain = _word(site, "domain").strip().rstrip("/")
+    if domain and not re.match(r"(?:https?:)?//", domain):
+        domain = f"https://{domain}"
     users = connection.execute("SELECT id, username FROM authors").fetchall()
-    by_number = {str(number): _text(name) for number, name in users}
-    return replace(
-        url_settings(site),
-        tag_slugs=dict(_names(connection, "SELECT id, slug, name FROM tags")),
-        author_slugs=by_number | {name: name for name in by_number.values()},
-        page_slugs=dict(
-            _names(connection, "SELECT id, slug, '' FROM posts WHERE status LIKE '%is-page%'")
+    tags = connection.execute("SELECT id FROM tags").fetchall()
+    page_slugs = connection.execute("SELECT id, slug FROM posts WHERE status LIKE '%is-page%'")
+    return _SiteAddresses(
+        domain=re.sub(r"[\s\"'<>\\]", "", domain),
+        is_clean=urls.get("cleanUrls") is True,
+        posts_prefix=_word(urls, "postsPrefix"),
+        listed=frozenset(
+            (
+                *(f"tag/{number}" for (number,) in tags),
+                *(f"author/{_text(name)}" for user in users for name in user),
+            )
         ),
-        page_parents=page_parents_of(pages),
+        page_slugs={number: _text(slug) for number, slug in page_slugs},
+        page_parents=_page_parents(pages),
     )
 
 
-def _names(connection: sqlite3.Connection, query: str) -> Iterator[tuple[int, str]]:
-    for number, name, otherwise in connection.execute(query):
-        if isinstance(number, int):
-            yield number, _text(name) or _text(otherwise)
+def _page_parents(pages: object) -> dict[int, int]:
+    """The page tree of pages.config.json as a map from each page's id to its parent's."""
+    parents: dict[int, int] = {}
+    waiting: list[tuple[object, int | None]] = [(pages, None)]
+    while waiting:
+        level, above = waiting.pop()
+        for page in level if isinstance(level, list) else ():
+            number = page.get("id") if isinstance(page, dict) else None
+            if not isinstance(number, int):
+                continue
+            if above is not None:
+                parents[number] = above
+            waiting.append((page.get("subpages"), number))
+    return parents
 
 
 def _document(
     row: tuple[object, ...],
     tags: tuple[str, ...],
-    authors: Mapping[int, str],
-    addresses: PubliiUrls,
+    authors: Mapping[str, str],
+    addresses: _SiteAddresses,
 ) -> RawDocument | SkippedItem:
     number, title, by, slug, text, created, flags, core = row
     title = _text(title)
@@ -430,9 +365,9 @@ def _document(
     if markup is None:
         return SkippedItem("post", "the blocks it is made of are damaged", title=title, ref=ref)
     canonical = str(settings.get("canonicalUrl", "")).strip()
-    summary = settings.get("metaDesc")
     url = addresses.of(kind, number, _text(slug))
     names = (f"post/{number}", f"page/{number}") if kind == "page" else (f"post/{number}",)
+    by_ids = _text(by).split(",")
     return RawDocument(
         ref=ref,
         title=title,
@@ -442,13 +377,8 @@ def _document(
         kind=kind,
         date=_moment(created),
         url=canonical if canonical.startswith("http") else url,
-        author=", ".join(
-            authors[int(id_)]
-            for id_ in _text(by).split(",")
-            if re.fullmatch(r"\s*[0-9]{1,18}\s*", id_) and int(id_) in authors
-        ),
+        author=", ".join(authors[id_] for id_ in map(str.strip, by_ids) if id_ in authors),
         tags=tags,
-        summary=untrusted_files.replace_surrogates(summary) if isinstance(summary, str) else "",
         base=url,
         # The post's own address too: the canonical one may be elsewhere.
         aliases=(*names, url) if url else names,
@@ -487,6 +417,19 @@ def _moment(created: object) -> datetime | None:
         text = untrusted_files.decode_text(created)
         return parse_epoch_ms(text) or parse_iso_date(text)
     return parse_epoch_ms(created)
+
+
+def parse_json(text: str) -> object:
+    """Parse JSON; None if it is invalid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _word(settings: Mapping[str, object], name: str) -> str:
+    value = settings.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _text(value: object) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ownwords.archive import readability, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
-from ownwords.archive.files import readability, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Substack export"
@@ -154,7 +154,6 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
         kind="page" if row.fields.get("type", "") == "page" else "post",
         date=parse_iso_date(row.fields.get("post_date", "")),
         url=url if published else "",
-        summary=row.fields.get("subtitle", "").strip(),
         base=url,
         aliases=(*((f"{url}/comments",) if url else ()), f"/p/{row.slug}", row.slug)
         if row.slug

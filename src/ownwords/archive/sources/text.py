@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from ownwords.archive import dates, untrusted_files
 from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
-from ownwords.archive.files import dates, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "plain text files"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lxml import etree
 
+from ownwords.archive import safe_xml, untrusted_files
+from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -20,13 +22,13 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
-from ownwords.archive.files import safe_xml, untrusted_files
-from ownwords.archive.files.dates import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
 
-_EXPORTS = safe_xml.XmlExports((b"wordpress.org/export/",), ("*.xml", "*/*.xml"), (".xml",))
+_EXPORTS = untrusted_files.ExportFormat(
+    re.compile(rb"wordpress\.org/export/"), ("*.xml", "*/*.xml"), (".xml",)
+)
 _STATUSES: dict[str, Status] = {
     "publish": "published",
     "future": "scheduled",
@@ -154,7 +156,6 @@ def _entry(
             url=link,
             author=authors.get(parts.get("creator", ""), parts.get("creator", "")),
             tags=tuple(dict.fromkeys(name for term in terms if (name := _plain(_text(term))))),
-            summary=parts.get("excerpt:encoded", "").strip(),
             base=link,
             aliases=tuple(name for name in (guid, f"/?p={number}" if number else "") if name),
         )

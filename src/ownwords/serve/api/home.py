@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,11 +11,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive import report_view as summary
-from ownwords.archive.files.untrusted_files import PROGRAM_FOLDERS
 from ownwords.archive.report import Report
+from ownwords.archive.untrusted_files import PROGRAM_FOLDERS
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.validation import Meta, encode
-from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, Workspace, path_text
 from ownwords.make.result import read_learned
 from ownwords.serve.api.models import ModelReader, ModelRow
@@ -40,15 +39,9 @@ class BlogOverview:
     name: str
     lines: tuple[str, ...]
     decisions: int  # posts that stand out, about which the author may decide
-    posts: int
     texts: str  # posts and pages, counted in words
     words: int
-    learned_words: int
-    held_out_words: int  # held back, to judge the model by
-    left_out_words: int
-    read_at: float | None
-    new_posts: int  # read, and not yet learned
-    new_sentence: str
+    new_sentence: str  # about posts that were read, and not yet learned
     is_stale: bool  # a source was changed after it was read
     problem: str
     flags: PostFilter
@@ -101,7 +94,6 @@ def _home(state: AppState, blog: "BlogReader") -> dict[str, Any]:
     return {
         "name": overview.name,
         "path": path_text(state.workspace.root.absolute()),
-        "version": __version__,
         "step": _step(overview, model, has_sources=bool(sources)),
         "sources": sources,
         "blog": overview,
@@ -145,21 +137,17 @@ class BlogReader:
             report = None
         except OwnwordsError as error:  # a damaged archive
             report, problem = None, str(error)
-        read_at = (_changed(state.workspace.report_page) or None) if report else None
+        read_at = _changed(state.workspace.report_page) if report else 0.0
         new = self._new_posts(report) if report else 0
         return BlogOverview(
             is_read=report is not None,
             name=summary.name(report) if report else state.own_name,
             lines=tuple(plain_lines(report)) if report else (),
             decisions=len(summary.notable_posts(report)) if report else 0,
-            posts=len(report.posts) if report else 0,
             texts=count_texts(report.posts) if report else "",
             words=sum(post.own_words for post in report.posts) if report else 0,
-            **asdict(word_counts(report.posts if report else ())),
-            read_at=read_at,
-            new_posts=new,
             new_sentence=f"{fmt.count(new, 'new post')}, not yet learned" if new else "",
-            is_stale=read_at is not None and self._is_stale(read_at),
+            is_stale=read_at > 0 and self._is_stale(read_at),
             problem=problem,
             flags=state.sources.filter,
         )
@@ -263,5 +251,4 @@ class _Workspaces:
 
 
 def _known(workspace: Workspace) -> dict[str, Any]:
-    current = path_text(workspace.root.absolute())
-    return {"current": current, "workspaces": WorkspaceList(workspace).entries()}
+    return {"workspaces": WorkspaceList(workspace).entries()}

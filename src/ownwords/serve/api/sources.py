@@ -18,7 +18,7 @@ from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text, translate_os_errors
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.inspect_source import inspect_upload
+from ownwords.serve.intake import inspect_upload
 from ownwords.serve.json_api import ApiCall, NoBody, json_response, json_route
 from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
@@ -122,8 +122,7 @@ class _Sources:
         state = self._state
         folder = state.sources.new_folder(state.own_name)
         if not state.workspace.root.is_dir():
-            with state.workspace.opened():  # makes the folder a workspace
-                pass
+            state.workspace.create()
         with translate_os_errors(folder):
             folder.mkdir(parents=True)
         free = shutil.disk_usage(folder).free

@@ -25,7 +25,6 @@ from ownwords.serve.json_api import ApiCall, NoBody, decode_fields, json_route
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _TITLE_WORDS, _TITLE_CHARACTERS = 9, 80
-_EXCERPT = 160  # characters
 _UNTITLED = "Untitled"
 
 TextKind = Literal["text", "conversation"]
@@ -62,20 +61,6 @@ class SavedText:
     def content(self) -> str:
         """All words of it, to be counted and searched."""
         return "\n\n".join([self.text, *(message.text for message in self.messages)]).strip()
-
-
-@dataclass(frozen=True)
-class SavedTextRow:
-    """A saved text in a list."""
-
-    id: str
-    kind: TextKind
-    title: str
-    model: str
-    created: float
-    changed: float
-    words: int
-    excerpt: str
 
 
 class SavedTexts:
@@ -130,8 +115,7 @@ class SavedTexts:
         text = replace(text, title=text.title.strip() or _title(text.content))
         root = self._workspace.root
         if not root.is_dir() or not any(root.iterdir()):
-            with self._workspace.opened():  # makes the folder a workspace
-                pass
+            self._workspace.create()
         with translate_os_errors(self._folder):
             self._folder.mkdir(exist_ok=True)
         write_atomically(self._path(text.id), json.dumps(asdict(text), ensure_ascii=False) + "\n")
@@ -141,20 +125,14 @@ class SavedTexts:
         return self._folder / f"{id_}.json"
 
 
-def row(text: SavedText) -> SavedTextRow:
+def row(text: SavedText) -> dict[str, Any]:
     """The text as a row of a list."""
-    words = text.content.split()
-    excerpt = " ".join(words[: _EXCERPT // 4])[:_EXCERPT]
-    return SavedTextRow(
-        id=text.id,
-        kind=text.kind,
-        title=text.title,
-        model=text.model,
-        created=text.created,
-        changed=text.changed,
-        words=len(words),
-        excerpt=excerpt,
-    )
+    return {
+        "id": text.id,
+        "title": text.title,
+        "changed": text.changed,
+        "words": len(text.content.split()),
+    }
 
 
 def markdown(texts: Sequence[SavedText]) -> str:
@@ -194,7 +172,7 @@ def _read(path: Path) -> SavedText | None:
         return None
 
 
-_MAX_ROWS, _ROWS = 200, 50
+_ROWS = 30  # of a list; the others are found by their words
 
 
 @dataclass(frozen=True)
@@ -243,10 +221,7 @@ class _Texts:
     def list(self, call: ApiCall[NoBody]) -> dict[str, Any]:
         """List the saved texts and conversations, or find those that hold some words."""
         found = self._texts.find(call.query.get("q", "")[:500], call.query.get("kind", ""))
-        first = _number(call.query.get("first", ""), 0)
-        most = min(_number(call.query.get("most", ""), _ROWS), _MAX_ROWS)
-        rows = [row(text) for text in found[first : first + most]]
-        return {"total": len(found), "first": first, "rows": rows}
+        return {"total": len(found), "rows": [row(text) for text in found[:_ROWS]]}
 
     def create(self, call: ApiCall[SavedText]) -> SavedText:
         """Save a text or a conversation; without a title it is named by its first words."""
@@ -272,7 +247,3 @@ class _Texts:
     def all_markdown(self, _: str) -> tuple[str, str]:
         """Download all saved texts as one Markdown file."""
         return "texts.md", markdown(self._texts.find())
-
-
-def _number(text: str, default: int) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else default

@@ -197,18 +197,19 @@ class ChatRequest(GenerationParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("tools", "functions"):
-            if getattr(self, name):
-                raise unsupported(name, "these models call no tools")
-        for name in ("tool_choice", "function_call"):
-            if getattr(self, name) not in (None, "none", "auto"):
-                raise unsupported(name, "these models call no tools")
-        if self.response_format is not None and self.response_format.type != "text":
-            raise unsupported("response_format", "these models write plain text only")
-        if self.modalities not in (None, ["text"]) or self.audio:
-            raise unsupported("modalities", "these models write text only")
-        if self.web_search_options is not None:
-            raise unsupported("web_search_options", "nothing is looked up on the web")
+        tools, plain = "these models call no tools", "these models write plain text only"
+        format_ = self.response_format.type if self.response_format else "text"
+        for name, is_asked, reason in (
+            ("tools", self.tools, tools),
+            ("functions", self.functions, tools),
+            ("tool_choice", self.tool_choice not in (None, "none", "auto"), tools),
+            ("function_call", self.function_call not in (None, "none", "auto"), tools),
+            ("response_format", format_ != "text", plain),
+            ("modalities", self.modalities not in (None, ["text"]) or self.audio, plain),
+            ("web_search_options", self.web_search_options is not None, "nothing is looked up"),
+        ):
+            if is_asked:
+                raise unsupported(name, reason)
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid(
                 "top_logprobs needs logprobs", hint='set "logprobs": true', param="logprobs"

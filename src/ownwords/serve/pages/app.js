@@ -1,9 +1,9 @@
 // The app: routing, keys, colours, and the line at the top.
 
-import { checkbox, el, fill, icon, kbd, link, loading, problem, quiet } from "/components.js";
+import { button, checkbox, count, el, field, fill, icon, input, kbd, link, loading, problem, quiet, row, tag } from "/components.js";
 import { begin, follow, running, shareOf } from "/jobs.js";
 import { announce, ask, dismiss, remember, remembered, toast } from "/messages.js";
-import { ApiError, get, load } from "/server.js";
+import { ApiError, get, load, post, remove } from "/server.js";
 
 const PARTS = [["home", "Home"], ["posts", "Posts"], ["write", "Write"], ["ask", "Ask"], ["models", "Models"], ["settings", "Settings"]];
 const main = document.getElementById("main");
@@ -188,7 +188,7 @@ document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.
 window.addEventListener("hashchange", route);
 document.getElementById("blogs").addEventListener("click", async () => {
   try {
-    await (await load("/blogs.js")).choose();
+    await choose();
   } catch (error) {
     toast(error);
   }
@@ -234,3 +234,27 @@ route().then(() => {
   idle(() => { for (const [name] of PARTS) load(`/${name}.js`).catch(() => {}); });
 });
 named();
+
+// ---- the switcher -----------------------------------------------------------------------------
+
+async function choose() {
+  const { workspaces } = await get("/api/workspaces");
+  const name = input({ maxlength: "80", placeholder: "garden-blog" });
+  const open = async (body) => {
+    try {
+      await post("/api/workspaces/open", body);
+      location.assign("/#/home"); // leads to the blog that was opened last
+    } catch (error) {
+      toast(error);
+    }
+  };
+  const forget = (item, line) => remove("/api/workspaces", { path: item.path }).then(() => line.remove(), toast);
+  const rows = workspaces.map((item) => {
+    const line = el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.posts === null ? "not read yet" : count(item.posts, "text"), item.has_model ? "has a model" : "", item.path].filter(Boolean).join(" · "))),
+      item.is_current ? tag("open", "on") : row(button("Open", () => open({ path: item.path }), { kind: "small", label: `Open ${item.name}` }), button("Forget", () => forget(item, line), { kind: "small", label: `Forget ${item.name}` })));
+    return line;
+  });
+  await ask("Your blogs", [el("ul", { class: "rows" }, rows),
+    el("div", { class: "inline" }, field("Add a blog", name), button("Create", () => (name.value.trim() ? open({ name: name.value.trim() }) : name.focus()))),
+    quiet("Forgetting removes a blog from this list only. Its files stay.")], { yes: "Close", no: "" });
+}

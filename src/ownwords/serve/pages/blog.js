@@ -2,9 +2,8 @@
 
 import { address } from "/app.js";
 import { button, checkbox, count, el, field, fill, folded, icon, input, link, p, problem, quiet, row, size } from "/components.js";
-import { isRunning, newest, start } from "/jobs.js";
+import { isRunning, newest, start, progress } from "/jobs.js";
 import { toast } from "/messages.js";
-import { progress } from "/progress.js";
 import { get, patch, post, remove, upload } from "/server.js";
 
 const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, EPUB or plain text; zip files are fine.";

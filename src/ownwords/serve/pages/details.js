@@ -1,8 +1,7 @@
 // A training in detail: its figures, curve, samples, plan and log, as its files show them.
 
-import { lineChart } from "/charts.js";
+import { lineChart, trainingChart } from "/charts.js";
 import { add, bullets, choice, clock, count, duration, el, figures as plain, fill, folded, lines, loading, percent, problem, quiet, quote, size, statement, table, tag, totals, when } from "/components.js";
-import { trainingChart } from "/curve.js";
 import { listen } from "/server.js";
 
 /** Fill `element` with the newest training, and keep it up to date. Returns a function that ends it. */

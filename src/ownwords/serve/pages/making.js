@@ -1,9 +1,8 @@
 // Step 3: a model of the blog; how long, from which starting model, and how it goes.
 
-import { baseChoice } from "/bases.js";
+import { baseChoice } from "/models.js";
 import { button, count, el, field, fill, folded, input, problem, quiet, row } from "/components.js";
-import { isOpen, isRunning, newest, start } from "/jobs.js";
-import { progress } from "/progress.js";
+import { isOpen, isRunning, newest, start, progress } from "/jobs.js";
 import { get, load } from "/server.js";
 
 const BUDGETS = [["quick", "Quick", "a first impression"], ["good", "Good", "right for most blogs"], ["best", "Best", "for long blogs"]];

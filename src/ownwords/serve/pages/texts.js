@@ -5,7 +5,6 @@ import { button, count, day, el, fill, folded, input, link, quiet, row, title } 
 import { ask, toast } from "/messages.js";
 import { get, ofBlog, post, put, remove } from "/server.js";
 
-const MOST = 30;
 const WAIT_MS = 800;
 
 /** The list of one kind ("text" or "conversation"); `part` is the page on which they open. */
@@ -18,7 +17,7 @@ export function savedList(kind, part, heading) {
 
   async function reload() {
     try {
-      const q = box.value.trim(), result = await get("/api/texts", { q, kind, most: MOST });
+      const q = box.value.trim(), result = await get("/api/texts", { q, kind });
       node.hidden = !result.total && !q;
       fill(list, result.rows.map(line));
       fill(rest, result.rows.length ? null : quiet("Nothing found."), result.total > result.rows.length ? quiet(`And ${count(result.total - result.rows.length)} more: search for them.`) : null);

@@ -2,9 +2,8 @@
 
 import { address } from "/app.js";
 import { add, bullets, button, command, el, field, fill, folded, icon, lines, p, quiet, quote, row, select, size, totals, when } from "/components.js";
-import { isOpenScoring, isRunning, newest, start } from "/jobs.js";
+import { isOpenScoring, isRunning, newest, start, progress } from "/jobs.js";
 import { announce, ask, toast } from "/messages.js";
-import { progress } from "/progress.js";
 import { ApiError, get, ofBlog, remove, stream } from "/server.js";
 
 const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;

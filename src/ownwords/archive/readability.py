@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.files import dates, untrusted_files
-from ownwords.archive.segments.elements import limit_nesting
+from ownwords.archive import dates, untrusted_files
+from ownwords.archive.markup import limit_nesting
 
 # Selectors of the article in common themes, the most specific first.
 _ARTICLE = (

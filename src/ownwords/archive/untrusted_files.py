@@ -5,6 +5,7 @@ import io
 import lzma
 import math
 import os
+import re
 import shutil
 import stat
 import struct
@@ -15,6 +16,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, cast
 
@@ -391,8 +393,70 @@ def _check_members(path: Path, sizes: Iterable[tuple[str, int]]) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """How to find the files of an export: given by themselves, in a folder or in a zip."""
+
+    mark: re.Pattern[bytes]  # in the beginning of each
+    layouts: tuple[str, ...]  # their places in a folder, as glob patterns
+    suffixes: tuple[str, ...]  # of their names in a zip
+    not_below: str = "/__MACOSX/"  # a folder in a zip without any
+    anywhere: bytes = b""  # each also holds this, maybe far from its beginning
+
+    def _matches(self, opened: IO[bytes]) -> bool:
+        head = opened.read(HEAD_BYTES)
+        if not self.mark.search(head):
+            return False
+        return self.anywhere in head or count_bytes(self.anywhere, opened) > 0
+
+    def _is_one(self, path: Path) -> bool:
+        if not path.is_file():
+            return False
+        with path.open("rb") as opened:
+            return self._matches(opened)
+
+    def _files(self, path: Path) -> list[Path]:
+        files = {file for layout in self.layouts for file in path.glob(layout)}
+        return sorted(filter(self._is_one, files))
+
+    def _members(self, members: ExportFiles) -> Iterator[str]:
+        for name in sorted(members.names):
+            if name.lower().endswith(self.suffixes) and self.not_below not in f"/{name}":
+                with members.open(name) as opened:
+                    if self._matches(opened):
+                        yield name
+
+    def count(self, path: Path) -> int:
+        """How many files `open` would yield; 0 if there is no export or it cannot be read."""
+        try:
+            if path.is_dir():
+                return len(self._files(path))
+            if path.suffix.lower() == ".zip":
+                with open_packed(path) as members:
+                    return sum(1 for _ in self._members(members))
+            return int(self._is_one(path))
+        except (OSError, SourceError):
+            return 0
+
+    def open(self, path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+        """Yield the name and open stream of each file of an export."""
+        if path.suffix.lower() == ".zip" and path.is_file():
+            with open_packed(path) as members:
+                for name in self._members(members):
+                    with members.open(name) as opened:
+                        yield f"{path}: {name}", opened
+            return
+        try:
+            for file in self._files(path) if path.is_dir() else [path]:
+                with file.open("rb") as opened:
+                    yield str(file), opened
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
 # ---- bounded listing and reading of folders of texts
 
+HEAD_BYTES = 64 << 10  # that tell what a file is
 _BINARY_LOOK_BYTES = 8 << 10
 _FIRST_NAMES = 3_000
 _FIRST_FOLDERS = 300

@@ -3,79 +3,13 @@
 import codecs
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from lxml import etree
 
-from ownwords.archive.files import untrusted_files
+from ownwords.archive import untrusted_files
 from ownwords.core.errors import SourceError
-
-
-@dataclass(frozen=True, slots=True)
-class XmlExports:
-    """How to find the XML files of an export: given by themselves, in a folder or in a zip."""
-
-    marks: tuple[bytes, ...]  # the beginning of each holds one of these
-    layouts: tuple[str, ...]  # their places in a folder, as glob patterns
-    suffixes: tuple[str, ...]  # of their names in a zip
-    not_below: str = "/__MACOSX/"  # a folder in a zip without any
-
-    def _is_one(self, head: bytes) -> bool:
-        return any(mark in head for mark in self.marks)
-
-    def _files(self, folder: Path) -> list[Path]:
-        files = {file for layout in self.layouts for file in folder.glob(layout)}
-        return sorted(
-            file for file in files if self._is_one(untrusted_files.read_head(file, _HEAD_BYTES))
-        )
-
-    def _members(self, members: untrusted_files.ExportFiles) -> list[str]:
-        return sorted(
-            name
-            for name in members.names
-            if name.lower().endswith(self.suffixes)
-            and self.not_below not in f"/{name}"
-            and self._is_one(members.read(name, _HEAD_BYTES))
-        )
-
-    def count(self, path: Path) -> int:
-        """How many files `open` would yield; 0 if there is no export or it cannot be read."""
-        try:
-            if path.is_dir():
-                return len(self._files(path))
-            if path.suffix.lower() == ".zip":
-                with untrusted_files.open_packed(path) as members:
-                    return len(self._members(members))
-            return int(self._is_one(untrusted_files.read_head(path, _HEAD_BYTES)))
-        except (OSError, SourceError):
-            return 0
-
-    def open(self, path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-        """Yield the name and open stream of each file of an export."""
-        if path.suffix.lower() == ".zip" and path.is_file():
-            with untrusted_files.open_packed(path) as members:
-                for name in self._members(members):
-                    with members.open(name) as opened:
-                        yield f"{path}: {name}", opened
-            return
-        with _read_errors(path):
-            files = self._files(path) if path.is_dir() else [path]
-        for file in files:
-            with _read_errors(file):
-                opened = file.open("rb")
-            with opened:
-                yield str(file), opened
-
-
-@contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 class _RepairedXmlStream:
@@ -112,7 +46,6 @@ _MARK = b"\xef\xbf"
 _NON_CHARACTERS = re.compile(_MARK + b"[\xbe\xbf]")
 _CONTROLS = bytes(n for n in range(32) if n not in b"\t\n\r")
 _SPACED = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
-_HEAD_BYTES = 64 << 10
 _PROLOG = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
 # A doctype without an internal subset (declarations in brackets).
 _PLAIN_DOCTYPE = re.compile(rb"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*>""")
@@ -127,7 +60,7 @@ def iter_elements(
     out, and at the end a clause on each kind of damage is added to `damage`.
     Entities are never expanded and nothing is fetched; a file that declares entities is refused.
     """
-    head = opened.read(_HEAD_BYTES)
+    head = opened.read(untrusted_files.HEAD_BYTES)
     opened.seek(0)
     wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]
     refuse_entities(path, head)
@@ -177,7 +110,7 @@ def refuse_entities(path: Path, head: bytes) -> None:
     # Declarations precede the first element; the same words in a post are harmless.
     if _PLAIN_DOCTYPE.match(rest) or (rest and not rest.startswith((b"<!", b"<?"))):
         return
-    if b"<!ENTITY" in rest or len(head) == _HEAD_BYTES:
+    if b"<!ENTITY" in rest or len(head) == untrusted_files.HEAD_BYTES:
         raise SourceError(
             f"{path} declares XML entities, which can read other files or fill the memory; refused",
             hint="remove the <!DOCTYPE ...> at its top if you trust it",
