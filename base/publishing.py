@@ -24,9 +24,10 @@ from ownwords.base.catalogue import Manifest
 from ownwords.base.checks import sha256_of
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, duration
+from ownwords.core.validation import decode
 from ownwords.evaluation import bits_per_byte
+from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.evaluation.scorecard import BASE, SCRATCH, Scorecard
-from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
 from ownwords.models import atomic_dir, bundle, directory
 from ownwords.models.decoder import CausalLM
@@ -168,7 +169,7 @@ docs/performance.md in the repository of ownwords has more blogs, and what was h
 
 def read_scorecard(scorecard: Path, parameters: int) -> MeasuredBase:
     """The figures of a scorecard of a base."""
-    card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
+    card = decode(Scorecard, json.loads(scorecard.read_bytes()), source=str(scorecard))
     rows = {row.name: row.bits for row in card.bits}
     ours = next((row.bits for row in card.bits if row.is_ours), None)
     if ours is None or BASE not in rows or SCRATCH not in rows:
@@ -219,7 +220,6 @@ def figures(
         "bits_per_byte": score.bits_per_byte,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "level": interval.level if interval else None,
         "texts": len(score.documents),
         "bytes": score.bytes,
         "tokens": score.tokens,

@@ -20,8 +20,8 @@ from pathlib import Path
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import count_words
 from ownwords.evaluation.lexicon import Lexicon, folded, words_in
+from ownwords.evaluation.passages import plain
 from ownwords.evaluation.reference_authors import FeatureVocabulary, ReferenceAuthors
-from ownwords.evaluation.stylometry import plain
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 DIVIDER = "\x1c"

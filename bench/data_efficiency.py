@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.ours import Setting
 
     from ownwords.archive.corpus import TrainingText
-    from ownwords.evaluation.scores import Score
+    from ownwords.evaluation.intervals import Score
 
 SITE = SHARED / "columnist"
 BORDER = "\x1c"  # nanoGPT knows of no documents: this character ends each and begins the next
@@ -164,7 +164,7 @@ def _print(name: str, score: "Score", note: str) -> None:
 
 
 def _score(figures: dict[str, Any]) -> "Score":
-    from ownwords.evaluation.scores import DocumentScore, Score
+    from ownwords.evaluation.intervals import DocumentScore, Score
 
     return Score(tuple(DocumentScore(*row) for row in figures["documents"]))
 

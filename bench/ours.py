@@ -86,7 +86,7 @@ def make(
             run=Run.new(Path(folder) / "runs", "bench"),
             device=chosen_device,
             validation=held_out,
-            memorised=partial(extraction_rate, shards=shards) if held_out else None,
+            memorised=partial(extraction_rate, documents=shards) if held_out else None,
         )
         outcome = train(job)
     return TrainedModel(

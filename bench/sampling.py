@@ -158,9 +158,8 @@ def measure_setting(
     count: int,
 ) -> tuple[Sequence[str], Sequence[str]]:
     """A row of the table, and its figures for real posts."""
-    from ownwords.evaluation.fluency import fluency
+    from ownwords.evaluation.fluency import fluency, repetition
     from ownwords.evaluation.passages import openings
-    from ownwords.evaluation.repetition import repetition
     from ownwords.inference.sampling import apply_logits_processors, probabilities
 
     def loops(texts: Sequence[str]) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ownwords.inference.engine import ForwardInput, Logits, WeightFormat, check_inputs
+from ownwords.inference.engine import ForwardInput, Logits, WeightFormat, check_token_ids
 
 
 class CountingEngine:
@@ -52,7 +52,8 @@ class CountingCache:
         if engine.fails is not None:
             error, engine.fails = engine.fails, None
             raise error
-        check_inputs(inputs, self, engine)
+        for item in inputs:
+            check_token_ids(item.ids, engine.vocabulary)
         scores = []
         for item in inputs:
             row = self._held[item.row]

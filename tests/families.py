@@ -1,13 +1,17 @@
 """Tiny models of every family, with odd shapes, for the tests."""
 
+from collections.abc import Sequence
+
 import torch
 
+from ownwords.inference.engine import ForwardInput, LogitRange, Logits
 from ownwords.models.configs.config import ModelConfig, RopeScaling
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.native.engine import NativeCache
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.
 torch.set_num_threads(1)
@@ -76,3 +80,17 @@ def tiny(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
 
 def some_ids(rows: int, tokens: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, 97, (rows, tokens), generator=torch.Generator().manual_seed(seed))
+
+
+def read(
+    cache: NativeCache,
+    rows: Sequence[int],
+    texts: Sequence[Sequence[int]],
+    *,
+    every: bool = False,
+    near: tuple[float, int] | None = None,
+) -> Logits:
+    """The logits after the last ids of each text, or after every id."""
+    limits = None if near is None else LogitRange(*near)
+    inputs = [ForwardInput(*each, limits) for each in zip(rows, texts, strict=True)]
+    return cache.forward(inputs, all_positions=every)

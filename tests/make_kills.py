@@ -22,9 +22,8 @@ from ownwords.archive import look as looking
 from ownwords.archive.analysis import ArchiveAnalysis
 from ownwords.base import trimming
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation import scorecard_files as files
-from ownwords.evaluation import scoring
-from ownwords.evaluation.metric_cache import MetricCache
+from ownwords.evaluation import scorecard_view, scoring
+from ownwords.evaluation.scoring import MetricCache
 from ownwords.make import pipeline
 from ownwords.make.result import MakeCallbacks, MakeResult, StageCache
 from ownwords.models import atomic_dir, bundle, lora
@@ -91,9 +90,9 @@ MOMENTS: dict[str, Callable[[Progress, "KillingCallbacks"], object]] = {
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
     "in the other training": lambda progress, _: progress.subscribers.append(in_training),
     "while it scores": lambda *_: kill_on_call(
-        MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copies"))
+        MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copied"))
     ),
-    "between the scorecard's files": lambda *_: kill_on_call(files, "scorecard_view"),
+    "between the scorecard's files": lambda *_: kill_on_call(scorecard_view, "scorecard_view"),
     "before the scorecard is noted": lambda *_: kill_on_call(StageCache, "put", is_of("score")),
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import families  # noqa: F401 - one thread is enough for so little
 from ownwords.archive.corpus import TrainingText
 from ownwords.evaluation import scoring
-from ownwords.evaluation.metrics import ScoreConfig
+from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.make.make_request import MakeRequest
 from ownwords.training import replay_text, throughput
 from ownwords.training.recipes import TrainRequest, plan_pretraining

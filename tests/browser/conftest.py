@@ -14,7 +14,7 @@ import pytest
 import openai_server
 from browser.site import Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation import scorecard_files as files
+from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.tokenizers.bpe import ByteTokenizer
 from unit import sample_card
 
@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     openai_server.save(
         workspace_made.root / "model", ByteTokenizer(), learned=openai_server.LEARNED
     )
-    files.write(sample_card.good(), workspace_made.root)
+    write_scorecard(sample_card.good(), workspace_made.root)
     yield from served(workspace_made)
 
 

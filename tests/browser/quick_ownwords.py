@@ -20,7 +20,7 @@ def _main(arguments: list[str]) -> int:
 
         jobs.PROGRAM = (sys.executable, __file__)
     elif arguments[:1] == ["make"]:
-        from ownwords.evaluation.metrics import ScoreConfig
+        from ownwords.evaluation.scoring import ScoreConfig
         from ownwords.make import make_request, pipeline
 
         make_request._QUICK_SCORING = ScoreConfig(

@@ -14,7 +14,8 @@ from browser.axe import violations
 from browser.looking import broken_words, shown, sticking_out, too_faint, until
 from browser.site import WIDTHS, Site, open_page, served, workspace
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation import scorecard_files as files
+from ownwords.evaluation.scorecard import DATA
+from ownwords.evaluation.scorecard_view import write_scorecard
 from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers.bpe import ByteTokenizer
 from unit import sample_card
@@ -46,7 +47,7 @@ def job_site(tmp_path: Path) -> Iterator[Site]:
     """A tiny model with a scorecard, in a workspace whose jobs are played: they wait for a stop."""
     place = workspace(tmp_path)
     openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
-    files.write(sample_card.good(), place.root)
+    write_scorecard(sample_card.good(), place.root)
     (place.root / "manner").write_text("waits")
     with playing.served(place) as link:
         yield Site(link, place)
@@ -179,13 +180,13 @@ def test_samples_are_side_by_side_and_further_ones_are_folded(page: "Page") -> N
 
 
 def test_a_bad_verdict_looks_bad(model_page: "Page", model_site: Site) -> None:
-    files.write(sample_card.babbling(), model_site.place.root)
+    write_scorecard(sample_card.babbling(), model_site.place.root)
     shown(model_page, card_address(model_page))
     assert model_page.locator("h1.bad").count() == 1
 
 
 def test_markup_written_by_a_model_stays_text(model_page: "Page", model_site: Site) -> None:
-    files.write(sample_card.hostile(), model_site.place.root)
+    write_scorecard(sample_card.hostile(), model_site.place.root)
     shown(model_page, card_address(model_page))
     assert model_page.locator("main :is(script, img, iframe)").count() == 0
     assert model_page.locator("main a[href^='javascript:']").count() == 0
@@ -197,7 +198,7 @@ def test_without_a_card_a_button_scores_it(
     model_page: "Page", model_site: Site, text: str | None
 ) -> None:
     if text is not None:
-        (model_site.place.root / files.DATA).write_text(text)
+        (model_site.place.root / DATA).write_text(text)
     shown(model_page, card_address(model_page))
     assert model_page.get_by_role("button", name="Score it").count() == 1
 
@@ -295,7 +296,7 @@ def test_stopped_samples_leave_what_was_written_and_block_nothing(job_page: "Pag
 def test_a_stopped_scoring_is_offered_until_there_is_a_scorecard_or_it_is_dismissed(
     job_page: "Page", job_site: Site
 ) -> None:
-    page, card = job_page, job_site.place.root / files.DATA
+    page, card = job_page, job_site.place.root / DATA
     shown(page, "/")
     stop(page, start(page, "score"))
     until(page, "document.querySelector('.verdict')")

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.intervals import Estimate, Interval, PairedEstimate
-from ownwords.evaluation.repetition import Loop
 from ownwords.evaluation.scorecard import (
     BASE,
     OURS,
@@ -18,7 +17,6 @@ from ownwords.evaluation.scorecard import (
     StageTime,
     WritingSample,
 )
-from ownwords.evaluation.sentences import FAULTS
 from ownwords.evaluation.verdict import with_conclusions
 from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution, Voice
 
@@ -28,12 +26,12 @@ EVIL = '<script>alert("x")</script>[red]x[/red]\x1b[31m\u202e'
 def estimate(value: float, spread: float | None = 0.01, of: int = 20) -> Estimate:
     interval = None
     if spread is not None:
-        interval = Interval(max(0.0, value - spread), value + spread, 0.95)
+        interval = Interval(max(0.0, value - spread), value + spread)
     return Estimate(value, of, interval)
 
 
 def beside(ours: float, real: float, spread: float | None = 0.01) -> PairedEstimate:
-    excess = None if spread is None else Interval(ours - real - spread, ours - real + spread, 0.95)
+    excess = None if spread is None else Interval(ours - real - spread, ours - real + spread)
     return PairedEstimate(estimate(ours, spread), estimate(real, spread), excess)
 
 
@@ -42,11 +40,9 @@ def classification(
 ) -> AuthorClassification:
     return AuthorClassification(
         held_out_auc=estimate(0.97),
-        samples_auc=estimate(0.95),
-        real_auc=estimate(0.6),
-        held_out_taken=estimate(real, spread),
-        samples_taken=estimate(ours, spread),
-        others_taken=estimate(false_positives, spread),
+        held_out=estimate(real, spread),
+        samples=estimate(ours, spread),
+        others=estimate(false_positives, spread),
     )
 
 
@@ -68,10 +64,8 @@ def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
             held_out=distances(0.81),
             samples=distances(0.86),
             others=distances(1.12),
-            nearer_than_held_out=0.02,
-            nearer_than_samples=0.05,
         ),
-        letters=classification(ours, spread=spread),
+        classification=classification(ours, spread=spread),
     )
 
 
@@ -87,13 +81,11 @@ def fluency(
         passage_words=words,
         repeated=repeated or beside(0.012, 0.006),
         looped=looped or beside(0.0, 0.0, 0.001),
-        sample_loop=Loop(0, ""),
-        held_out_loop=Loop(0, ""),
+        loop="",
         new_words=beside(0.06, 0.05),
         non_words=non_words or beside(0.011, 0.006),
         unknown_names=beside(0.004, 0.005),
         broken=broken or beside(0.09, 0.06),
-        faults={fault: beside(0.02, 0.01) for fault in FAULTS},
         examples={"non-words": ("snabbering", "wulm"), "doubled word": ("It was was a pity.",)},
     )
 
@@ -147,7 +139,6 @@ def about() -> ModelFacts:
         test_posts=6,
         judged_posts=6,
         judged_bytes=33_100,
-        guarded=True,
         version="0.5.0",
         made_on="2026-11-21",
         epochs=2.5,
@@ -220,9 +211,7 @@ def bare() -> Scorecard:
     return with_conclusions(
         replace(
             card,
-            about=replace(
-                card.about, base="", test_posts=0, judged_posts=0, judged_bytes=0, guarded=False
-            ),
+            about=replace(card.about, base="", test_posts=0, judged_posts=0, judged_bytes=0),
             bits=(),
             voice=replace(
                 voice(),
@@ -230,7 +219,7 @@ def bare() -> Scorecard:
                 others=0,
                 authors=0,
                 delta=None,
-                letters=None,
+                classification=None,
                 reason="There is too little text.",
             ),
             fluency=replace(

@@ -61,7 +61,6 @@ def sample() -> Report:
                 path="/home/ida/Documents/Publii/sites/shavings",
                 detected_as="a Publii site (input/db.sqlite)",
                 site_name="Shavings",
-                site_url="https://shavings.example",
                 documents=46,
             )
         ],
@@ -437,7 +436,7 @@ def hostile() -> Report:
     bad = " ".join(HOSTILE)
     report.name = report.workspace = report.version = report.fingerprint = bad
     report.command = bad
-    report.sources = [SourceSummary(bad, bad, bad, bad, 7)]
+    report.sources = [SourceSummary(bad, bad, bad, 7)]
     report.words_by_kind = {"prose": 400, bad: 300}
     report.duplicates = [Duplicate("p0", "p1", False, 0.5, [(bad, bad + " x")], bad, bad)]
     report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]

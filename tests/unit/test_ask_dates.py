@@ -157,17 +157,6 @@ def test_every_phrasing_is_answered_correctly(
             ["last", "snow", "log"],
         ),
         (
-            "What is my third post?",
-            "Your third post is “Three copies” of 20 March 2018, not counting 1 without a date.",
-            ["backups"],
-        ),
-        (
-            "my 2nd post about the kettle",
-            "Your 2nd post that mentions “kettle” is “The clip” of 10 November 2020.",
-            ["last"],
-        ),
-        ("the 9th post", "You wrote 6 posts, not counting 1 without a date, but no 9th one.", []),
-        (
             "When did I write about the kettle?",
             "You wrote 2 posts that mention “kettle”, from 5 March 2018 to 10 November 2020.",
             ["kettle", "last"],
@@ -198,11 +187,6 @@ def test_every_phrasing_is_answered_correctly(
             "What did I write in the last 2 years?",
             "You wrote 3 posts in the last 2 years.",
             ["log", "snow", "last"],
-        ),
-        (
-            "What did I write in the winter of 2019?",
-            "You wrote 1 post in the winter of 2019 (December to February).",
-            ["snow"],
         ),
         (
             "What did I write on 5 March 2018?",
@@ -260,6 +244,8 @@ def test_a_period_without_the_topic_is_reported(index: SearchIndex) -> None:
         ("What did I write in the last fortnight?", "in the last fortnight"),
         ("What did I write about the kettle two summers ago?", "two summers ago"),
         ("How many posts did I write in March?", "in March"),
+        ("What did I write in the winter of 2019?", "in the winter"),
+        ("What did I write last summer?", "last summer"),
     ],
 )
 def test_an_unknown_time_expression_is_reported(
@@ -404,19 +390,6 @@ def test_questions_about_any_topic_are_answered(
             "2018-06-01",
             "2019-06-01",
             "from June 2018 to May 2019",
-        ),
-        (
-            "last summer",
-            "2020-06-01",
-            "2020-09-01",
-            "in the summer of 2020 (June to August)",
-        ),
-        # The one of 2020 is not over yet.
-        (
-            "last winter",
-            "2019-12-01",
-            "2020-03-01",
-            "in the winter of 2019 (December to February)",
         ),
     ],
 )

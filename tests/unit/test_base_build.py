@@ -21,7 +21,7 @@ from ownwords.base import catalogue, checks
 from ownwords.core.errors import ConfigError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import Progress
 from ownwords.evaluation import scorecard
-from ownwords.evaluation.scores import DocumentScore, Score
+from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.inference.export import export
 from ownwords.inference.model import Model
 from ownwords.models import bundle

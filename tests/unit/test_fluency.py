@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.fluency import fluency
+from ownwords.evaluation.fluency import SentenceConventions, fluency, repetition, sentences
 from ownwords.evaluation.lexicon import FILE, Lexicon, begins_sentence, words_in
 from ownwords.evaluation.passages import openings
-from ownwords.evaluation.repetition import repetition
-from ownwords.evaluation.sentences import SentenceConventions, sentences
 
 PROSE = """\
 The trouble with the kettle is that it works. I bought it in March, when the old one had begun
@@ -132,7 +130,7 @@ def test_repetition_is_as_counted_by_hand(words: list[str]) -> None:
         for length in range(max(4, unit), len(words) - unit - start + 1)
         if all(words[start + i] == words[start + i + unit] for i in range(length))
     ]
-    assert result.longest.words == max((length for *_, length in loops), default=0)
+    assert result.loop_words == max((length for *_, length in loops), default=0)
     positions = {start + unit + i for start, unit, length in loops for i in range(length)}
     assert result.looped == len(positions)
 
@@ -140,10 +138,9 @@ def test_repetition_is_as_counted_by_hand(words: list[str]) -> None:
 def test_a_loop_is_shown() -> None:
     looped = "I came home and I sat down. " + "It was late and " * 6 + "then it stopped."
     scores = fluency([looped], [PROSE], [PROSE], None)
-    assert scores.sample_loop.words == 5 * 4
-    assert scores.sample_loop.text == ("It was late and " * 6).strip()
+    assert scores.loop == ("It was late and " * 6).strip()
     assert scores.looped.samples.value == pytest.approx(20 / 34)
-    assert scores.held_out_loop.words == 0
+    assert scores.looped.held_out.value == 0
 
 
 def test_invented_words_are_distinguished_from_names_and_numbers(lexicon: Lexicon) -> None:

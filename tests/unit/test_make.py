@@ -568,7 +568,7 @@ def test_cached_results_need_no_heavy_imports(made_folder: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from ownwords.evaluation.metrics import ScoreConfig\n"
+        "from ownwords.evaluation.scoring import ScoreConfig\n"
         "from ownwords.make import pipeline\n"
         "from ownwords.make.make_request import MakeRequest\n"
         f"order = MakeRequest([Path({str(made_folder / 'blog')!r})],\n"

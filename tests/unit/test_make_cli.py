@@ -41,9 +41,7 @@ TRAINED = TrainingSummary(
     posts=53,
 )
 CARD = Scorecard(
-    about=ModelFacts(
-        "Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, True, "1", "2026"
-    ),
+    about=ModelFacts("Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, "1", "2026"),
     bits=(BitsRow("ours", "", 1.6, 1.5, 1.7, is_ours=True),),
     voice=None,
     fluency=None,
@@ -72,7 +70,7 @@ REPORT = Report(
             "post",
             6171,
             74,
-            0.1,
+            share=0.1,
             flags=["dump"],
             decision="leave out",
             reason="a machine wrote it",

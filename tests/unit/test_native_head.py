@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from families import read
 from native_levels import isas, library_at
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, LogitRange
@@ -106,11 +107,11 @@ def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float])
     """Assert the promised bounds; returns the largest number of computed scores."""
     cache, most = core.cache(1, 4), 0
     for token in ids:
-        (scores,) = cache.read([0], [[token]])
+        (scores,) = read(cache, [0], [[token]])
         for margin in margins:
             for among in (VOCABULARY, 9_001, 3):
-                cache.cut(0, 0)
-                (limited_scores,) = cache.read([0], [[token]], near=(margin, among))
+                cache.truncate(0, 0)
+                (limited_scores,) = read(cache, [0], [[token]], near=(margin, among))
                 wanted = scores[:among] >= scores[:among].max() - margin
                 np.testing.assert_array_equal(
                     limited_scores[:among][wanted], scores[:among][wanted]
@@ -118,7 +119,7 @@ def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float])
                 is_scored = limited_scores > -np.inf
                 np.testing.assert_array_equal(limited_scores[is_scored], scores[is_scored])
                 most = max(most, int(is_scored.sum()))
-        cache.cut(0, 0)
+        cache.truncate(0, 0)
     return most
 
 
@@ -129,16 +130,16 @@ def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     cache = core_of(parts[0]).cache(8, 4)
     ids = [0, 5, 16, VOCABULARY - 1, 9_000, 77, 78, 4_096]
     for count in (1, 2, 3, 8):  # which go different ways
-        outputs = cache.read(range(count), [[token] for token in ids[:count]])
+        outputs = read(cache, range(count), [[token] for token in ids[:count]])
         rows_ND = weights[ids[:count]]
         expected = rows_ND / np.sqrt((rows_ND**2).mean(1, keepdims=True)) @ weights.T
         assert np.sqrt(((outputs - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
         for row in range(count):
-            cache.cut(row, 0)
-    singly = [cache.read([row], [[token]])[0] for row, token in enumerate(ids)]
+            cache.truncate(row, 0)
+    singly = [read(cache, [row], [[token]])[0] for row, token in enumerate(ids)]
     for row in range(8):
-        cache.cut(row, 0)
-    np.testing.assert_array_equal(cache.read(range(8), [[token] for token in ids]), singly)
+        cache.truncate(row, 0)
+    np.testing.assert_array_equal(read(cache, range(8), [[token] for token in ids]), singly)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -185,10 +186,10 @@ def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
 def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     """Non-finite scores are reported as such, and not left out."""
     cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
-    (scores,) = cache.read([0], [[5]])
+    (scores,) = read(cache, [0], [[5]])
     assert not np.isfinite(scores).all()
-    cache.cut(0, 0)
-    np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], scores)
+    cache.truncate(0, 0)
+    np.testing.assert_array_equal(read(cache, [0], [[5]], near=(0.0, VOCABULARY))[0], scores)
     with pytest.raises(OwnwordsError, match="not finite numbers"):
         sample_token(scores, SamplingParams(temperature=0), uniform=0.5)
 
@@ -261,10 +262,10 @@ def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> N
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
 def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float) -> None:
     cache = core_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
-    (scores,) = cache.read([0], [[9]])
+    (scores,) = read(cache, [0], [[9]])
     for among in (VOCABULARY, 0, -5, 1 << 40):
-        cache.cut(0, 0)
-        (limited,) = cache.read([0], [[9]], near=(margin, among))
+        cache.truncate(0, 0)
+        (limited,) = read(cache, [0], [[9]], near=(margin, among))
         np.testing.assert_array_equal(limited, scores)
 
 

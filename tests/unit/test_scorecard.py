@@ -11,26 +11,27 @@ from hypothesis import strategies as st
 
 from ownwords.archive.corpus import TrainingText
 from ownwords.core.errors import WorkspaceError
-from ownwords.evaluation import metric_cache
-from ownwords.evaluation import scorecard_files as files
-from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.metrics import sample_posts
-from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation import scoring
+from ownwords.evaluation.scorecard import Scorecard, read_scorecard
+from ownwords.evaluation.scorecard_view import write_scorecard
+from ownwords.evaluation.scoring import (
+    MetricCache,
+    sample_posts,
+)
 from unit import sample_card
 
 
 @pytest.mark.parametrize(("name", "card"), list(sample_card.every()))
 def test_a_card_round_trips_through_json(name: str, card: Scorecard, tmp_path: Path) -> None:
-    assert Scorecard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
-    page, data = files.write(card, tmp_path)
-    assert files.read(tmp_path) == card
+    page, data = write_scorecard(card, tmp_path)
+    assert read_scorecard(tmp_path) == card
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
     assert json.loads(data.read_text("utf-8"))["verdicts"][0]["kind"] == card.verdict.kind
 
 
 def test_a_missing_or_damaged_card_is_none(tmp_path: Path) -> None:
-    assert files.read(tmp_path) is None
-    _, data = files.write(sample_card.good(), tmp_path)
+    assert read_scorecard(tmp_path) is None
+    _, data = write_scorecard(sample_card.good(), tmp_path)
     original = data.read_bytes()
     for damaged in (
         original[:-100],
@@ -40,7 +41,7 @@ def test_a_missing_or_damaged_card_is_none(tmp_path: Path) -> None:
         original.replace(b'"bits"', b'"x"'),
     ):
         data.write_bytes(damaged)
-        assert files.read(tmp_path) is None
+        assert read_scorecard(tmp_path) is None
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,8 @@ def test_a_damaged_or_foreign_cache_file_is_ignored(tmp_path: Path) -> None:
         "",
         "[]",
         "null",
-        json.dumps({**stored, "key": "of another"}),
         json.dumps({**stored, "figures": {"value": "many"}}),
         json.dumps({**stored, "seconds": None}),
-        json.dumps({**stored, "figures": {"value": 1.5}}),  # a flipped digit
-        json.dumps({**stored, "seconds": stored["seconds"] + 1}),
     ):
         path.write_text(damaged)
         assert store.get_or_measure("a", Figure, ["x"], lambda: Figure(2.0)).value == 2.0
@@ -99,14 +97,13 @@ def test_a_cached_figure_reports_its_measuring_time(tmp_path: Path) -> None:
     first.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     second = MetricCache(tmp_path)
     second.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
-    assert first.seconds == second.seconds
-    assert (first.measured, second.measured) == (["a"], [])
+    assert first.seconds == second.seconds != {}
 
 
 def test_the_least_recently_used_file_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_cache, "_MAX_FILES", 3)
+    monkeypatch.setattr(scoring, "_MAX_FILES", 3)
     store = MetricCache(tmp_path)
     for number in range(5):
         store.get_or_measure("a", Figure, [str(number)], lambda: Figure(1.0))
@@ -134,9 +131,9 @@ def test_an_uncreatable_folder_is_reported(tmp_path: Path) -> None:
 posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_size=20)
 
 
-@given(posts_of, st.integers(1, 200), st.none() | st.integers(1, 5))
+@given(posts_of, st.integers(1, 200), st.integers(1, 5))
 def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
-    texts: list[str], most_bytes: int, most: int | None
+    texts: list[str], most_bytes: int, most: int
 ) -> None:
     every = [TrainingText(str(number), text) for number, text in enumerate(texts)]
     drawn = sample_posts(every, most_bytes, most)
@@ -145,19 +142,10 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
     sizes = [len(post.text.encode()) for post in every]
     if min(sizes) <= most_bytes:
         assert sum(len(post.text.encode()) for post in drawn) <= most_bytes
-        assert most is None or len(drawn) <= most
+        assert len(drawn) <= most
     else:
         assert [len(post.text.encode()) for post in drawn] == [min(sizes)]
     shuffled = sample_posts(every[::-1], most_bytes, most)
     assert {post.id for post in shuffled} == {post.id for post in drawn}
-    if sum(sizes) <= most_bytes and most is None:
+    if sum(sizes) <= most_bytes and len(texts) <= most:
         assert drawn == every
-
-
-def test_a_post_begins_after_its_title() -> None:
-    assert TrainingText("1", "Title\n\nBody here", "Title").head_and_body == (
-        "Title\n\n",
-        "Body here",
-    )
-    assert TrainingText("1", "Body\n\nhere").head_and_body == ("", "Body\n\nhere")
-    assert TrainingText("1", "Title", "Title").head_and_body == ("", "Title")

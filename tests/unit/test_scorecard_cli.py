@@ -14,8 +14,8 @@ import families
 from ownwords.archive.look import look
 from ownwords.base import catalogue
 from ownwords.cli.main import main
-from ownwords.evaluation import scorecard_files as files
 from ownwords.evaluation import scoring
+from ownwords.evaluation.scorecard import read_scorecard
 from ownwords.inference import engine_loader
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -65,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_card_is_written_and_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", "--quiet"]) == 0
     output = capsys.readouterr().out
-    card = files.read(here / "blog.ownwords")
+    card = read_scorecard(here / "blog.ownwords")
     assert card is not None
     assert card.verdict.sentence in output
     assert "scorecard.html" in output

@@ -1,6 +1,5 @@
 """Small real models are scored: one that copies, one that babbles; figures are cached."""
 
-import json
 import random
 import shutil
 import weakref
@@ -17,9 +16,14 @@ import families
 from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation import bits_per_byte, metrics, model_metrics, scoring
+from ownwords.evaluation import bits_per_byte, scoring
 from ownwords.evaluation.scorecard import BASE, OURS, SCRATCH, Scorecard
-from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, base_of, score_model
+from ownwords.evaluation.scored_model import ScoredModel
+from ownwords.evaluation.scoring import (
+    ComparisonModels,
+    ScoreConfig,
+    score_model,
+)
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
 from ownwords.inference import copy_guard
@@ -204,37 +208,15 @@ def test_a_copied_passage_is_shown_with_its_source(
     assert run.words == len(run.text.split()) > 12
 
 
-@pytest.mark.parametrize(
-    ("passage", "sample", "document", "expected"),
-    [
-        (
-            "e mill stands by th",
-            "The mill stands by the",
-            "one mill stands by that",
-            "mill stands by",
-        ),
-        ("mill stands", "mill stands", "a mill stands.", "mill stands"),
-        ("mill stands", "windmill stands", "a mill stands", "stands"),
-        ("mill stands", "a mill stands", "a mill standstill", "mill"),
-        ("ill", "mill", "pill", ""),
-        (" don’t ", "I don’t know", "they don’t go", "don’t"),
-    ],
-)
-def test_only_whole_words_count_as_copied(
-    passage: str, sample: str, document: str, expected: str
-) -> None:
-    assert model_metrics.whole_words(passage, sample, document) == expected
-
-
 def test_the_copy_guard_applies_to_the_samples(copying: tuple[Scorecard, Path]) -> None:
     card, _ = copying
-    assert card.about.guarded
     memorised = card.memorised
     assert memorised is not None and memorised.guarded is not None
     assert memorised.guarded.words < copy_guard.WORDS < memorised.unguarded.words
     for sample in card.samples:
         # Beside whole words a run of letters may begin and end within one.
-        assert longest_run(sample.tuned, training_texts()).words <= copy_guard.WORDS + 1
+        run, _ = longest_run(sample.tuned, training_texts())
+        assert len(run.split()) <= copy_guard.WORDS + 1
 
 
 def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path) -> None:
@@ -294,8 +276,9 @@ def test_a_second_scoring_measures_nothing(
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(model_metrics, "ModelMetrics", refuse)
-    monkeypatch.setattr(model_metrics, "copies", refuse)
+    monkeypatch.setattr(bundle, "load", refuse)
+    monkeypatch.setattr(Model, "load", refuse)
+    monkeypatch.setattr(scoring, "longest_copied", refuse)
     rescored = run_scoring(folders, workspace, posts())
     assert rescored == replace(card, about=replace(card.about, made_on=rescored.about.made_on))
 
@@ -356,7 +339,7 @@ def test_other_sampling_defaults_give_other_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(copying[1], tmp_path / "w")
-    monkeypatch.setattr(metrics, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, temperature=0.123))
+    monkeypatch.setattr(scoring, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, temperature=0.123))
     events: list[Event] = []
     run_scoring(folders, tmp_path / "w", posts(), Progress(events.append))
     stages = {event.stage for event in events if event.kind == "start"}
@@ -372,7 +355,7 @@ def test_a_damaged_cached_figure_is_measured_again(
     card, workspace = copying
     shutil.copytree(workspace, tmp_path / "w")
     for number, path in enumerate(sorted((tmp_path / "w" / "scores").iterdir())):
-        if path.name.startswith(("bits", "by-heart", "voice")):
+        if path.name.startswith(("bits", "extraction", "voice")):
             path.write_bytes([b"", b"{}", path.read_bytes()[:-40]][number % 3])
     rescored = run_scoring(folders, tmp_path / "w", posts())
     assert rescored.bits == card.bits
@@ -388,7 +371,6 @@ def test_without_held_out_posts_the_remaining_figures_are_reported(
     assert card.ours is None
     assert card.verdict.kind == COPIES
     assert any("No post was held out" in note for note in card.notes)
-    assert Scorecard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
 
 
 def test_scoring_without_any_post_is_an_error(folders: Folders, tmp_path: Path) -> None:
@@ -407,7 +389,7 @@ def test_damaged_weights_are_reported_and_not_scored(tmp_path: Path) -> None:
     with torch.no_grad():
         next(broken.parameters()).fill_(float("nan"))
     bundle.save(tmp_path / "broken", broken, TOKENIZER)
-    subject = model_metrics.ModelMetrics(tmp_path / "broken")
+    subject = ScoredModel(tmp_path / "broken", "")
     with pytest.raises(OwnwordsError, match="are not finite"):
         subject.score(training_texts(), ["a", "b", "c"])
 
@@ -416,9 +398,9 @@ def test_bfloat16_weights_score_as_in_float32(tmp_path: Path) -> None:
     """Also where this processor multiplies them as they are."""
     bundle.save(tmp_path / "model", network(), TOKENIZER, dtype=torch.bfloat16)
     texts = ["one two three", "four five"]
-    metrics_of = model_metrics.ModelMetrics(tmp_path / "model")
+    model = ScoredModel(tmp_path / "model", "")
     exact = bundle.load(tmp_path / "model").model.float()
-    scored = metrics_of.score(texts, ["a", "b"])
+    scored = model.score(texts, ["a", "b"])
     assert scored.nats == pytest.approx(
         bits_per_byte.score(exact, TOKENIZER, texts).nats, rel=0.005
     )
@@ -434,8 +416,3 @@ def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: P
     same = replace(posts(), key="then")
     card = score_model(model, same, ComparisonModels(), workspace=tmp_path / "w", config=SMALL)
     assert not any("read again" in note for note in card.notes)
-
-
-def test_the_name_of_the_base_is_read_from_the_model(folders: Folders) -> None:
-    assert base_of(folders.copying) == "shipped"
-    assert base_of(folders.babbling) == ""

@@ -11,9 +11,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation import scorecard_files as files
-from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.scorecard_view import scorecard_view
+from ownwords.evaluation.scorecard import DATA, Scorecard
+from ownwords.evaluation.scorecard_view import scorecard_view, write_scorecard
 from ownwords.serve.api import models
 from ownwords.serve.app_state import AppState
 from ownwords.view import html
@@ -41,7 +40,7 @@ def client(workspace: Workspace) -> Iterator[TestClient]:
 def test_the_page_shows_the_scorecard_with_the_place_of_its_model(
     client: TestClient, workspace: Workspace, card: Scorecard
 ) -> None:
-    files.write(card, workspace.root)
+    write_scorecard(card, workspace.root)
     drawn = HTMLParser(client.get("/api/score").json()["html"])
     # The path at which it was measured may be of another machine: shown is where the model lies.
     here = replace(card, about=replace(card.about, model=str(workspace.root / "model")))
@@ -53,7 +52,7 @@ def test_the_page_shows_the_scorecard_with_the_place_of_its_model(
 def test_model_output_stays_text(client: TestClient, workspace: Workspace) -> None:
     scorecard = sample_card.good()
     samples = (replace(scorecard.samples[0], tuned=sample_card.EVIL), *scorecard.samples[1:])
-    files.write(replace(scorecard, samples=samples), workspace.root)
+    write_scorecard(replace(scorecard, samples=samples), workspace.root)
     drawn = client.get("/api/score").json()["html"]
     assert "&lt;script&gt;" in drawn
     assert not re.search("<script|<img|\x1b|\u202e", drawn)
@@ -64,5 +63,5 @@ def test_model_output_stays_text(client: TestClient, workspace: Workspace) -> No
 def test_without_a_card_the_answer_says_why(client: TestClient, workspace: Workspace) -> None:
     nothing = client.get("/api/score").json()
     assert nothing == {"html": "", "has_model": False, "unreadable": False}
-    (workspace.root / files.DATA).write_text("{}")
+    (workspace.root / DATA).write_text("{}")
     assert client.get("/api/score").json()["unreadable"] is True

@@ -23,7 +23,6 @@ def unpack(folder: Path) -> Path:
 def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
     story = documents_of(export.write(tmp_path))["post/0a1b2c3d4e5f"]
     assert story.author == "Ann Author"
-    assert story.summary == "What one wears"
     assert story.url == "https://medium.com/@ann/on-hats-0a1b2c3d4e5f"
     assert "graf--title" not in story.body
     assert "hat = 1 &lt; 2" in story.body

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.archive.report import PostSummary
 from ownwords.archive.selection import (
     MIN_GROUPS,
     PostSplit,
-    SplitInput,
     split_posts,
 )
 from ownwords.archive.settings import MIN_TRAIN_SHARE, SplitConfig
@@ -18,11 +18,15 @@ from ownwords.core.errors import ConfigError
 CONFIG = SplitConfig()
 
 
-def part(i: int, words: int = 100, train_only: bool = False) -> SplitInput:
-    return SplitInput(f"{i:03}", words, train_only)
+def part(id_: int | str, words: int = 100, is_capped: bool = False) -> PostSummary:
+    id_ = id_ if isinstance(id_, str) else f"{id_:03}"
+    decision = "cap" if is_capped else "keep"
+    return PostSummary(
+        id_, "", "", "", "post", words, words, decision=decision, training_words=words
+    )
 
 
-def parts(n: int) -> list[SplitInput]:
+def parts(n: int) -> list[PostSummary]:
     return [part(i) for i in range(n)]
 
 
@@ -56,21 +60,21 @@ def test_five_posts_give_one_to_each_held_out_side() -> None:
 
 
 def test_posts_that_cannot_be_held_out_are_named() -> None:
-    inputs = [part(0, 10), *(part(i, 1_000, train_only=True) for i in range(1, 5))]
+    inputs = [part(0, 10), *(part(i, 1_000, is_capped=True) for i in range(1, 5))]
     division = split_posts(inputs, [], CONFIG)
     assert side(division, "test") == {"000"}
     assert "validation" in division.note
 
 
 def test_a_capped_post_is_for_training() -> None:
-    capped = [part(i, train_only=i % 2 == 1) for i in range(40)]
+    capped = [part(i, is_capped=i % 2 == 1) for i in range(40)]
     held_out = split_posts(capped, [], CONFIG)
     for post in capped:
-        assert not post.train_only or held_out.sides[post.id] == "train"
+        assert post.decision == "keep" or held_out.sides[post.id] == "train"
 
 
 def test_copies_of_a_capped_post_are_for_training() -> None:
-    inputs = [part(i, train_only=i % 4 == 1) for i in range(40)]
+    inputs = [part(i, is_capped=i % 4 == 1) for i in range(40)]
     pairs = [frozenset({f"{i:03}", f"{i + 1:03}"}) for i in range(0, 40, 2)]
     sides = split_posts(inputs, pairs, CONFIG).sides
     assert all({sides[id_] for id_ in pair} == {"train"} for pair in pairs[::2])
@@ -106,11 +110,11 @@ def test_a_copy_of_a_post_is_on_its_side() -> None:
     for name in ("train", "validation", "test"):
         old = min(side(first, name))
         copies = [frozenset({old, "zz"})]
-        replaced = [part if part.id != old else SplitInput(old, 0) for part in parts(40)]
-        after = split_posts([*replaced, SplitInput("zz", 100)], copies, CONFIG, first.kept)
+        replaced = [post if post.id != old else part(old, 0) for post in parts(40)]
+        after = split_posts([*replaced, part("zz")], copies, CONFIG, first.kept)
         assert after.sides["zz"] == name
         assert old not in after.sides
-        alone = split_posts([*parts(40), SplitInput("zz", 100)], [], CONFIG, after.kept)
+        alone = split_posts([*parts(40), part("zz")], [], CONFIG, after.kept)
         assert (alone.sides["zz"], alone.sides[old]) == (name, name)
     apart = [frozenset({min(side(first, name)) for name in ("train", "test")})]
     together = split_posts(parts(40), apart, CONFIG, first.kept)
@@ -148,9 +152,7 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
     shares: tuple[float, float],
     rng: random.Random,
 ) -> None:
-    inputs = [
-        SplitInput(f"{i:03}", words, train_only) for i, (words, train_only) in enumerate(posts)
-    ]
+    inputs = [part(i, words, is_capped) for i, (words, is_capped) in enumerate(posts)]
     apart: list[frozenset[str]] = []
     for numbers in copies:
         group = frozenset(f"{i:03}" for i in numbers)
@@ -158,7 +160,7 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
             apart.append(group)
     config = SplitConfig(*shares)
     division = split_posts(inputs, apart, config)
-    assert set(division.sides) == {post.id for post in inputs if post.words}
+    assert set(division.sides) == {post.id for post in inputs if post.training_words}
     for group in apart:
         assert len({division.sides[id_] for id_ in group if id_ in division.sides}) <= 1
     words = division.counts(inputs).words

@@ -277,5 +277,5 @@ def test_invalid_input_is_refused_and_nothing_is_read() -> None:
             cache.forward([ForwardInput(1, [1]), *inputs])
     assert [cache.cached_length(0), cache.cached_length(1)] == [2, 0]
     cache.close()
-    with pytest.raises(OwnwordsError, match="this cache is closed"):
+    with pytest.raises(OwnwordsError, match="the cache is closed"):
         cache.cached_length(0)

@@ -1,12 +1,15 @@
 """Passages that occur verbatim in other texts, against a search letter by letter."""
 
+import random
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ownwords.evaluation.verbatim import SharedPassage, shared_passages
+from ownwords.evaluation.verbatim import SharedPassage, longest_copied, longest_run, shared_passages
 
 POST = "We walked to the old harbour in the rain, and nobody spoke of the boat that had been sold."
 OTHER = "The boat had been sold in March. We walked on, and nobody spoke of the rain at all, ever."
@@ -86,3 +89,49 @@ def test_the_longest_passage_equals_a_letter_by_letter_search(
     # What begins or ends with a sign that is no word is told with it.
     assert max(map(len, passages), default=0) >= max(map(len, expected), default=0)
     assert bool(passages) >= bool(expected)
+
+
+def naive_longest(sample: str, training: Sequence[str]) -> int:
+    return max(
+        (
+            end - begin
+            for begin in range(len(sample))
+            for end in range(begin + 1, len(sample) + 1)
+            if any(sample[begin:end] in document for document in training)
+        ),
+        default=0,
+    )
+
+
+@settings(max_examples=150)
+@given(st.text("abé", max_size=14), st.lists(st.text("abé", max_size=25), max_size=4))
+def test_the_longest_run_is_that_of_a_search_of_all(sample: str, training: list[str]) -> None:
+    run, number = longest_run(sample, training)
+    assert len(run) == naive_longest(sample, training)
+    assert run in sample
+    assert run in training[number] if run else number == -1
+
+
+def test_a_long_run_is_found_with_its_source() -> None:
+    generator = random.Random(2)
+    posts = ["".join(generator.choices("abcdefgh ", k=20_000)) for _ in range(5)]
+    stolen = posts[3][7000:7321]
+    sample = "zz" + "".join(generator.choices("abcdefgh ", k=3000)) + "Q" + stolen + "Q"
+    assert longest_run(sample, posts) == (stolen, 3)
+    assert longest_run("", []) == ("", -1)
+
+
+@pytest.mark.parametrize(
+    ("sample", "document", "expected"),
+    [
+        ("The mill stands by the", "one mill stands by that", "mill stands by"),
+        ("mill stands", "a mill stands.", "mill stands"),
+        ("windmill stands", "a mill stands", "stands"),
+        ("a mill stands", "a mill standstill", "a mill"),
+        ("mill", "pill", ""),
+        ("I don’t know", "they don’t go", "don’t"),
+        ("2. And, so it was; he went", "1. And, so it was, he", "And, so it was"),
+    ],
+)
+def test_only_whole_words_count_as_copied(sample: str, document: str, expected: str) -> None:
+    assert longest_copied(["zzz", sample], ["qqq", document]) == (expected, 1)

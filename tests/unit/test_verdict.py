@@ -24,6 +24,8 @@ from ownwords.evaluation.verdict import (
     WORDS_ONLY,
     WRITES_LIKE_YOU,
     YOURS,
+    limits,
+    tone,
     with_conclusions,
 )
 from unit import sample_card
@@ -173,7 +175,7 @@ def test_an_uncertain_figure_decides_nothing(changes: dict[str, object]) -> None
 @pytest.mark.parametrize(
     "changes",
     [
-        {"voice": replace(voice(), letters=classification(0.85, spread=None))},
+        {"voice": replace(voice(), classification=classification(0.85, spread=None))},
         {"fluency": fluency(non_words=beside(0.01, 0.01, None))},
         {"bits": ()},
         {"voice": None},
@@ -219,13 +221,13 @@ def test_a_model_that_is_settled_to_predict_no_better_is_not_short_of_text() -> 
 
 def test_a_classifier_that_misses_the_author_is_ignored() -> None:
     deaf = replace(classification(0.9), held_out_auc=estimate(0.6))
-    card = judge_card(voice=replace(voice(), letters=deaf))
+    card = judge_card(voice=replace(voice(), classification=deaf))
     assert about(card, "voice").kind == UNCLEAR
     assert "even your own" in about(card, "voice").sentence
 
 
 def test_without_other_authors_the_distance_decides() -> None:
-    alone = replace(voice(), letters=None, authors=0, others=0)
+    alone = replace(voice(), classification=None, authors=0, others=0)
     assert alone.delta is not None
     near = replace(alone.delta, samples=sample_card.distances(0.83))
     alone = replace(alone, delta=near)
@@ -282,3 +284,43 @@ def test_no_sentence_lacks_its_figures_or_holds_a_placeholder() -> None:
             for sentence in (verdict.sentence, *verdict.because):
                 assert re.match(r"[A-Z\d<>]", sentence) and sentence.endswith("."), sentence
                 assert not re.search(r"[{}]|None|nan|\binf\b", sentence), sentence
+
+
+def test_a_good_model_still_makes_up_facts_and_does_not_answer() -> None:
+    card = sample_card.good()
+    assert tone(card) == "good"
+    uses = [limit.partition(":")[0] for limit in limits(card)]
+    assert uses == ["Facts", "Questions and instructions"]
+    assert f"{card.about.parameters / 1e6:,.0f} million" in limits(card)[1]
+
+
+def test_each_weakness_is_said_with_its_own_figures() -> None:
+    card = sample_card.good()
+    assert card.fluency is not None
+    assert card.voice is not None
+    fluency = replace(
+        card.fluency,
+        non_words=sample_card.beside(0.03, 0.004, 0.001),
+        unknown_names=sample_card.beside(0.0123, 0.01),
+    )
+    voice = replace(card.voice, classification=sample_card.classification(0.1, spread=0.02))
+    card = with_conclusions(replace(card, fluency=fluency, voice=voice))
+    assert tone(card) == "unclear"
+    texts = dict(limit.split(": ", 1) for limit in limits(card))
+    assert texts["Publishing unread"].startswith("3.0% of its words are not real words")
+    assert "of its passages for yours" in texts["Passing for you"]
+    assert "(1.2% of its words are invented names)" in texts["Facts"]
+
+
+def test_what_was_not_measured_is_called_open() -> None:
+    card = with_conclusions(replace(sample_card.good(), voice=None))
+    assert tone(card) == "unclear"
+    assert "Passing for you: this is not settled. Its voice was not measured." in limits(card)
+    assert tone(None) == ""
+
+
+def test_gibberish_is_bad() -> None:
+    card = sample_card.good()
+    assert card.fluency is not None
+    fluency = replace(card.fluency, non_words=sample_card.beside(0.3, 0.004))
+    assert tone(with_conclusions(replace(card, fluency=fluency))) == "bad"

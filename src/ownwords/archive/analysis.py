@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from statistics import fmean, median
 
 from ownwords.archive.advice import advise
@@ -26,10 +25,6 @@ from ownwords.archive.report_view import CHOICES_FILE
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
-    PostDecision,
-    PostFacts,
-    PostSplit,
-    SplitInput,
     effective_posts,
     select_posts,
     split_posts,
@@ -114,33 +109,30 @@ class ArchiveAnalysis:
 
     def fill(self, report: Report, choices: list[AuthorChoice]) -> None:
         """Fill in the report, and store the selection of training posts."""
-        posts = [
-            PostFacts(id_, header.title, self._features[id_], _day(header))
-            for id_, header in self._headers.items()
-        ]
-        decisions = select_posts(
-            posts, self._pairs, self._style.outliers, self._provenance, choices
+        decided = select_posts(
+            map(self._summary, self._headers.values()),
+            self._pairs,
+            self._style.outliers,
+            self._provenance,
+            choices,
         )
-        inputs = [
-            SplitInput(
-                id_,
-                post.training_words,
-                post.decision == "cap" or "dominant" in post.flags,
-            )
-            for id_, post in decisions.items()
-        ]
         kept = self._archive.kept_sides(repr(self._split))
         for former, id_ in self._ingested.renamed.items():
             if former in kept:
                 kept.setdefault(id_, kept[former])
-        split = split_posts(inputs, duplicate_groups(self._pairs), self._split, kept)
+        groups = duplicate_groups(self._pairs)
+        split = split_posts(decided.values(), groups, self._split, kept)
+        report.posts = sorted(
+            (replace(post, split=split.sides.get(id_, "")) for id_, post in decided.items()),
+            key=lambda post: (-post.own_words, -post.words, post.id),
+        )
         self._archive.keep_sides(repr(self._split), split.kept)
-        report.split = split.counts(inputs)
+        report.split = split.counts(report.posts)
         report.duplicates = [
             replace(pair, title=self._title(pair.id), other_title=self._title(pair.other_id))
             for pair in self._pairs
         ]
-        foreign = {id_ for id_, post in decisions.items() if "language" in post.flags}
+        foreign = {id_ for id_, post in decided.items() if "language" in post.flags}
         report.style_outliers = [
             replace(
                 outlier,
@@ -152,10 +144,10 @@ class ArchiveAnalysis:
         ]
         notes = [self._missing_posts(choices), self._style.note, split.note]
         report.notes = [*self._ingested.notes, *filter(None, notes)]
-        self._count(report, decisions, split)
+        self._count(report)
         self._list_logs(report)
         self._follow_links(report)
-        self._find_phrases(report, decisions)
+        self._find_phrases(report)
         self._list_exclusions(report)
         self._list_personal_data(report)
         report.advice = advise(
@@ -184,36 +176,26 @@ class ArchiveAnalysis:
             f"{CHOICES_FILE} has decisions about {texts} that {verb} not in the archive: {names}."
         )
 
-    def _count(
-        self, report: Report, decisions: Mapping[str, PostDecision], split: PostSplit
-    ) -> None:
-        """Fill in the totals, the years, and a line for every document, longest first."""
+    def _summary(self, header: Document) -> PostSummary:
+        features, day = self._features[header.id], header.date
+        return PostSummary(
+            id=header.id,
+            title=header.title,
+            url=header.url,
+            day=day.date().isoformat() if day else "",
+            kind=header.kind,
+            words=features.all_words,
+            own_words=features.own_words,
+            log_words=features.words.get("log", 0),
+            language=features.language,
+        )
+
+    def _count(self, report: Report) -> None:
+        """Fill in the totals and the years."""
         features = self._features
         kinds: Counter[str] = Counter()
         for document in features.values():
             kinds.update(document.words)
-        own = sum(document.own_words for document in features.values())
-        report.posts = []
-        for id_, header in self._headers.items():
-            decision, document, day = decisions[id_], features[id_], _day(header)
-            report.posts.append(
-                PostSummary(
-                    id=id_,
-                    title=header.title,
-                    url=header.url,
-                    day=day.isoformat() if day else "",
-                    kind=header.kind,
-                    words=document.all_words,
-                    own_words=document.own_words,
-                    share=document.own_words / own if own else 0.0,
-                    flags=list(decision.flags),
-                    decision=decision.decision,
-                    reason=decision.reason,
-                    training_words=decision.training_words,
-                    split=split.sides.get(id_, ""),
-                )
-            )
-        report.posts.sort(key=lambda post: (-post.own_words, -post.words, post.id))
         posts = [post for post in report.posts if post.kind == "post"]
         days = sorted(post.day for post in posts if post.day)
         lengths = [post.own_words for post in posts]
@@ -223,7 +205,7 @@ class ArchiveAnalysis:
             posts=len(posts),
             pages=len(report.posts) - len(posts),
             words=sum(kinds.values()),
-            own_words=own,
+            own_words=sum(post.own_words for post in report.posts),
             training_words=sum(post.training_words for post in report.posts),
             training_bytes=sum(
                 round(features[p.id].bytes * p.training_words / p.own_words)
@@ -244,12 +226,12 @@ class ArchiveAnalysis:
             year.words += post.own_words
         report.years = [years[number] for number in sorted(years)]
 
-    def _find_phrases(self, report: Report, decisions: Mapping[str, PostDecision]) -> None:
+    def _find_phrases(self, report: Report) -> None:
         """Find the phrases of the training posts; posts left out may be by another author."""
         sources = sample_posts(
-            PhraseSource(id_, _year(self._headers[id_]), self._features[id_].own_words)
-            for id_, decision in decisions.items()
-            if decision.decision != "leave out"
+            PhraseSource(post.id, int(post.day[:4] or 0), post.own_words)
+            for post in report.posts
+            if post.decision != "leave out"
         )
         title = "Finding favourite phrases"
         with self._progress.stage(title, len(sources), "posts") as stage:
@@ -314,11 +296,3 @@ class ArchiveAnalysis:
             ],
             statuses_excluded=dict(sorted(self._ingested.statuses_excluded.items())),
         )
-
-
-def _day(header: Document) -> date | None:
-    return header.date.date() if header.date else None
-
-
-def _year(header: Document) -> int:
-    return header.date.year if header.date else 0

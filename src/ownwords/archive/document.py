@@ -37,7 +37,6 @@ class RawDocument:
     url: str = ""
     author: str = ""
     tags: tuple[str, ...] = ()
-    summary: str = ""
     base: str = ""
     aliases: tuple[str, ...] = ()
 
@@ -132,14 +131,12 @@ class Document:
     id: str
     title: str
     segments: tuple[Segment, ...]
-    source: str = ""
     kind: Kind = "post"
     status: Status = "published"
     date: datetime | None = None
     url: str = ""
     author: str = ""
     tags: tuple[str, ...] = ()
-    summary: str = ""
 
     def text(self, kinds: frozenset[SegmentKind] | None = None) -> str:
         """The segments (of the given kinds) as plain text, separated by blank lines."""

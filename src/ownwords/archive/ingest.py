@@ -4,7 +4,8 @@ A link in a document leads to a document of the archive, elsewhere on the site, 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -128,7 +129,6 @@ class IngestResult:
     skipped: list[SkippedItem] = field(default_factory=list)
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    homes: list[str] = field(default_factory=list)  # home addresses of the sites
     partial: set[str] = field(default_factory=set)  # ids of documents of partly read sites
     bases: dict[str, str] = field(default_factory=dict)  # document id -> base of its relative links
     resolver: LinkResolver = field(default_factory=LinkResolver)
@@ -141,19 +141,32 @@ def ingest(
     """Update the archive from the paths; only changed documents are parsed again."""
     result = IngestResult()
     before = archive.keys()
-    for path, name in zip(paths, _names(paths), strict=True):
+    used: Counter[str] = Counter()
+    for path in paths:
+        name = source_name(path)
+        used[name] += 1
+        name = name if used[name] == 1 else f"{name}-{used[name]}"
         kind, label = sources.detect_source(path)
         result.sources.append(SourceSummary(path_text(path), label))
-        reader = _SourceReader(archive, name, kind, config, before, result)
         with progress.stage(f"Reading {name}", unit="posts") as stage:
+            site = SiteInfo(name)
             for item in sources.load_source(kind).read(path):
-                if isinstance(item, RawDocument):
-                    reader.add(item)
-                    stage.advance(1)
-                elif isinstance(item, ExpectedCount):
-                    stage.total = (stage.total or 0) + item.documents
-                else:
-                    reader.note(item)
+                match item:
+                    case RawDocument():
+                        _add(archive, item, site, site.identity or name, config, before, result)
+                        stage.advance(1)
+                    case ExpectedCount():
+                        stage.total = (stage.total or 0) + item.documents
+                    case SiteInfo():
+                        site = item
+                        result.resolver.add_home(site.url)
+                        # An export with several sites is named after the first.
+                        summary = result.sources[-1]
+                        summary.site_name = summary.site_name or repair_line(site.name)
+                    case SkippedItem():
+                        result.skipped.append(item)
+                    case SourceNote():
+                        result.notes.append(item.text)
     gone = set(before) - set(result.keys)
     by_key = {key: id_ for id_, key in result.keys.items() if id_ not in before}
     result.renamed = {id_: by_key[before[id_]] for id_ in gone if before[id_] in by_key}
@@ -161,92 +174,53 @@ def ingest(
     return result
 
 
-def _names(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield a short unique name for each path."""
-    used: dict[str, int] = {}
-    for path in paths:
-        name = source_name(path)
-        used[name] = used.get(name, 0) + 1
-        yield name if used[name] == 1 else f"{name}-{used[name]}"
-
-
-class _SourceReader:
-    """Stores the documents of one path, and records the other items in the result."""
-
-    def __init__(
-        self,
-        archive: Archive,
-        name: str,
-        source: str,
-        config: ArchiveConfig,
-        before: dict[str, str],
-        result: IngestResult,
-    ) -> None:
-        self._archive, self._name, self._source = archive, name, source
-        self._config, self._before, self._result = config, before, result
-        self._prefix = name  # prefix of the document ids
-        self._is_whole = True  # False if only a part of the site is read
-
-    def note(self, item: SiteInfo | SkippedItem | SourceNote) -> None:
-        result = self._result
-        if isinstance(item, SiteInfo):
-            result.homes.append(item.url)
-            result.resolver.add_home(item.url)
-            self._is_whole = item.whole
-            self._prefix = item.identity or self._name
-            summary = result.sources[-1]
-            # An export with several sites is named after the first.
-            summary.site_name = summary.site_name or repair_line(item.name)
-            summary.site_url = summary.site_url or item.url
-        elif isinstance(item, SkippedItem):
-            result.skipped.append(item)
-        else:
-            result.notes.append(item.text)
-
-    def add(self, raw: RawDocument) -> None:
-        result, title = self._result, repair_line(raw.title)
-        if reason := exclusion_reason(raw, self._config):
-            result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
-            if raw.status != "published":
-                excluded = result.statuses_excluded
-                excluded[raw.status] = excluded.get(raw.status, 0) + 1
-            return
-        document_id = _free_id(f"{self._prefix}:{raw.ref}", result.keys)
-        key = _content_key(raw)
-        if self._before.get(document_id) != key and not self._store(document_id, title, raw, key):
-            return
-        result.keys[document_id] = key
-        if not self._is_whole:
-            result.partial.add(document_id)
-        home = result.homes[-1] if result.homes else ""
-        result.bases[document_id] = raw.base or raw.url or home
-        result.resolver.add(document_id, raw)
-        result.sources[-1].documents += 1
-
-    def _store(self, document_id: str, title: str, raw: RawDocument, key: str) -> bool:
+def _add(
+    archive: Archive,
+    raw: RawDocument,
+    site: SiteInfo,
+    prefix: str,
+    config: ArchiveConfig,
+    before: Mapping[str, str],
+    result: IngestResult,
+) -> None:
+    """Store a document if it is new or changed, and note its addresses; or why it is left out."""
+    title, key = repair_line(raw.title), _content_key(raw)
+    reason = exclusion_reason(raw, config)
+    if reason and raw.status != "published":
+        excluded = result.statuses_excluded
+        excluded[raw.status] = excluded.get(raw.status, 0) + 1
+    document_id, n = f"{prefix}:{raw.ref}", 1
+    while document_id in result.keys:  # a damaged export may use a ref twice
+        n += 1
+        document_id = f"{prefix}:{raw.ref}#{n}"
+    if not reason and before.get(document_id) != key:
         try:
             body = parse_body(raw.body, raw.markup)
             reason = "" if body.segments else "no text"
         except SourceError as error:
             reason = error.message
-        if reason:
-            self._result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
-            return False
+    if reason:
+        result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
+        return
+    if before.get(document_id) != key:
         document = Document(
             id=document_id,
             title=title,
             segments=body.segments,
-            source=self._source,
             kind=raw.kind,
             status=raw.status,
             date=raw.date,
             url=raw.url,
             author=repair_line(raw.author),
             tags=tuple(repair_line(tag) for tag in raw.tags),
-            summary=repair_line(raw.summary),
         )
-        self._archive.put(document, key, body, extract_features(document))
-        return True
+        archive.put(document, key, body, extract_features(document))
+    result.keys[document_id] = key
+    if not site.whole:
+        result.partial.add(document_id)
+    result.bases[document_id] = raw.base or raw.url or site.url
+    result.resolver.add(document_id, raw)
+    result.sources[-1].documents += 1
 
 
 def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
@@ -271,15 +245,6 @@ def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
     return ""
 
 
-def _free_id(wanted: str, used: dict[str, str]) -> str:
-    """`wanted`, with a number added if it is taken: a damaged export may use a ref twice."""
-    document_id, n = wanted, 1
-    while document_id in used:
-        n += 1
-        document_id = f"{wanted}#{n}"
-    return document_id
-
-
 def _content_key(raw: RawDocument) -> str:
     return digest(
         READER_VERSION,
@@ -291,7 +256,6 @@ def _content_key(raw: RawDocument) -> str:
         raw.date.isoformat() if raw.date else "",
         raw.url,
         raw.author,
-        raw.summary,
         raw.base,
         *raw.tags,
         "aliases",

@@ -35,7 +35,7 @@ from ownwords.core.workspace import (
 from ownwords.view import html
 
 # Increment when the report on an unchanged archive changes.
-_REPORT_VERSION = "3"
+_REPORT_VERSION = "4"
 
 
 def look(

@@ -16,7 +16,6 @@ class SourceSummary:
     path: str
     detected_as: str  # "a Publii site (input/db.sqlite)"
     site_name: str = ""
-    site_url: str = ""
     documents: int = 0
 
 
@@ -59,7 +58,9 @@ class PostSummary:
     kind: str  # post | page
     words: int
     own_words: int
-    share: float  # of all own words in the archive
+    log_words: int = 0
+    language: str = ""  # of the own words; empty if unknown
+    share: float = 0.0  # of all own words in the archive
     flags: list[str] = field(default_factory=list)  # dominant, unlike, dump, duplicate
     decision: str = "keep"  # keep | cap | leave out
     reason: str = ""

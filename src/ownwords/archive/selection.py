@@ -9,16 +9,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import date
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, get_args
 
-from ownwords.archive.features import Features
 from ownwords.archive.near_duplicates import duplicate_groups
 from ownwords.archive.report import Duplicate, PostSummary, SplitCounts, UnlikePost
-from ownwords.archive.report_view import flags
+from ownwords.archive.report_view import flags as flags_in_words
 from ownwords.archive.settings import MIN_TRAIN_SHARE, ProvenanceConfig, SplitConfig
 from ownwords.core.config import parse_toml
 from ownwords.core.errors import ConfigError
@@ -27,7 +25,6 @@ from ownwords.view.format import count, plain, quoted
 
 Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
-DecidedBy = Literal["default", "you"]
 
 # A post longer than this many times the median counts as dominant from a lower share.
 _LOWER_DOMINANT_SHARE = 0.6
@@ -41,16 +38,6 @@ _CHOSEN: dict[Decision, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PostFacts:
-    """The facts about a document that the selection needs."""
-
-    id: str
-    title: str
-    features: Features
-    day: date | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AuthorChoice:
     """The author's decision about a post."""
 
@@ -58,43 +45,33 @@ class AuthorChoice:
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class PostDecision:
-    """The decision about a post, its reason, and how many of its first words are trained on."""
-
-    id: str
-    flags: tuple[Flag, ...]
-    decision: Decision
-    reason: str  # empty for an unremarkable post
-    training_words: int
-    by: DecidedBy = "default"
-
-
 def select_posts(
-    posts: Iterable[PostFacts],
+    posts: Iterable[PostSummary],
     pairs: Sequence[Duplicate],
     outliers: Iterable[UnlikePost],
     config: ProvenanceConfig,
     choices: Iterable[AuthorChoice] = (),
-) -> dict[str, PostDecision]:
-    """Decide on every post; returns decisions by id, whatever the order of the arguments."""
+) -> dict[str, PostSummary]:
+    """The posts by id with their shares, flags, decisions, reasons and training words.
+
+    What was decided before does not matter, nor does the order of the arguments.
+    """
     by_id = {post.id: post for post in sorted(posts, key=lambda post: post.id)}
     chosen = {choice.id: choice.decision for choice in choices}
-    shares = _shares(by_id)
     distances = {outlier.id: outlier.distance for outlier in outliers}
-    flags = _flags(by_id, shares, pairs, distances, config)
-    decisions: dict[str, PostDecision] = {}
+    total = sum(post.own_words for post in by_id.values())
     for id_, post in by_id.items():
-        words = post.features.own_words
+        by_id[id_] = replace(post, share=post.own_words / total if total else 0.0)
+    for id_, flags in _flags(by_id, pairs, distances, config).items():
+        post = replace(by_id[id_], flags=list(flags), training_words=by_id[id_].own_words)
         if id_ in chosen:
-            choice = chosen[id_]
-            decisions[id_] = PostDecision(id_, flags[id_], choice, _CHOSEN[choice], words, "you")
+            decision, reason = chosen[id_], _CHOSEN[chosen[id_]]
         else:
-            decision, reason = _default(post, shares[id_], flags[id_], distances.get(id_, 0.0))
-            decisions[id_] = PostDecision(id_, flags[id_], decision, reason, words)
-    for id_, reason in _surplus_copies(by_id, decisions, pairs).items():
-        decisions[id_] = replace(decisions[id_], decision="leave out", reason=reason)
-    return _apply_cap(decisions, shares, config)
+            decision, reason = _default(post, distances.get(id_, 0.0))
+        by_id[id_] = replace(post, decision=decision, reason=reason)
+    for id_, reason in _surplus_copies(by_id, pairs, chosen.keys()).items():
+        by_id[id_] = replace(by_id[id_], decision="leave out", reason=reason)
+    return _apply_cap(by_id, chosen, config)
 
 
 def effective_posts(words: Iterable[int]) -> float:
@@ -103,88 +80,75 @@ def effective_posts(words: Iterable[int]) -> float:
     return sum(counts) ** 2 / sum(n * n for n in counts) if counts else 0.0
 
 
-def main_language(features: Iterable[Features]) -> str:
+def main_language(posts: Iterable[PostSummary]) -> str:
     """The language of more than half of the own words of known language; empty if none."""
     words: Counter[str] = Counter()
-    for document in features:
-        words[document.language] += document.own_words
+    for post in posts:
+        words[post.language] += post.own_words
     total = words.total() - words.pop("", 0)
     language, most = max(words.items(), key=lambda item: item[1], default=("", 0))
     return language if most > total / 2 else ""
 
 
-def _shares(by_id: Mapping[str, PostFacts]) -> dict[str, float]:
-    total = sum(post.features.own_words for post in by_id.values())
-    return {id_: post.features.own_words / total if total else 0.0 for id_, post in by_id.items()}
-
-
 def _flags(
-    by_id: Mapping[str, PostFacts],
-    shares: Mapping[str, float],
+    by_id: Mapping[str, PostSummary],
     pairs: Sequence[Duplicate],
     distances: Mapping[str, float],
     config: ProvenanceConfig,
 ) -> dict[str, tuple[Flag, ...]]:
     duplicates = {id_ for pair in pairs for id_ in (pair.id, pair.other_id)}
-    ordered = sorted(shares.values())
+    ordered = sorted(post.share for post in by_id.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
     # With few posts even shares are large: require at least twice an even share.
     limit = max(config.dominant_share, 2 / max(1, len(by_id)))
-    language = main_language(post.features for post in by_id.values())
+    language = main_language(by_id.values())
     flags: dict[str, tuple[Flag, ...]] = {}
     for id_, post in by_id.items():
-        share, features = shares[id_], post.features
-        dominant = share > limit or (
-            share > _LOWER_DOMINANT_SHARE * limit and share > _TIMES_MEDIAN * median
+        dominant = post.share > limit or (
+            post.share > _LOWER_DOMINANT_SHARE * limit and post.share > _TIMES_MEDIAN * median
         )
         tests: tuple[tuple[Flag, bool], ...] = (
             ("dominant", dominant),
             ("unlike", id_ in distances),
-            ("language", language != "" and features.language not in ("", language)),
-            ("dump", 2 * features.words.get("log", 0) > features.all_words),
+            ("language", language != "" and post.language not in ("", language)),
+            ("dump", 2 * post.log_words > post.words),
             ("duplicate", id_ in duplicates),
         )
         flags[id_] = tuple(flag for flag, raised in tests if raised)
     return flags
 
 
-def _default(
-    post: PostFacts, share: float, flags: tuple[Flag, ...], distance: float
-) -> tuple[Decision, str]:
+def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
     """The default decision about a post by itself, with its reason."""
     unlike = f"it reads unlike your other posts ({distance:.1f} times the usual spread away)"
-    if "language" in flags:
-        unlike = f"it is in {post.features.language}, unlike most of your posts"
-    own, logs = post.features.own_words, post.features.words.get("log", 0)
-    if "dominant" in flags and "unlike" in flags:
-        return "leave out", f"{share:.0%} of all the prose, and {unlike}; keep it if you wrote it"
+    if "language" in post.flags:
+        unlike = f"it is in {post.language}, unlike most of your posts"
+    own, logs = post.own_words, post.log_words
+    if "dominant" in post.flags and "unlike" in post.flags:
+        reason = f"{post.share:.0%} of all the prose, and {unlike}; keep it if you wrote it"
+        return "leave out", reason
     if not own:
         return "keep", "it contains no words of your own"
-    if "dump" in flags:
+    if "dump" in post.flags:
         stay = "your own word stays" if own == 1 else f"your own {own:,} words stay"
         verb = "is machine output" if logs == 1 else "are machine output"
-        return (
-            "keep",
-            f"{logs:,} of its {count(post.features.all_words, 'word')} {verb}, which is never "
-            f"trained on; {stay}",
-        )
-    if "language" in flags:
+        words = count(post.words, "word")
+        return "keep", f"{logs:,} of its {words} {verb}, which is never trained on; {stay}"
+    if "language" in post.flags:
         return "keep", unlike
-    if "unlike" in flags:
+    if "unlike" in post.flags:
         return "keep", f"{unlike}; kept, since only you know who wrote it"
     return "keep", ""
 
 
 def _surplus_copies(
-    by_id: Mapping[str, PostFacts],
-    decisions: Mapping[str, PostDecision],
-    pairs: Sequence[Duplicate],
+    by_id: Mapping[str, PostSummary], pairs: Sequence[Duplicate], decided: Set[str]
 ) -> dict[str, str]:
     """All copies but the best of each group, with the reason to leave each out."""
-    inside = {id_ for id_, post in decisions.items() if post.decision != "leave out"}
+    inside = {id_ for id_, post in by_id.items() if post.decision != "leave out"}
     reasons: dict[str, str] = {}
     for group in duplicate_groups(p for p in pairs if p.id in inside and p.other_id in inside):
-        chosen = {id_ for id_ in group if decisions[id_].by == "you"}
+        chosen = group & decided
         best = _best_copy(by_id, group, chosen)
         pair_with = {p.other_id: p for p in pairs if p.id == best}
         pair_with |= {p.id: p for p in pairs if p.other_id == best}
@@ -199,33 +163,31 @@ def _surplus_copies(
     return reasons
 
 
-def _best_copy(by_id: Mapping[str, PostFacts], group: Set[str], chosen: Set[str]) -> str:
+def _best_copy(by_id: Mapping[str, PostSummary], group: Set[str], chosen: Set[str]) -> str:
     """The copy to keep: one the author chose, else the earliest of about the longest.
 
     The length matters because a short early note must not replace a long post that includes it.
     """
-    length = {id_: by_id[id_].features.own_words for id_ in group}
-    longest = max(length.values())
+    longest = max(by_id[id_].own_words for id_ in group)
 
-    def order(id_: str) -> tuple[bool, bool, date, int, str]:
-        day = by_id[id_].day
-        return (id_ not in chosen, day is None, day or date.max, -length[id_], id_)
+    def order(id_: str) -> tuple[bool, bool, str, int, str]:
+        post = by_id[id_]
+        return (id_ not in chosen, not post.day, post.day, -post.own_words, id_)
 
-    return min((id_ for id_ in group if length[id_] >= _MIN_COPY_LENGTH * longest), key=order)
+    candidates = (id_ for id_ in group if by_id[id_].own_words >= _MIN_COPY_LENGTH * longest)
+    return min(candidates, key=order)
 
 
 def _apply_cap(
-    decisions: Mapping[str, PostDecision], shares: Mapping[str, float], config: ProvenanceConfig
-) -> dict[str, PostDecision]:
+    by_id: Mapping[str, PostSummary], chosen: Mapping[str, Decision], config: ProvenanceConfig
+) -> dict[str, PostSummary]:
     words = {
         id_: post.training_words
-        for id_, post in decisions.items()
+        for id_, post in by_id.items()
         if post.decision != "leave out" and post.training_words
     }
     # A post that the author chose to keep is not capped.
-    uncapped = {
-        id_ for id_ in words if decisions[id_].by == "you" and decisions[id_].decision == "keep"
-    }
+    uncapped = {id_ for id_ in words if chosen.get(id_) == "keep"}
     even = 2 / len(words) if words else 1.0
     cap = min(1.0, max(config.max_post_share, even))
     limit = cap_limit(
@@ -236,15 +198,15 @@ def _apply_cap(
     rule = f"no post may be more than {cap:.0%} of the training text"
     if even > config.max_post_share:
         rule += f" (twice an even share of {len(words)} posts)"
-    capped: dict[str, PostDecision] = {}
-    for id_, post in decisions.items():
+    capped: dict[str, PostSummary] = {}
+    for id_, post in by_id.items():
         if post.decision == "leave out":
             capped[id_] = replace(post, training_words=0)
         elif id_ in uncapped or post.training_words <= limit:
             capped[id_] = post
         else:
             reason = (
-                f"{shares[id_]:.0%} of all the prose: {rule}, so training uses {limit:,} of its "
+                f"{post.share:.0%} of all the prose: {rule}, so training uses {limit:,} of its "
                 f"{count(post.training_words, 'word')}"
             )
             reason = f"{post.reason}; {reason}" if post.reason else reason
@@ -281,15 +243,6 @@ _MAX_OVERSHOOT = 1.25  # a side may exceed its quota by this factor, as posts ar
 
 
 @dataclass(frozen=True, slots=True)
-class SplitInput:
-    """A document to split; without training words it is on no side."""
-
-    id: str
-    words: int  # training words
-    train_only: bool = False  # capped or dominant, and so not representative for testing
-
-
-@dataclass(frozen=True, slots=True)
 class PostSplit:
     """The side of each document by id, and a note if nothing could be held out.
 
@@ -301,14 +254,14 @@ class PostSplit:
     kept: dict[str, Side]
     note: str = ""
 
-    def counts(self, documents: Iterable[SplitInput]) -> SplitCounts:
+    def counts(self, posts_split: Iterable[PostSummary]) -> SplitCounts:
         """The number of posts and words on each side."""
         posts: Counter[str] = Counter()
         words: Counter[str] = Counter()
-        for document in documents:
-            if side := self.sides.get(document.id):
+        for post in posts_split:
+            if side := self.sides.get(post.id):
                 posts[side] += 1
-                words[side] += document.words
+                words[side] += post.training_words
         order: tuple[Side, ...] = ("train", "validation", "test")
         return SplitCounts(
             {side: posts[side] for side in order}, {side: words[side] for side in order}
@@ -326,25 +279,25 @@ class _SplitGroup:
 
 
 def split_posts(
-    documents: Iterable[SplitInput],
+    posts: Iterable[PostSummary],
     duplicates: Iterable[frozenset[str]],
     config: SplitConfig,
     kept: Mapping[str, Side] | None = None,
 ) -> PostSplit:
-    """Assign each document a side; groups of near-duplicates stay on one side.
+    """Assign each post with training words a side; groups of near-duplicates stay on one side.
 
     Those in `kept` stay where they are, and new ones fill up what is to be held out, in the order
     of a keyed hash of their ids. Only a side without any post takes some from training.
     """
-    every = _group(list(documents), duplicates, kept or {})
+    every = _group(posts, duplicates, kept or {})
     groups = [group for group in every if group.words]
     sides = {group: group.kept for group in every if group.kept}
     note = ""
     if len(groups) < MIN_GROUPS:
-        posts = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
+        number = {0: "no posts", 1: "one post"}.get(len(groups), f"{len(groups)} posts")
         note = (
             f"Nothing is held out for testing: that takes {MIN_GROUPS} posts to train on, and "
-            f"there {'are' if len(groups) != 1 else 'is'} {posts}."
+            f"there {'are' if len(groups) != 1 else 'is'} {number}."
         )
     elif missing := _hold_out(groups, sides, config):
         note = (
@@ -392,25 +345,26 @@ def _hold_out(
 
 
 def _group(
-    documents: Sequence[SplitInput],
+    posts: Iterable[PostSummary],
     duplicates: Iterable[frozenset[str]],
     kept: Mapping[str, Side],
 ) -> list[_SplitGroup]:
-    single = {document.id: document for document in documents}
+    single = {post.id: post for post in posts}
     grouped = [[single.pop(id_) for id_ in sorted(ids) if id_ in single] for ids in duplicates]
-    members = [group for group in grouped if group] + [[document] for document in single.values()]
+    members = [group for group in grouped if group] + [[post] for post in single.values()]
     groups = []
     for group in members:
-        before = {kept.get(document.id) for document in group}
+        before = {kept.get(post.id) for post in group}
         # Of copies on different sides one was learned from, or has served to choose a model.
         side = next((side for side in get_args(Side) if side in before), None)
         groups.append(
             _SplitGroup(
-                tuple(document.id for document in group),
-                tuple(document.id for document in group if document.words),
-                sum(document.words for document in group),
-                min(_hash(document.id) for document in group),
-                any(document.train_only for document in group),
+                tuple(post.id for post in group),
+                tuple(post.id for post in group if post.training_words),
+                sum(post.training_words for post in group),
+                min(_hash(post.id) for post in group),
+                # A capped or dominant post is not representative for testing.
+                any(post.decision == "cap" or "dominant" in post.flags for post in group),
                 side,
             )
         )
@@ -532,7 +486,7 @@ def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice])
         if not choice:
             # Lets `parse_choices` tell a changed decision from an unchanged default.
             lines.append(f"proposed = {_quoted(post.decision)}")
-        lines.append(f"why = {_quoted(plain(post.reason) or flags(post))}")
+        lines.append(f"why = {_quoted(plain(post.reason) or flags_in_words(post))}")
         lines.append(f"words = {post.words}")
         lines.append(f"training_words = {post.training_words}")
         parts.append("\n".join(lines) + "\n")

@@ -31,13 +31,13 @@ from ownwords.core.fingerprint import digest
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
-VERSION = 5
+VERSION = 6
 
 _SCHEMA = """
 CREATE TABLE documents (
-    id TEXT PRIMARY KEY, source TEXT NOT NULL, kind TEXT NOT NULL, status TEXT NOT NULL,
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, status TEXT NOT NULL,
     title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL, tags TEXT NOT NULL,
-    summary TEXT NOT NULL, key TEXT NOT NULL, dropped TEXT NOT NULL, hash TEXT NOT NULL,
+    key TEXT NOT NULL, dropped TEXT NOT NULL, hash TEXT NOT NULL,
     features BLOB NOT NULL
 );
 CREATE TABLE segments (
@@ -48,10 +48,10 @@ CREATE INDEX segments_of ON segments(document, position);
 CREATE INDEX segments_by_kind ON segments(kind) WHERE kind = 'log';
 CREATE TABLE links (
     document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
-    position INTEGER NOT NULL, href TEXT NOT NULL, text TEXT NOT NULL,
+    href TEXT NOT NULL, text TEXT NOT NULL,
     state TEXT NOT NULL DEFAULT '', target TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX links_of ON links(document, position);
+CREATE INDEX links_of ON links(document);
 CREATE TABLE selection (
     document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
     decision TEXT NOT NULL, training_words INTEGER NOT NULL, split TEXT NOT NULL
@@ -59,7 +59,7 @@ CREATE TABLE selection (
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 _HEADERS = """
-    SELECT id, source, kind, status, title, date, url, author, tags, summary, hash
+    SELECT id, kind, status, title, date, url, author, tags, hash
     FROM documents"""
 
 
@@ -173,7 +173,6 @@ class Archive:
         self.remove([document.id])
         header = (
             document.id,
-            document.source,
             document.kind,
             document.status,
             document.title,
@@ -181,11 +180,10 @@ class Archive:
             document.url,
             document.author,
             json.dumps(document.tags, ensure_ascii=False),
-            document.summary,
         )
         segments = [(s.kind, s.text, s.detail) for s in document.segments]
         self._db.execute(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *header,
                 key,
@@ -200,8 +198,8 @@ class Archive:
             ((first + i, document.id, i, *segment) for i, segment in enumerate(segments)),
         )
         self._db.executemany(
-            "INSERT INTO links(document, position, href, text) VALUES (?, ?, ?, ?)",
-            ((document.id, i, link.href, link.text) for i, link in enumerate(body.links)),
+            "INSERT INTO links(document, href, text) VALUES (?, ?, ?)",
+            ((document.id, link.href, link.text) for link in body.links),
         )
 
     def remove(self, ids: Iterable[str]) -> None:
@@ -333,20 +331,18 @@ class Archive:
     # ---- the file
 
     def _header(self, row: Sequence[object]) -> Document:
-        id_, source, kind, status, title, date, url, author, tags, summary, _ = row
+        id_, kind, status, title, date, url, author, tags, _ = row
         with self._unreadable_is_damage():
             return Document(
                 id=str(id_),
                 title=str(title),
                 segments=(),
-                source=str(source),
                 kind=cast(Kind, kind),
                 status=cast(Status, status),
                 date=datetime.fromisoformat(str(date)) if date else None,
                 url=str(url),
                 author=str(author),
                 tags=tuple(json.loads(str(tags))),
-                summary=str(summary),
             )
 
     @contextmanager

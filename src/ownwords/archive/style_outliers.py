@@ -15,7 +15,7 @@ define the norm; outliers are removed from the norm, and all posts are scored ag
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,6 @@ class StyleComparison:
 
     outliers: tuple[UnlikePost, ...] = ()
     note: str = ""
-    distances: Mapping[str, float] = field(default_factory=dict)  # robust z by post id
 
 
 def find_style_outliers(features: Mapping[str, Features], distance: float) -> StyleComparison:
@@ -70,8 +69,7 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
         scores, means = _scores(norm, rates[row], words[row], in_norm[row])
         evidence = _evidence(names, rates[i], scores[0], means[0])
         outliers.append(UnlikePost(ids[i], round(float(z[i]), 2), evidence))
-    distances = {id_: round(float(row), 2) for id_, row in zip(ids, z, strict=True)}
-    return StyleComparison(tuple(outliers), "", distances)
+    return StyleComparison(tuple(outliers))
 
 
 def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:

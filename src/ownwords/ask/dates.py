@@ -21,7 +21,6 @@ from ownwords.ask.query import (
     quotations,
     words_of,
 )
-from ownwords.ask.search import TermStatistics
 from ownwords.view.format import count, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
@@ -36,18 +35,17 @@ _MONTH = rf"((?:{'|'.join(MONTHS)}|{'|'.join(_MONTH_NUMBERS)}|sept)\.?)"
 _YEAR = r"((?:19|20)\d\d)"
 _MONTH_YEAR = rf"(?:{_MONTH} (?:of )?)?{_YEAR}"
 _DAY = r"(0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
-# Their first months in the northern hemisphere; labels name the months.
-_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-_SEASON = rf"({'|'.join(_SEASONS)})"
+_SEASON = r"(?:spring|summer|autumn|fall|winter)"
 _NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 _IN = r"(?:back )?(?:in|during|of|from|for|throughout|within)(?: the)?(?: whole)?(?: year)?(?: of)?"
-# Times that are not understood: relative ones without a date, and seasons without a year.
+# Times that are not understood: seasons, relative times without a date, months without a year.
 _UNREAD = re.compile(
     r"(?<!\w)(?:(?:in|during|over|for|from|of|since) )?(?:the )?(?:last|this|past|previous)"
     r" (?:\w+ )?(?:fortnight|decade|century|quarter|weekend|semester|term|season|christmas|easter"
-    r"|night)s?(?!\w)|(?<!\w)(?:a|an|\w+) (?:day|week|month|year|summer|winter)s? ago(?!\w)"
-    rf"|(?<!\w)(?:in|during|around|at|since|before|after|until) (?:last |early |late |mid-?)?"
-    rf"(?:{_MONTH}|{_SEASON}|christmas|easter)(?! (?:\d|of \d))(?!\w)",
+    rf"|night|{_SEASON})s?(?!\w)"
+    r"|(?<!\w)(?:a|an|\w+) (?:day|week|month|year|summer|winter)s? ago(?!\w)"
+    r"|(?<!\w)(?:in|during|around|at|since|before|after|until) (?:the )?"
+    rf"(?:last |early |late |mid-?)?(?:{_MONTH}|{_SEASON}|christmas|easter)(?! (?:\d|of \d))(?!\w)",
     re.IGNORECASE,
 )
 
@@ -127,18 +125,6 @@ def _days(first: date, number: int, label: str) -> Period:
     return Period(first.isoformat(), (first + timedelta(days=number)).isoformat(), label)
 
 
-def _season(today: date, name: str, year: str) -> Period:
-    first = _SEASONS[name]
-    months = f"{MONTHS[first - 1]} to {MONTHS[(first + 1) % 12]}"
-    return _months(int(year), first, 3, f"in the {name} of {year} ({months})")
-
-
-def _last_season(today: date, name: str) -> Period:
-    """The most recent one that is over."""
-    periods = (_season(today, name, str(today.year - back)) for back in range(3))
-    return next(period for period in periods if period.end <= today.isoformat())
-
-
 def _past(today: date, many: str, unit: str) -> Period:
     """The units before today, from the last day of its month where that is shorter."""
     some = {"few": 3, "couple of": 2, "": 1}
@@ -169,7 +155,6 @@ _PERIODS: tuple[tuple[str, Callable[..., Period | None]], ...] = (
     (rf"(before|until|till|after|since) {_MONTH_YEAR}", _side),
     (rf"(?:on|of|from)(?: the)? (?:{_DAY}(?: of)? {_MONTH}|{_MONTH} {_DAY}),? {_YEAR}", _day_of),
     (r"(?:on|of|from) ((?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))", _iso_day),
-    (rf"{_IN}(?: the)? {_SEASON},? (?:of )?{_YEAR}", _season),
     (rf"{_IN} {_MONTH},? (?:of )?{_YEAR}", lambda _, month, year: _of(month, year)),
     (rf"{_IN} {_YEAR}(?:-(0[1-9]|1[0-2]))?", lambda _, year, month: _of(month, year)),
     (
@@ -178,7 +163,6 @@ _PERIODS: tuple[tuple[str, Callable[..., Period | None]], ...] = (
         _past,
     ),
     (r"(?:(?:in|during|of|from|over|within) )?the past()? (day|week|month|year)", _past),
-    (rf"(?:(?:in|during|of|from) )?last {_SEASON}", _last_season),
     (r"(?:(?:in|during|of|from) )?(this|last) (year|month|week)", _near),
     (r"(today)", lambda today, word: _days(today, 1, word)),
     (r"(yesterday)", lambda today, word: _days(today - timedelta(days=1), 1, word)),
@@ -226,9 +210,7 @@ _FIRST = frozenset(("first", "earliest", "oldest", "start", "begin", "started", 
 _LATELY = frozenset(("recently", "lately"))
 _LAST = frozenset(("last", "latest", "newest", "stop")) | _LATELY
 _LENGTHS = frozenset(("longest", "shortest"))
-_ORDINALS = "second third fourth fifth sixth seventh eighth ninth tenth".split()  # noqa: SIM905
 _SEVERAL = re.compile(rf"(?<=st )(\d\d?|{'|'.join(_NUMBERS[1:10])}) (?={_POST}|things)")
-_NTH = re.compile(rf"({'|'.join(_ORDINALS)}|\d{{1,4}}(?:st|nd|rd|th)) (?={_POST}|thing)")
 _VERBS = re.compile(
     rf"{_WRITE}|{_POST}|things?|everything|publishing|posting|blogging|talking|saying|speaking"
     r"|working|doing|mention\w*|contain\w*|discuss\w*|includes?|uses?|deals?|refer\w*"
@@ -269,7 +251,7 @@ def answer_from_dates(
     if len(text) > _LONGEST:
         return None
     period, rest = find_period(text, today or date.today())
-    if period is None and (unread := _UNREAD.search(rest)):
+    if unread := _UNREAD.search(rest):
         known = " ".join(rest.replace(unread[0], " ").split())
         if _Question(index, Period("", "", ""), limit, known).kind():
             sentence = f"“{unread[0]}” was not understood as a time"
@@ -302,9 +284,9 @@ class _Question:
         asked = asked.casefold()
         for pattern, word in _ASKED:
             asked = re.sub(rf"\b(?:{pattern})\b", word, asked)
-        several, nth = _SEVERAL.search(asked), _NTH.search(asked)
-        self._several, self._nth = several[1] if several else "", nth[1] if nth else ""
-        self._asked = _SEVERAL.sub("", _NTH.sub("", asked))
+        several = _SEVERAL.search(asked)
+        self._several = several[1] if several else ""
+        self._asked = _SEVERAL.sub("", asked)
         self._words = set(re.findall(r"[^\s,?.!:]+", self._asked))
 
     def kind(self) -> Callable[[], DateAnswer | None] | None:
@@ -328,8 +310,6 @@ class _Question:
             return self._longest
         if {"how-many", "words"} <= words:
             return self._how_many_words
-        if self._nth:
-            return self._nth_post
         if words & (_FIRST | _LAST) and (is_about_posts or topic):
             return self._first_or_last
         if "how-often" in words and (topic or words & {"i"}) and (topic or is_about_posts):
@@ -353,12 +333,12 @@ class _Question:
     # ---- answers
 
     def _first_or_last(self) -> DateAnswer | None:
-        topic, every = self._topic, self._posts()
+        every = self._posts()
         posts = [post for post in every if post.day]
         if not posts:
-            return self._no_dates(every)
+            return self._how_many()
         if self._words & _LATELY:
-            many = 1 if topic else _RECENT
+            many = 1 if self._topic else _RECENT
         else:
             several = self._several
             many = int(several) if several.isdecimal() else _NUMBERS.index(several or "one") + 1
@@ -367,30 +347,19 @@ class _Question:
         which = f"{'first' if is_first else 'last'}{f' {len(chosen)}' if len(chosen) > 1 else ''}"
         is_or_are = "is" if len(chosen) == 1 else "are"
         listed = _joined([_post_label(post) for post in chosen])
+        missing = len(every) - len(posts)
+        undated = f", not counting {missing} without a date" if missing else ""
         return self._answer(
             f"Your {which} {'post' if len(chosen) == 1 else 'posts'}{self._about(len(chosen))}"
-            f" {is_or_are} {listed}{_undated(every, posts)}",
+            f" {is_or_are} {listed}{undated}",
             chosen,
         )
-
-    def _nth_post(self) -> DateAnswer | None:
-        every, ordinal = self._posts(), self._nth
-        posts = [post for post in every if post.day]
-        place = int(ordinal[:-2]) if ordinal[0].isdecimal() else _ORDINALS.index(ordinal) + 2
-        if not posts or not place:
-            return self._no_dates(every)
-        undated = _undated(every, posts)
-        if place > len(posts):
-            return DateAnswer(f"{self._wrote(posts)}{undated}, but no {ordinal} one.")
-        post = posts[place - 1]
-        sentence = f"Your {ordinal} post{self._about(1)} is {_post_label(post)}{undated}"
-        return self._answer(sentence, [post])
 
     def _by_time(self) -> DateAnswer | None:
         posts = self._posts()
         dated = [post.day for post in posts if post.day]
         if not dated:
-            return self._no_dates(posts)
+            return self._how_many()
         by_month = Counter(day[:7] for day in dated)
         is_monthly = "per-month" in self._words and len(by_month) <= _MOST_MONTHS
         counts = by_month if is_monthly else Counter(day[:4] for day in dated)
@@ -458,10 +427,9 @@ class _Question:
         return DateAnswer(f"You wrote {written}.", self._passages(posts, has_topic=False))
 
     def _when_most(self) -> DateAnswer | None:
-        every = self._posts()
-        posts = [post for post in every if post.day]
+        posts = [post for post in self._posts() if post.day]
         if not posts:
-            return self._no_dates(every)
+            return self._how_many()
         unit, digits = ("month", 7) if "month" in self._words else ("year", 4)
         counts = Counter(post.day[:digits] for post in posts)
         most = max(counts.values())
@@ -471,12 +439,6 @@ class _Question:
         if len(times) > _TIES:
             return DateAnswer(f"{len(times)} {unit}s have the same number: {posted}.")
         return DateAnswer(f"You wrote most in {_joined(times)}: {posted}.")
-
-    def _no_dates(self, posts: Sequence[IndexedPost]) -> DateAnswer:
-        """The answer where no post has a date; `posts` are those that match all the same."""
-        if not posts:
-            return self._none()
-        return self._answer(f"{self._wrote(posts)}{_span(posts)}", posts)
 
     def _none(self) -> DateAnswer:
         every = self._posts(is_of_all_time=True)
@@ -521,7 +483,7 @@ class _Question:
         if not (words := words_of(shown)):
             return None
         phrase = QueryTerm(tuple(words))
-        if marked or len(words) == 1 or TermStatistics(self._index).counts([phrase])[phrase]:
+        if marked or len(words) == 1 or self._index.count(phrase.match):
             return _Topic(phrase.match, f"“{shown}”", is_phrase=True)
         single = QueryTerms.of(shown).words
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
@@ -590,11 +552,6 @@ _FILE_NAME = re.compile(r"(?<!\S)(?:\S*/|\S*\.[a-z][a-z0-9]{1,4}(?![\w.]))\S*", 
 
 def _marks(text: str) -> int:
     return _FILE_NAME.sub("", text).count("\x01") if "\x01" in text else 0
-
-
-def _undated(posts: Sequence[IndexedPost], dated: Sequence[IndexedPost]) -> str:
-    undated = len(posts) - len(dated)
-    return f", not counting {undated} without a date" if undated else ""
 
 
 def _do(posts: int) -> str:

@@ -24,7 +24,6 @@ from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -64,22 +63,15 @@ if TYPE_CHECKING:
 
 MODULES = "modules.json"
 _PROMPTS = "config_sentence_transformers.json"
-_TRANSFORMER, _POOLING, _NORMALIZE = "Transformer", "Pooling", "Normalize"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MOST_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
 _TOKENS_AT_ONCE = 512
-_SAMPLES, _SAMPLE_BYTES = 64, 1024  # of the weights, for the fingerprint
+_SAMPLE_BYTES = 1 << 20  # of each file of weights
 _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
 
 Vectors = npt.NDArray[np.float32]
-
-
-class _Encoder(Protocol):
-    """Makes unit vectors of token ids; several threads may call it at once."""
-
-    def vectors(self, texts: Sequence[Sequence[int]]) -> Vectors: ...
 
 
 class SentenceModel:
@@ -97,21 +89,17 @@ class SentenceModel:
                 hint=f"{_ELSEWHERE}; copy its whole folder",
             )
         self._folder = folder
-        pooling = _pooling_folder(folder)
-        self._pooling = _pooling(read_json(folder / pooling / "config.json"), folder / pooling)
+        self._pooling = _pooling(folder)
         data = read_bytes(folder / "config.json", _MOST_TOKENIZER_BYTES)
-        self._config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
-        self.dimensions = self._config.width
-        self.max_tokens, self._lowercase = _sequence_length(folder, self._config)
-        vocabulary = _read_tokenizer(folder)
-        tokens = tokens_digest(vocabulary, str(folder / "tokenizer.json"), self._config)
-        self._tokenizer = _tokenizer(vocabulary, self.max_tokens, folder)
-        weights = _fingerprint(find_tensors(folder))
+        config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
+        self.dimensions = config.width
+        self.max_tokens, self._lowercase = _sequence_length(folder, config)
+        self._tokenizer, tokens = _tokenizer(folder, self.max_tokens, config)
         self.question_prompt, self.passage_prompt = _prompts(folder)
-        prompts = [self.passage_prompt] if self.passage_prompt else []
-        key = digest(data, tokens, weights, self._pooling, str(self.max_tokens), *prompts)
+        settings = (data, tokens, self._pooling, str(self.max_tokens), self.passage_prompt)
+        key = digest(*settings, *_weight_samples(find_tensors(folder)))
         self.name = f"{name or folder.resolve().name} {key[:8]}"
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A unit vector for each text as it is, as rows in order."""
@@ -151,17 +139,17 @@ class SentenceModel:
             )
         return [encoding.ids for encoding in encoded]
 
+    @property
+    def _encoder(self) -> "Bert | NativeEncoder":
+        with self._lock:  # a server may start with two requests at once
+            return self._loaded
+
     @cached_property
-    def _loaded(self) -> _Encoder:
+    def _loaded(self) -> "Bert | NativeEncoder":
         config, weights = load_weights(self._folder)
         if library := load_library():
             return NativeEncoder(library, config, weights, pool_first=self._pooling == "cls")
         return Bert(config, weights, self._pooling)
-
-    @property
-    def _encoder(self) -> _Encoder:
-        with self._lock:  # a server may start with two requests at once
-            return self._loaded
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -175,59 +163,59 @@ def _batches(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield begin, len(lengths)
 
 
-def _pooling_folder(folder: Path) -> str:
-    """The name of the pooling folder; ModelError if modules.json lists unsupported parts."""
+def _pooling(folder: Path) -> Pooling:
+    """How hidden states become a vector; ModelError if the folder lists unsupported parts."""
     data = read_bytes(folder / MODULES, 1 << 20)
     # The file holds a list, but `parse_json` takes an object.
     modules = parse_json(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
-    listed = modules if isinstance(modules, list) else []
-    listed = [each for each in listed if isinstance(each, dict)]
+    listed = (
+        [each for each in modules if isinstance(each, dict)] if isinstance(modules, list) else []
+    )
     kinds = [str(each.get("type", "")).rpartition(".")[2] for each in listed]
-    if kinds not in ([_TRANSFORMER, _POOLING], [_TRANSFORMER, _POOLING, _NORMALIZE]):
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
-            f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; known is a {_TRANSFORMER},"
-            f" then a {_POOLING}, then at most a {_NORMALIZE}",
+            f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; known is a Transformer, then"
+            " a Pooling, then at most a Normalize",
             hint=_ELSEWHERE,
         )
     first, second = (str(each.get("path", "")) for each in listed[:2])
     if first or not _FOLDER.fullmatch(second):
         raise ModelError(f"{folder / MODULES} has its parts in {preview([first, second])}")
-    return second
-
-
-def _pooling(data: dict[str, object], where: Path) -> Pooling:
-    modes = {name: value for name, value in data.items() if name.startswith("pooling_mode")}
-    newer = modes.pop("pooling_mode", None)  # later versions write this instead of the flags
-    chosen = [name.removeprefix("pooling_mode_") for name, value in modes.items() if value is True]
-    named = [newer] if isinstance(newer, str) else chosen
+    settings = read_json(folder / second / "config.json")
+    # Later versions of sentence-transformers write a name instead of the flags.
+    named = (
+        [settings["pooling_mode"]]
+        if "pooling_mode" in settings
+        else [
+            name.removeprefix("pooling_mode_")
+            for name, value in settings.items()
+            if name.startswith("pooling_mode_") and value is True
+        ]
+    )
     if named in (["mean"], ["mean_tokens"]):
         return "mean"
     if named in (["cls"], ["cls_token"]):
         return "cls"
     raise ModelError(
-        f"{where} pools by {preview([str(one) for one in named]) or 'nothing'}; known are the mean"
-        " of all tokens and the first one (cls)",
+        f"{folder / second} pools by {preview([str(name) for name in named]) or 'nothing'}; known"
+        " are the mean of all tokens and the first one (cls)",
         hint=_ELSEWHERE,
     )
 
 
 def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
     """The maximum number of tokens of a text, and whether texts are lower-cased first."""
-    path = folder / "sentence_bert_config.json"
-    data = read_json(path) if path.exists() else {}
-    max_tokens = data.get("max_seq_length")
-    if max_tokens is None and (folder / "tokenizer_config.json").exists():
-        max_tokens = read_json(folder / "tokenizer_config.json").get("model_max_length")
-    if max_tokens is None:
-        max_tokens = config.context
-    if (
-        isinstance(max_tokens, bool)
-        or not isinstance(max_tokens, int | float)
-        or not max_tokens >= 3
-    ):
-        raise ModelError(f"{path} has max_seq_length = {max_tokens!r:.40}")
+    first, second = folder / "sentence_bert_config.json", folder / "tokenizer_config.json"
+    data = read_json(first) if first.exists() else {}
+    longest = data.get("max_seq_length")
+    if longest is None and second.exists():
+        longest = read_json(second).get("model_max_length")
+    if longest is None:
+        longest = config.context
     # tokenizer_config.json of old models has a number of 31 digits for "no limit".
-    return int(min(max_tokens, config.context)), data.get("do_lower_case") is True
+    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 3:
+        raise ModelError(f"{first} has max_seq_length = {longest!r:.40}")
+    return int(min(longest, config.context)), data.get("do_lower_case") is True
 
 
 def _prompts(folder: Path) -> tuple[str, str]:
@@ -245,7 +233,8 @@ def _prompts(folder: Path) -> tuple[str, str]:
     return prompts.get("query", default), next(named, default)
 
 
-def _read_tokenizer(folder: Path) -> bytes:
+def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", str]:
+    """The tokenizer, and a digest of its vocabulary."""
     path = folder / "tokenizer.json"
     if not path.exists():
         raise ModelError(
@@ -253,16 +242,12 @@ def _read_tokenizer(folder: Path) -> bytes:
             hint="transformers writes it with"
             " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
-    return read_bytes(path, _MOST_TOKENIZER_BYTES)
-
-
-def _tokenizer(data: bytes, max_tokens: int, folder: Path) -> "Tokenizer":
-    model = parse_json(data, str(folder / "tokenizer.json")).get("model")
+    data = read_bytes(path, _MOST_TOKENIZER_BYTES)
+    model = parse_json(data, str(path)).get("model")
     kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
     if kind not in _KINDS:
         raise ModelError(
-            f"{folder / 'tokenizer.json'} is of kind {kind!r:.40}; known are"
-            f" {' and '.join(sorted(_KINDS))}",
+            f"{path} is of kind {kind!r:.40}; known are {' and '.join(sorted(_KINDS))}",
             hint=_ELSEWHERE,
         )
     try:
@@ -272,13 +257,14 @@ def _tokenizer(data: bytes, max_tokens: int, folder: Path) -> "Tokenizer":
             "vectors of meaning take the `tokenizers` library, which is not installed",
             hint='pip install "ownwords[embed]"',
         ) from error
+    tokens = tokens_digest(data, str(path), config)
     with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
         # Replace the padding and truncation stored in the file, such as 128 tokens: they may be
         # left over from an earlier use.
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_tokens)
-    return tokenizer
+    return tokenizer, tokens
 
 
 @contextmanager
@@ -297,18 +283,12 @@ def _translate_tokenizer_errors(folder: Path) -> Iterator[None]:
         raise
 
 
-def _fingerprint(stored: dict[str, TensorInfo]) -> str:
-    """A key of the weights: names, types, shapes and samples; reading them all takes a second."""
-    parts: list[bytes] = []
+def _weight_samples(stored: dict[str, TensorInfo]) -> Iterator[bytes]:
+    """What tells the weights apart: the end of each file; reading them all takes a second."""
     for path in sorted({each.path for each in stored.values()}):
-        here = [each for each in stored.values() if each.path == path]
-        parts += [f"{one.name} {one.dtype} {one.shape}".encode() for one in here]
-        size = path.stat().st_size
         with open_file(path) as file:
-            for number in range(_SAMPLES):
-                file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
-                parts.append(file.read(_SAMPLE_BYTES))
-    return digest(*parts)
+            file.seek(max(0, path.stat().st_size - _SAMPLE_BYTES))
+            yield file.read()
 
 
 _FILES: Final = (

@@ -165,6 +165,9 @@ _MERGE_FROM = 0.3
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 
+_MOST_FOUND = 1000  # chunks
+_MARKED = re.compile("\x01([^\x02]+)\x02")
+
 # A post that was left out is somebody else's, unless it is only a copy of another post.
 _WANTED = """
     WITH flags AS (
@@ -363,6 +366,46 @@ class SearchIndex:
                 (json.dumps(list(titles)),),
             )
             return [(row[0], row[1]) for row in rows]
+
+    def count(self, match: str) -> int:
+        """The number of chunks that match an FTS5 query."""
+        with self.reading() as db:
+            sql = "SELECT count(*) FROM chunk_search WHERE chunk_search MATCH ?"
+            return int(db.execute(sql, (match,)).fetchone()[0])
+
+    def chunks_with(self, match: str, ids: Iterable[int] | None = None) -> list[int]:
+        """The chunks that match an FTS5 query, of these ids if given; at most `_MOST_FOUND`."""
+        among = "" if ids is None else " AND rowid IN (SELECT value FROM json_each(?))"
+        parameters = [match] if ids is None else [match, json.dumps(list(ids))]
+        with self.reading() as db:
+            rows = db.execute(
+                f"SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?{among}"  # noqa: S608
+                f" LIMIT {_MOST_FOUND}",
+                parameters,
+            )
+            return [row[0] for row in rows]
+
+    def documents_with(self, match: str, most: int) -> list[str]:
+        """The documents with chunks that match an FTS5 query, at most so many."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
+                " WHERE chunk_search MATCH ? LIMIT ?",
+                (match, most),
+            )
+            return [row[0] for row in rows]
+
+    def spelling_of(self, match: str) -> str:
+        """What matches an FTS5 query, in lower case, as found in a post; empty if nothing does."""
+        with self.reading() as db:
+            row = db.execute(
+                "SELECT highlight(chunk_search, 0, char(1), char(2)) || char(10) ||"
+                " highlight(chunk_search, 3, char(1), char(2)) FROM chunk_search"
+                " WHERE chunk_search MATCH ? LIMIT 1",
+                (match,),
+            ).fetchone()
+        marked = _MARKED.search(row[0]) if row else None
+        return marked[1].lower() if marked else ""
 
     def passages(
         self,

@@ -6,15 +6,13 @@ as much as they tell: a convex combination of scores (Bruch et al. 2023, "An ana
 functions for hybrid retrieval") whose weight depends on how rare the words of the question are.
 """
 
-import json
 import math
-import re
 import sqlite3
 import threading
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -145,107 +143,6 @@ def quoted_list(terms: Sequence[QueryTerm], joined: str) -> str:
     return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-_LEAST = 1e-6  # minimum IDF, for terms in half of the chunks or more
-_MOST_FOUND = 1000  # chunks returned by `chunks_with_all`
-_MARKED = re.compile("\x01([^\x02]+)\x02")
-_MOST_KEPT = 50_000  # counts cached in memory
-
-
-class TermStatistics:
-    """The number of chunks with each term, cached."""
-
-    def __init__(self, index: SearchIndex) -> None:
-        self._index = index
-        self._lock = threading.Lock()
-        self._generation = ""
-        self._chunks = 0
-        self._counts: dict[str, int] = {}
-
-    def counts(self, terms: Iterable[QueryTerm]) -> dict[QueryTerm, int]:
-        """The number of chunks with each term."""
-        self._refresh()
-        counted: dict[QueryTerm, int] = {}
-        for term in terms:
-            number = self._counts.get(term.match)
-            if number is None:
-                with self._index.reading() as db:
-                    (number,) = db.execute(
-                        "SELECT count(*) FROM chunk_search WHERE chunk_search MATCH ?",
-                        (term.match,),
-                    ).fetchone()
-                with self._lock:
-                    if len(self._counts) >= _MOST_KEPT:
-                        self._counts.clear()
-                    self._counts[term.match] = number
-            counted[term] = number
-        return counted
-
-    def rarity(self, count: int) -> float:
-        """The inverse document frequency (IDF) of a term, as in SQLite's bm25."""
-        self._refresh()
-        return max(_LEAST, math.log((self._chunks - count + 0.5) / (count + 0.5)))
-
-    def chunks(self) -> int:
-        """The number of chunks in the index."""
-        self._refresh()
-        return self._chunks
-
-    def chunks_with(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
-        """The subset of these chunks that contain a term."""
-        with self._index.reading() as db:
-            rows = db.execute(
-                "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?"
-                " AND rowid IN (SELECT value FROM json_each(?))",
-                (term.match, json.dumps(list(ids))),
-            )
-            return {row[0] for row in rows}
-
-    def chunks_with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
-        """The chunks that contain all of the terms, at most `_MOST_FOUND`."""
-        with self._index.reading() as db:
-            rows = db.execute(
-                "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ? LIMIT ?",
-                (_all(terms), _MOST_FOUND),
-            )
-            return [row[0] for row in rows]
-
-    def documents_titled_with(self, terms: Iterable[QueryTerm], most: int) -> list[str]:
-        """The documents whose title contains all of the terms, at most so many."""
-        with self._index.reading() as db:
-            rows = db.execute(
-                "SELECT DISTINCT c.document FROM chunk_search f JOIN chunks c ON c.id = f.rowid"
-                " WHERE chunk_search MATCH ? LIMIT ?",
-                (f"title : ({_all(terms)})", most),
-            )
-            return [row[0] for row in rows]
-
-    def spellings_of(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
-        """The spelling of each term that occurs, in lower case, as found in a post."""
-        spellings: dict[str, None] = {}
-        with self._index.reading() as db:
-            for term in terms:
-                row = db.execute(
-                    "SELECT highlight(chunk_search, 0, char(1), char(2)) || char(10) ||"
-                    " highlight(chunk_search, 3, char(1), char(2)) FROM chunk_search"
-                    " WHERE chunk_search MATCH ? LIMIT 1",
-                    (term.match,),
-                ).fetchone()
-                if row and (marked := _MARKED.search(row[0])):
-                    spellings[marked[1].lower()] = None
-        return tuple(spellings)
-
-    def _refresh(self) -> None:
-        now = self._index.generation()
-        with self._lock:
-            if now != self._generation:
-                self._generation, self._chunks = now, self._index.size()
-                self._counts = {}
-
-
-def _all(terms: Iterable[QueryTerm]) -> str:
-    return " AND ".join(term.match for term in terms)
-
-
 _MOST = 6  # maximum number of substitutes for a word
 # Letters that many keyboards lack, and that Unicode does not decompose.
 _TYPED = str.maketrans(
@@ -296,9 +193,7 @@ class IndexVocabulary:
             for a, b in pairs
             if _contains(ordered, stems[a]) and _contains(ordered, stems[b])
         ]
-        with self._index.reading() as db:
-            query = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
-            return [two for two in pairs_present if db.execute(query, (f'"{two}"',)).fetchone()]
+        return [two for two in pairs_present if self._index.count(f'"{two}"')]
 
     def _current(self) -> list[str]:
         generation = self._index.generation()
@@ -434,6 +329,7 @@ _ENOUGH, _TOGETHER, _SHARE = 0.45, 2, 0.3
 _STRENGTH_SHARE, _NEAR_ENOUGH = 0.1, 0.38
 # With fewer than 50 chunks IDF means little: half of the words in one chunk are enough.
 _FEW, _HALF = 50, 0.5
+_LEAST_IDF = 1e-6  # for terms in half of the chunks or more
 _MOST_SUBSTITUTED = 12  # words without a match to substitute
 _NO_VECTORS = (np.empty(0, np.int64), np.empty(0, np.float32))
 
@@ -444,7 +340,6 @@ class ArchiveSearcher:
     def __init__(self, index: SearchIndex, embedder: "Embedder | None" = None) -> None:
         self.index = index
         self.embedder = embedder
-        self._occurrences = TermStatistics(index)
         self._vocabulary = IndexVocabulary(index)
 
     def find(
@@ -463,12 +358,12 @@ class ArchiveSearcher:
             )
         terms = QueryTerms.of(question)
         counts = self._counts(terms)
+        rarity = _Rarity(counts, self.index.size())
         by_text = self._rank_by_text(counts, titles) if how != "vectors" else []
         embedded = self._vectors(question) if how != "text" else None
         with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
         by_vectors = nearest(with_vector, cosines, RANKED)
-        strength = self._strength(counts, by_text)
-        phrase_chunks = self._occurrences.chunks_with_all(terms.phrases) if terms.phrases else []
+        phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
         title_chunks, is_title = self._title_matches(question, by_text) if titles else ([], False)
         if titles and not title_chunks:
             title_chunks = self._only_title(counts, by_text)
@@ -476,7 +371,7 @@ class ArchiveSearcher:
         ranking = (
             by_vectors
             if how == "vectors"
-            else fuse(by_text, with_vector, cosines, self._rarity(counts))
+            else fuse(by_text, with_vector, cosines, rarity.of_question)
         )
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
@@ -486,61 +381,55 @@ class ArchiveSearcher:
             "vectors": {id_ for id_, _ in by_vectors},
         }
         passages = self._top_passages(ranking, limit, found_by)
-        windows = {x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded}
-        without_vector = self._occurrences.chunks() - len(with_vector) if how != "text" else 0
         why = (
             ""
             if is_title
-            else self._weak_reason(terms, counts, phrase_chunks, strength, by_text, by_vectors)
+            else self._weak_reason(terms, counts, rarity, phrase_chunks, by_text, by_vectors)
         )
-        substitutions = self._substitutions(counts)
         if why and asks_for_overview(question):
             return RetrievalResult((), True, OVERVIEW)
-        if not why:
-            absent = () if is_title else self._absent(counts, passages)
-            return RetrievalResult(
-                tuple(passages),
-                substitutions=substitutions,
-                absent=absent,
-                window_cosines=windows,
-                without_vector=without_vector,
-            )
         firsts = {passage.document: passage for passage in reversed(passages)}
         near = [passage for passage in passages if firsts[passage.document] is passage][:_NEAREST]
         return RetrievalResult(
             tuple(passages),
-            is_weak=True,
+            is_weak=bool(why),
             why=why,
-            nearest=tuple(near if terms.has_subject else ()),
-            substitutions=substitutions,
-            window_cosines=windows,
-            without_vector=without_vector,
+            nearest=tuple(near if why and terms.has_subject else ()),
+            substitutions=self._substitutions(counts),
+            absent=() if why or is_title else self._absent(counts, passages),
+            window_cosines={
+                x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded
+            },
+            without_vector=self.index.size() - len(with_vector) if how != "text" else 0,
         )
 
     def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
         """The number of chunks with each word; absent words are substituted if possible."""
         counted: dict[QueryTerm, int] = {}
         unmatched = 0
-        for term, number in self._occurrences.counts(terms.words).items():
-            entry = (term, number)
+        for term in terms.words:
+            number = self.index.count(term.match)
             if not number and len(term.words) == 1 and unmatched < _MOST_SUBSTITUTED:
                 unmatched += 1
-                entry = self._substitute(term, terms.language)
-            counted[entry[0]] = entry[1]
+                others = self._vocabulary.substitutes(term.words[0], terms.language)
+                candidate = QueryTerm(term.words, others)
+                if others and (number := self.index.count(candidate.match)):
+                    term = candidate  # noqa: PLW2901
+            counted[term] = number
         return counted
-
-    def _substitute(self, term: QueryTerm, language: str) -> tuple[QueryTerm, int]:
-        (word,) = term.words
-        candidate = QueryTerm(term.words, self._vocabulary.substitutes(word, language))
-        number = self._occurrences.counts([candidate])[candidate]
-        return (candidate, number) if number else (term, 0)
 
     def _substitutions(self, counts: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
         """The words that no post contains and their replacements, as the posts spell them."""
         return tuple(
             WordSubstitution(
                 term.label,
-                self._occurrences.spellings_of(QueryTerm((other,)) for other in term.alternatives),
+                tuple(
+                    dict.fromkeys(
+                        spelling
+                        for other in term.alternatives
+                        if (spelling := self.index.spelling_of(QueryTerm((other,)).match))
+                    )
+                ),
             )
             for term in counts
             if term.alternatives
@@ -587,7 +476,7 @@ class ArchiveSearcher:
         return tuple(
             term
             for term, number in counts.items()
-            if not number or not self._occurrences.chunks_with(term, ids)
+            if not number or not self.index.chunks_with(term.match, ids)
         )
 
     def _title_matches(self, question: str, ranking: Ranking) -> tuple[list[int], bool]:
@@ -617,7 +506,7 @@ class ArchiveSearcher:
         """
         if not counts or not all(counts.values()):
             return []
-        found = self._occurrences.documents_titled_with(counts, most=2)
+        found = self.index.documents_with(f"title : ({_all(counts)})", most=2)
         return _best_chunk(self.index.chunks(found[0]), ranking) if len(found) == 1 else []
 
     def _top_passages(
@@ -649,8 +538,8 @@ class ArchiveSearcher:
         self,
         terms: QueryTerms,
         counts: Mapping[QueryTerm, int],
+        rarity: "_Rarity",
         phrase_chunks: Sequence[int],
-        strength: float,
         by_text: Ranking,
         by_vectors: Ranking,
     ) -> str:
@@ -659,27 +548,58 @@ class ArchiveSearcher:
             return "the question has no word to search for"
         if terms.phrases and not phrase_chunks:
             return f"no post contains {quoted_list(terms.phrases, 'and')} word for word"
+        together = self._words_together(counts, by_text)
+        strength = rarity.strength(by_text, together)
         if by_vectors:
             is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
         else:
             absent = sum(not count for count in counts.values())
             is_enough = strength >= _ENOUGH or (
-                absent <= 1 and self._rarity_together(counts, by_text) >= _SHARE
+                absent <= 1 and rarity.largest_share(together) >= _SHARE
             )
         # "limescale" asks where the word is; only a whole question can ask what no post says.
-        if terms.phrases or is_enough or (terms.is_bare and self._are_together(counts, by_text)):
+        has_all_words = any(len(words) == len(counts) for words in together)
+        if terms.phrases or is_enough or (terms.is_bare and has_all_words):
             return ""
         if missing := [term for term, count in counts.items() if not count]:
             return f"no post contains {quoted_list(missing, 'or')}"
-        together = " together" if len(counts) > 1 else ""
-        return f"no passage is about {quoted_list(list(counts), 'and')}{together}"
+        in_one = " together" if len(counts) > 1 else ""
+        return f"no passage is about {quoted_list(list(counts), 'and')}{in_one}"
 
-    def _rarity(self, counts: Mapping[QueryTerm, int]) -> float:
+    def _words_together(
+        self, counts: Iterable[QueryTerm], by_text: Ranking
+    ) -> Collection[list[QueryTerm]]:
+        """The words of the question that each passage has."""
+        ids = [id_ for id_, _ in by_text]
+        words: dict[int, list[QueryTerm]] = {}
+        for term in counts:
+            for id_ in self.index.chunks_with(term.match, ids):
+                words.setdefault(id_, []).append(term)
+        return words.values()
+
+
+class _Rarity:
+    """How much the words of a question tell: their inverse document frequencies (IDF)."""
+
+    def __init__(self, counts: Mapping[QueryTerm, int], chunks: int) -> None:
+        self._counts, self._chunks = counts, chunks
+        self._rarity = {term: self._idf(count) for term, count in counts.items()}
+        self._sum = sum(self._rarity.values())
+
+    def _idf(self, count: int) -> float:
+        """As in SQLite's bm25, for a term in so many chunks."""
+        return max(_LEAST_IDF, math.log((self._chunks - count + 0.5) / (count + 0.5)))
+
+    @property
+    def _present(self) -> float:
+        return sum(self._rarity[term] for term, count in self._counts.items() if count)
+
+    @property
+    def of_question(self) -> float:
         """The mean IDF of the question's words relative to the largest, 0 for absent words."""
-        found = [self._occurrences.rarity(count) for count in counts.values() if count]
-        return sum(found) / (len(counts) * self._occurrences.rarity(0)) if found else 0.0
+        return self._present / (len(self._counts) * self._idf(0)) if self._counts else 0.0
 
-    def _strength(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> float:
+    def strength(self, by_text: Ranking, together: Collection[list[QueryTerm]]) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
 
         The BM25 score of the best passage, relative to the summed IDF of the question's words and
@@ -687,35 +607,15 @@ class ArchiveSearcher:
         """
         if not by_text:
             return 0.0
-        if self._occurrences.chunks() < _FEW:
-            most = max(map(len, self._words_together(counts, by_text)), default=0)
-            return min(1.0, most / len(counts) * _ENOUGH / _HALF)
-        rarity = {term: self._occurrences.rarity(count) for term, count in counts.items()}
-        every = sum(rarity.values())
-        present = sum(rarity[term] for term, count in counts.items() if count)
-        return min(1.0, by_text[0][1] / every * present / every)
+        if self._chunks < _FEW:
+            most = max(map(len, together), default=0)
+            return min(1.0, most / len(self._counts) * _ENOUGH / _HALF)
+        return min(1.0, by_text[0][1] / self._sum * self._present / self._sum)
 
-    def _words_together(
-        self, counts: Iterable[QueryTerm], by_text: Ranking
-    ) -> Iterable[list[QueryTerm]]:
-        """The words of the question that each passage has."""
-        ids = [id_ for id_, _ in by_text]
-        words: dict[int, list[QueryTerm]] = {}
-        for term in counts:
-            for id_ in self._occurrences.chunks_with(term, ids):
-                words.setdefault(id_, []).append(term)
-        return words.values()
-
-    def _are_together(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> bool:
-        """Whether a passage has all words of the question."""
-        return any(len(words) == len(counts) for words in self._words_together(counts, by_text))
-
-    def _rarity_together(self, counts: Mapping[QueryTerm, int], by_text: Ranking) -> float:
+    def largest_share(self, together: Collection[list[QueryTerm]]) -> float:
         """The largest share of the question's summed IDF in a passage with `_TOGETHER` words."""
-        rarity = {term: self._occurrences.rarity(count) for term, count in counts.items()}
-        together = self._words_together(counts, by_text)
-        held = (sum(rarity[term] for term in each) for each in together if len(each) >= _TOGETHER)
-        return max(held, default=0.0) / sum(rarity.values()) if rarity else 0.0
+        held = (sum(self._rarity[x] for x in each) for each in together if len(each) >= _TOGETHER)
+        return max(held, default=0.0) / self._sum if self._sum else 0.0
 
 
 def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
@@ -744,6 +644,10 @@ def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
         neighbours = sum(best) - (score if score >= best[-1] else best[-1])
         ranking.append((id_, score + _OTHER_SHARE * neighbours))
     return sorted(ranking, key=lambda entry: (-entry[1], entry[0]))
+
+
+def _all(terms: Iterable[QueryTerm]) -> str:
+    return " AND ".join(term.match for term in terms)
 
 
 def _any(terms: Iterable[QueryTerm]) -> str:

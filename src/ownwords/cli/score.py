@@ -45,9 +45,9 @@ def score(
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.cli.write import resolve_model_directory
-    from ownwords.evaluation import scorecard_files
+    from ownwords.evaluation.scorecard import PAGE, read_scorecard
     from ownwords.evaluation.scorecard_view import scorecard_view
-    from ownwords.evaluation.scoring import ScoreConfig, write_scorecard
+    from ownwords.evaluation.scoring import ScoreConfig, score_workspace
     from ownwords.view.terminal import print_view
 
     folder = resolve_model_directory(model or common.workspace)
@@ -57,7 +57,7 @@ def score(
             f"{place.root} {_NO_POSTS}",
             hint="name another with --workspace; `ownwords look PATH` makes one",
         )
-    before = scorecard_files.read(place.root)
+    before = read_scorecard(place.root)
     spent = {stage.name: stage.seconds for stage in before.seconds} if before else {}
     with (
         resumable("the finished measurements are saved; the same command resumes"),
@@ -67,7 +67,7 @@ def score(
         progress.expect("score")
         progress.begin("score")
         texts = corpus.load_corpus(archive)
-        card = write_scorecard(
+        card = score_workspace(
             place.root,
             folder,
             _comparison_models(folder, base, place, texts.key),
@@ -78,7 +78,7 @@ def score(
             progress=progress,
             device=device,
         )
-    page = path_text(place.root / scorecard_files.PAGE)
+    page = path_text(place.root / PAGE)
     common.show(card.to_dict(), lambda console: print_view(scorecard_view(card), console, page))
 
 
@@ -91,9 +91,9 @@ def _comparison_models(
     """
     from ownwords.base import catalogue
     from ownwords.base.trimming import TRIMMED
-    from ownwords.evaluation.scoring import ComparisonModels, base_of
+    from ownwords.evaluation.scoring import ComparisonModels
     from ownwords.make.result import SCRATCH_MODEL
-    from ownwords.models.directory import CONFIG, PROVENANCE
+    from ownwords.models.directory import CONFIG, PROVENANCE, base_name
     from ownwords.models.untrusted_files import read_json
 
     def provenance_of(model: Path) -> dict[str, object]:
@@ -103,7 +103,7 @@ def _comparison_models(
     scratch: Path | None = place.root / SCRATCH_MODEL
     if scratch == folder or provenance_of(place.root / SCRATCH_MODEL).get("corpus") != texts:
         scratch = None
-    name = base if base is not None else base_of(folder) or _NONE
+    name = base if base is not None else base_name(provenance_of(folder)) or _NONE
     if name == _NONE:
         return ComparisonModels(scratch=scratch)
     try:

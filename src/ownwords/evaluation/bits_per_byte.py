@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import ConfigError
-from ownwords.evaluation.scores import DocumentScore, Score
+from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.models.loss import CHUNK_LOGITS, IGNORED, LEAST_ROWS
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -46,18 +46,37 @@ def score(
     texts: Sequence[str],
     *,
     names: Sequence[str] = (),
-    context: int = 0,
     stride: int = 0,
 ) -> Score:
-    """Score each document on its own, in sliding windows.
+    """Score each document on its own, in sliding windows of the model's context.
 
-    `context` defaults to the model's, `stride` to half of it: each token is predicted from at least
-    context - stride tokens where the document has so many before it.
+    `stride` defaults to half of that: each token is predicted from at least context - stride tokens
+    where the document has so many before it.
     """
-    context, stride = _window_sizes(model, context, stride)
+    context = model.config.context
+    stride = stride or max(1, context // 2)
+    if not 1 <= stride <= context:
+        raise ConfigError(
+            f"windows {stride} tokens apart leave gaps: the model's context is {context}",
+            hint="set the stride no larger than the context",
+        )
     rows = encode(tokenizer, texts)
     nats = document_nats(model, rows, context, stride)
-    return _score_of(model, tokenizer, texts, names, rows, nats)
+    # Without a preceding token, the first one costs as much as a uniform guess.
+    is_bare = tokenizer.start is None and tokenizer.end is None
+    first = math.log(model.config.vocabulary) if is_bare else 0.0
+    scores = (
+        DocumentScore(
+            name,
+            cost + (first if len(ids) else 0.0),
+            len(text.encode()),
+            len(ids) if is_bare else len(ids) - 1,
+        )
+        for name, text, ids, cost in zip(
+            names or map(str, range(len(texts))), texts, rows, nats, strict=True
+        )
+    )
+    return Score(tuple(scores))
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
@@ -148,40 +167,3 @@ def _target_nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tenso
         for hidden, targets in pairs
     ]
     return torch.cat(parts)
-
-
-def _score_of(
-    model: CausalLM,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    names: Sequence[str],
-    rows: Sequence[Ids],
-    nats: Sequence[float],
-) -> Score:
-    if names and len(names) != len(texts):
-        raise ConfigError(f"{len(names)} names for {len(texts)} texts")
-    # Without a preceding token, the first one costs as much as a uniform guess.
-    is_bare = tokenizer.start is None and tokenizer.end is None
-    return Score(
-        tuple(
-            DocumentScore(
-                names[i] if names else str(i),
-                nats[i] + (math.log(model.config.vocabulary) if is_bare and len(ids) else 0.0),
-                len(texts[i].encode()),
-                len(ids) if is_bare else len(ids) - 1,
-            )
-            for i, ids in enumerate(rows)
-        )
-    )
-
-
-def _window_sizes(model: CausalLM, context: int, stride: int) -> tuple[int, int]:
-    context = context or model.config.context
-    stride = stride or max(1, context // 2)
-    if not 1 <= stride <= context <= model.config.context:
-        raise ConfigError(
-            f"windows of {context} tokens, {stride} apart, for a model whose context is"
-            f" {model.config.context}",
-            hint="set the context no larger than the model's, and the stride no larger than it",
-        )
-    return context, stride

@@ -4,20 +4,24 @@ Real posts also have repetitions, new words and unfinished sentences, so every f
 is compared with that of held-out posts, in passages of the same length.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from ownwords.core.text import count_words
+import numpy as np
+
+from ownwords.core.text import count_words, hash_words, shingles
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.evaluation.lexicon import Lexicon, begins_sentence, is_in_the_language, words_in
 from ownwords.evaluation.passages import openings
-from ownwords.evaluation.repetition import Loop, repetition
-from ownwords.evaluation.sentences import FAULTS, Fault, Sentence, SentenceConventions, sentences
 
 _EXAMPLES = 8
+_RUN = 4  # words: runs of this length rarely occur twice in a page of real text
+_MIN_LOOP = 4  # repeated words; fewer may be a figure of speech
+_MAX_PERIOD = 60  # of a loop, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,31 @@ class Fluency:
     passage_words: int
     repeated: PairedEstimate  # runs of 4 words that occurred before in the same text
     looped: PairedEstimate  # words in immediate repetitions
-    sample_loop: Loop
-    held_out_loop: Loop
+    loop: str  # the longest immediate repetition in a sample; empty if there is none
     new_words: PairedEstimate  # words that occur in no training post
     non_words: PairedEstimate | None  # also not in the lexicon; without names and numbers
     unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
     broken: PairedEstimate  # sentences with any fault
-    faults: Mapping[Fault, PairedEstimate]
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
+
+
+class Repetition(NamedTuple):
+    """Counts of repetition in a text."""
+
+    words: int
+    runs: int
+    repeated: int  # runs that occurred before
+    looped: int  # words in immediate repetitions, without the first occurrence
+    loop_words: int  # of the longest immediate repetition, without the first occurrence
+    loop: str  # its text, with the first occurrence
+
+
+class _TextFindings(NamedTuple):
+    counts: Counter[str]
+    repetition: Repetition
+    strange: tuple[str, ...]
+    broken: tuple["Sentence", ...]
 
 
 def fluency(
@@ -64,8 +84,8 @@ def fluency(
             "The word list is English, but these posts are not, so made-up words cannot be"
             " recognized."
         )
-    judge = _FluencyJudge(Lexicon.of(training), lexicon, SentenceConventions.of(training))
-    findings = [[judge.look(text) for _, text in kind] for kind in (ours, real)]
+    own, habits = Lexicon.of(training), SentenceConventions.of(training)
+    findings = [[_examine(text, own, lexicon, habits) for _, text in kind] for kind in (ours, real)]
     sources = [[source for source, _ in kind] for kind in (ours, real)]
 
     def share(part: str, total: str) -> PairedEstimate:
@@ -75,76 +95,52 @@ def fluency(
         ]
         return beside(*sides)
 
-    loops = [
-        max((text.loop for text in kind), key=lambda loop: loop.words, default=Loop())
-        for kind in findings
-    ]
+    repetitions = (text.repetition for text in findings[0])
+    longest = max(repetitions, key=lambda each: each.loop_words, default=None)
     return Fluency(
         passage_words=length,
         repeated=share("repeated", "runs"),
         looped=share("looped", "words"),
-        sample_loop=loops[0],
-        held_out_loop=loops[1],
+        loop=longest.loop if longest else "",
         new_words=share("new", "judged"),
         non_words=share("non-words", "judged") if lexicon else None,
         unknown_names=share("unknown names", "judged") if lexicon else None,
         broken=share("broken", "sentences"),
-        faults={fault: share(fault, "sentences") for fault in FAULTS},
         examples=_examples(findings[0]),
         reason=reason,
     )
 
 
-class _TextFindings(NamedTuple):
-    """Counts and examples of one text."""
-
-    counts: Counter[str]
-    loop: Loop
-    strange: tuple[str, ...]
-    broken: tuple[Sentence, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _FluencyJudge:
-    own: Lexicon
-    lexicon: Lexicon | None
-    habits: SentenceConventions
-
-    def look(self, text: str) -> _TextFindings:
-        again = repetition(text)
-        counts = Counter(
-            words=again.words, runs=again.runs, repeated=again.repeated, looped=again.looped
-        )
-        strange = self._words(text, counts)
-        judged = sentences(text, self.habits)
-        counts["sentences"] = len(judged)
-        counts["broken"] = sum(bool(sentence.faults) for sentence in judged)
-        counts.update(fault for sentence in judged for fault in sentence.faults)
-        return _TextFindings(
-            counts,
-            again.longest,
-            strange,
-            tuple(sentence for sentence in judged if sentence.faults),
-        )
-
-    def _words(self, text: str, counts: Counter[str]) -> tuple[str, ...]:
-        """Count words that are in no list; return those that are not names."""
-        strange: list[str] = []
-        words = words_in(text)
-        counts["judged"] = len(words)
-        for match in words:
-            word = match[0]
-            if self.own.knows(word):
-                continue
-            counts["new"] += 1
-            if self.lexicon is None or self.lexicon.knows(word):
-                continue
-            if not word[0].isupper():
-                counts["non-words"] += 1
-                strange.append(word)
-            elif not begins_sentence(match):  # there a capital does not indicate a name
-                counts["unknown names"] += 1
-        return tuple(strange)
+def _examine(
+    text: str, own: Lexicon, lexicon: Lexicon | None, habits: "SentenceConventions"
+) -> _TextFindings:
+    """Count the faults of a text, and collect its made-up words and broken sentences."""
+    again = repetition(text)
+    words, parsed = words_in(text), sentences(text, habits)
+    broken = tuple(sentence for sentence in parsed if sentence.faults)
+    counts = Counter(
+        words=again.words,
+        runs=again.runs,
+        repeated=again.repeated,
+        looped=again.looped,
+        sentences=len(parsed),
+        broken=len(broken),
+        judged=len(words),
+    )
+    strange: list[str] = []
+    for match in words:
+        word = match[0]
+        if own.knows(word):
+            continue
+        counts["new"] += 1
+        if lexicon is None or lexicon.knows(word):
+            continue
+        if not word[0].isupper():
+            counts["non-words"] += 1
+            strange.append(word)
+        elif not begins_sentence(match):  # there a capital does not indicate a name
+            counts["unknown names"] += 1
+    return _TextFindings(counts, again, tuple(strange), broken)
 
 
 def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
@@ -152,11 +148,272 @@ def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
     strange = Counter(word for text in findings for word in text.strange)
     examples = {"non-words": tuple(word for word, _ in strange.most_common(_EXAMPLES))}
     for fault in FAULTS:
-        sentences = [
+        broken = [
             sentence.text
             for text in findings
             for sentence in text.broken
             if fault in sentence.faults
         ]
-        examples[fault] = tuple(sentences[:_EXAMPLES])
+        examples[fault] = tuple(broken[:_EXAMPLES])
     return examples
+
+
+def repetition(text: str) -> Repetition:
+    """Count repetitions in a text, ignoring case and punctuation.
+
+    A loop is an immediate repetition ("and so on and so on and so on"); a run of words may be
+    repeated anywhere in the text.
+    """
+    hashes, starts, ends = hash_words(text)
+    runs = shingles(hashes, _RUN)
+    looped = np.zeros(len(hashes), bool)
+    loop_words, loop = 0, ""
+    for unit in range(1, min(_MAX_PERIOD, len(hashes) // 2) + 1):
+        same = np.zeros(len(hashes) - unit + 2, np.int8)
+        same[1:-1] = hashes[unit:] == hashes[:-unit]
+        edges = np.diff(same)
+        first, after = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
+        for begin, end in zip(first.tolist(), after.tolist(), strict=True):
+            if end - begin < max(unit, _MIN_LOOP):
+                continue
+            looped[begin + unit : end + unit] = True
+            if end - begin > loop_words:
+                loop_words = end - begin
+                loop = " ".join(text[starts[begin] : ends[end + unit - 1]].split())
+    repeated = len(runs) - len(np.unique(runs))
+    return Repetition(len(hashes), len(runs), repeated, int(looped.sum()), loop_words, loop)
+
+
+# --- broken sentences -----------------------------------------------------------------------------
+
+# Formal faults need no understanding of the meaning. A text consists of lines (a newline in an
+# archive's text is a visible break), a line of sentences. A short line without an end mark is a
+# heading or a list item, not a sentence. A passage cut from a longer text may begin within quotes
+# and end anywhere: neither counts as a fault.
+
+Fault = Literal["no end", "unpaired", "small letter", "too long", "doubled word"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+HEADING_WORDS = 12  # a longer line should have an end mark
+MAX_SENTENCE = 60  # words; no sentence up to this length counts as too long
+
+# Abbreviations whose period does not end a sentence: before a name, a number or a lowercase letter.
+# `SentenceConventions.of` learns further ones from the author's texts.
+_TITLES = (
+    "mr mrs ms dr st prof rev hon gen col capt lt sgt maj gov sen messrs mme mlle hr fr sr sra mt"
+)
+_COUNTED = "no nos vol vols fig figs ch chap sec art pp ed"
+_ABBREVIATIONS = (
+    "etc vs viz cf eg ie al jr inc ltd co corp dept est approx ca p eds op cit ft am pm jan feb "
+    "mar apr jun jul aug sep sept oct nov dec"
+)
+_BEFORE_NAMES, _BEFORE_NUMBERS, _BEFORE_SMALL = (
+    frozenset(words.split()) for words in (_TITLES, _COUNTED, _ABBREVIATIONS)
+)
+_ROMAN = re.compile(r"[ivxlc]+")
+# Doubled words that are correct English: "all that that means", "he had had enough".
+_DOUBLED_CORRECTLY = frozenset({"that", "had"})
+_MARKER = re.compile(r"^(?:[-–—*•·▪◦]|\(?\w{1,2}[.)])\s+(?=\S)")
+# The lookbehind keeps a long run of dots from being tried again from each of them.
+_END = re.compile(
+    r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*""",
+)
+_BEFORE = re.compile(r"[\w.'’]*$")
+_MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
+_FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
+_DOUBLED = re.compile(r"\b([^\W\d_]+)\s+\1\b", re.IGNORECASE)
+_ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_QUOTES = '"“”„«»'
+_SMILEY = re.compile(r"[:;=]-?[()]")
+_OPENS_AFTER = frozenset(" \t\n\u00a0([{—–-/*_'‘")
+_CLOSES_BEFORE = frozenset(".,;:!?)]}")
+_GOES_ON = (":", ";", ",", "—", "–", "-")  # continues below with a list or a quotation
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The text of a sentence and its faults."""
+
+    text: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceConventions:
+    """An author's conventions, so that his own habits do not count as faults."""
+
+    abbreviations: frozenset[str] = frozenset()  # words he writes with a period within sentences
+    doubled: frozenset[str] = _DOUBLED_CORRECTLY
+    longest: int = MAX_SENTENCE  # words
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "SentenceConventions":
+        """Learn the conventions from texts.
+
+        The length limit is 1.5 times the 99.5th percentile of sentence lengths, at least
+        `MAX_SENTENCE`.
+        """
+        within: Counter[str] = Counter()
+        for text in texts:
+            for match in _ABBREVIATED.finditer(text):
+                within[match[1].casefold()] += 1 if match[2].islower() else -1
+        abbreviations = frozenset({word for word, more in within.items() if more >= 2})
+        doubled = {match[1].casefold() for text in texts for match in _DOUBLED.finditer(text)}
+        lengths = [
+            _count_words(text[start:end])
+            for text in texts
+            for line in _lines(text)
+            for start, end in _split(line, abbreviations)
+        ]
+        usual = float(np.quantile(lengths, 0.995)) if lengths else 0.0
+        return cls(
+            abbreviations, _DOUBLED_CORRECTLY | doubled, max(MAX_SENTENCE, round(1.5 * usual))
+        )
+
+
+def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
+    """Split a text into sentences with their faults; skip the last one if the text cuts it off."""
+    lines = list(_lines(text))
+    judged: list[Sentence] = []
+    after_end = False  # whether the line before ended a sentence
+    for number, line in enumerate(lines):
+        spans = list(_split(line, habits.abbreviations))
+        ended = _is_ended(line)
+        if not ended and len(spans) == 1 and _count_words(line) <= HEADING_WORDS:
+            after_end = False
+            continue
+        last = number == len(lines) - 1
+        cut_from = spans[-1][0] if last else len(line)
+        following = "" if last else lines[number + 1]
+        unpaired = [
+            *_unpaired_brackets(line, begins=number == 0, cut_from=cut_from),
+            *_unpaired_quotes(line, following, begins=number == 0, cut=last),
+        ]
+        for start, end in spans:
+            sentence = line[start:end]
+            if end == len(line) and not ended and last:
+                break
+            faults: list[Fault] = []
+            if end == len(line) and not ended and not line.endswith(_GOES_ON):
+                faults.append("no end")
+            if any(start <= at < end for at in unpaired):
+                faults.append("unpaired")
+            if (start or after_end) and _begins_small(sentence):
+                faults.append("small letter")
+            words = _count_words(sentence)
+            if words > habits.longest:
+                faults.append("too long")
+            if any(
+                match[1].casefold() not in habits.doubled for match in _DOUBLED.finditer(sentence)
+            ):
+                faults.append("doubled word")
+            if words:
+                judged.append(Sentence(sentence.strip(), tuple(faults)))
+        after_end = ended
+    return judged
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        if stripped := _MARKER.sub("", line.strip(), count=1).strip():
+            yield stripped
+
+
+def _count_words(text: str) -> int:
+    return len(_WORD.findall(text))
+
+
+def _is_ended(line: str) -> bool:
+    matches = list(_END.finditer(line))
+    return bool(matches) and matches[-1].end() == len(line)
+
+
+def _split(line: str, abbreviations: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Yield the (start, end) of each sentence in a line."""
+    start = 0
+    for mark in _END.finditer(line):
+        if mark.end() == len(line) or not _ends(line, mark, abbreviations):
+            continue
+        yield start, mark.end()
+        start = mark.end()
+    if line[start:].strip():
+        yield start, len(line)
+
+
+def _ends(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool:
+    """Whether this mark ends a sentence, judged by the text before and after it."""
+    match = _FOLLOWING.match(line, mark.end())
+    following = match[1] if match else ""
+    small = following.islower()
+    if mark[0] != ".":
+        # Does not end the sentence: "What!" he cried; and so on ... until the end.
+        return not small
+    before = _BEFORE.search(line[max(0, mark.start() - _MAX_ABBREVIATION) : mark.start()])
+    word = before[0].casefold() if before else ""
+    if word in _BEFORE_NUMBERS and following.isdigit():
+        return False
+    is_numeral = _ROMAN.fullmatch(word) is not None
+    if "." in word or word in _BEFORE_SMALL or word in abbreviations or is_numeral:
+        return not (small or following.isdigit())
+    is_initial = len(word) == 1 and word.isalpha()
+    return not (is_initial or word in _BEFORE_NAMES)
+
+
+def _begins_small(sentence: str) -> bool:
+    letter = next((letter for letter in sentence if letter.isalnum()), "")
+    return letter.islower()
+
+
+def _unpaired_brackets(line: str, *, begins: bool, cut_from: int) -> list[int]:
+    """Return the positions of unpaired brackets, except where the text was cut.
+
+    `begins`: this is the first line, so a closing bracket before any opening one is allowed.
+    Brackets opened at or after `cut_from` may be closed beyond the cut.
+    """
+    unpaired: list[int] = []
+    opened: list[int] = []
+    smileys = {at for smiley in _SMILEY.finditer(line) for at in range(*smiley.span())}
+    for at, char in enumerate(line):
+        if char not in "()[]" or at in smileys:
+            continue
+        if char in "([":
+            begins = False
+            opened.append(at)
+        elif opened and line[opened[-1]] + char in ("()", "[]"):
+            opened.pop()
+        elif not begins:
+            unpaired.append(at)
+    return unpaired + [at for at in opened if at < cut_from]
+
+
+def _unpaired_quotes(line: str, following: str, *, begins: bool, cut: bool) -> list[int]:
+    """Return the positions of unpaired double quotes, except where the text was cut.
+
+    Single quotes are not checked: they cannot be distinguished from apostrophes.
+    """
+    unpaired: list[int] = []
+    opened = -1
+    for at, char in enumerate(line):
+        if char not in _QUOTES:
+            continue
+        if _opens(line, at, opened >= 0):
+            begins = False
+            if opened >= 0:
+                unpaired.append(opened)
+            opened = at
+        elif opened >= 0:
+            opened = -1
+        elif not begins:
+            unpaired.append(at)
+    # Speech that continues in the next paragraph is opened again there.
+    goes_on = cut or (following != "" and following[0] in _QUOTES)
+    return unpaired if opened < 0 or goes_on else [*unpaired, opened]
+
+
+def _opens(line: str, at: int, is_open: bool) -> bool:
+    """Whether a quote opens: judged by the space around it, or else by its shape."""
+    before = at == 0 or line[at - 1] in _OPENS_AFTER
+    after = at + 1 == len(line) or line[at + 1].isspace() or line[at + 1] in _CLOSES_BEFORE
+    if before != after:
+        return before
+    return not is_open if line[at] == '"' else line[at] in "“„«"

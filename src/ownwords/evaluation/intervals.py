@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-LEVEL = 0.95
-LEAST_SOURCES = 5  # with fewer there is no interval
+MIN_SOURCES = 5  # with fewer there is no interval
 _Z = 1.959964  # normal quantile for 95%
 
 Vector = npt.NDArray[np.float64]
@@ -24,18 +23,17 @@ Numbers = Sequence[float] | Vector
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Confidence interval: where a figure would lie with other sources of the same kind."""
+    """95% confidence interval: where a figure would lie with other sources of the same kind."""
 
     low: float
     high: float
-    level: float = LEVEL
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A figure, the number of passages behind it, and its interval.
 
-    There is no interval with fewer than `LEAST_SOURCES` sources.
+    There is no interval with fewer than `MIN_SOURCES` sources.
     """
 
     value: float
@@ -55,10 +53,57 @@ class PairedEstimate:
     excess: Interval | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentScore:
+    """Cost of a document, including its end."""
+
+    name: str
+    nats: float
+    bytes: int  # of its text in UTF-8
+    tokens: int  # predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The scores of some documents: nats over bytes, so long documents weigh more."""
+
+    documents: tuple[DocumentScore, ...]
+
+    @property
+    def nats(self) -> float:
+        return math.fsum(document.nats for document in self.documents)
+
+    @property
+    def bytes(self) -> int:
+        return sum(document.bytes for document in self.documents)
+
+    @property
+    def tokens(self) -> int:
+        return sum(document.tokens for document in self.documents)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.nats / math.log(2) / max(1, self.bytes)
+
+    def interval(self) -> Interval | None:
+        """The interval of bits per byte over whole documents: their tokens are not independent."""
+        bits = [document.nats / math.log(2) for document in self.documents]
+        return ratio_interval(bits, [document.bytes for document in self.documents])
+
+    def advantage(self, other: "Score") -> Interval | None:
+        """Interval of the bits per byte by which this is better than `other` on these documents.
+
+        Document by document, so the difficulty of a document cancels out.
+        """
+        pairs = zip(self.documents, other.documents, strict=True)
+        bits = [(theirs.nats - ours.nats) / math.log(2) for ours, theirs in pairs]
+        return ratio_interval(bits, [document.bytes for document in self.documents])
+
+
 def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
     """The interval of sum(parts) / sum(wholes), with one part and one whole per source."""
     parts, wholes = np.asarray(parts, float), np.asarray(wholes, float)
-    if len(parts) < LEAST_SOURCES:
+    if len(parts) < MIN_SOURCES:
         return None
     value = float(parts.sum() / wholes.sum())
     reach = student_t(_effective(wholes) - 1) * _standard_error(parts, wholes)
@@ -76,7 +121,7 @@ def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
     parts, wholes = parts[wholes > 0], wholes[wholes > 0]
     total = float(wholes.sum())
     value = float(parts.sum() / total) if total else 0.0
-    if len(wholes) < LEAST_SOURCES:
+    if len(wholes) < MIN_SOURCES:
         return Estimate(value, len(sources))
     error = _standard_error(parts, wholes)
     trials = min(total, value * (1 - value) / error**2) if error else total
@@ -91,7 +136,7 @@ def share(values: Numbers, sources: Sequence[int]) -> Estimate:
     """
     value = float(np.mean(values)) if len(values) else 0.0
     sizes = _by_source(np.ones(len(sources)), sources)
-    if len(sizes) < LEAST_SOURCES:
+    if len(sizes) < MIN_SOURCES:
         return Estimate(value, len(values))
     trials = _effective(sizes)
     return Estimate(value, len(values), wilson(value, trials, student_t(trials - 1)))

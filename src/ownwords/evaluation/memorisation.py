@@ -3,7 +3,6 @@
 Shapes: B samples, T tokens, C width, V vocabulary.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -14,17 +13,16 @@ from torch import Tensor
 
 from ownwords.core.text import hash_words
 from ownwords.evaluation.intervals import share
-from ownwords.evaluation.measurements import Extraction
 from ownwords.evaluation.passages import passages
+from ownwords.evaluation.verbatim import Extraction
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-PREFIX, LENGTH = 50, 50  # Carlini et al. 2021, 2023: tokens given, tokens to be extracted
+LENGTH = 50  # Carlini et al. 2021, 2023: tokens given, and as many to be extracted
 WORDS = 40  # about as much text as those tokens
 
-_LEAST_WORDS = 5
-_ROWS = 32  # passages per batch
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_MIN_WORDS = 5
+_BATCH_SIZE = 32
 
 
 class EncodedDocuments(Protocol):
@@ -39,26 +37,21 @@ class EncodedDocuments(Protocol):
 
 
 def extraction_rate(
-    model: CausalLM,
-    shards: EncodedDocuments,
-    samples: int = 32,
-    prefix: int = PREFIX,
-    length: int = LENGTH,
-    seed: int = 1,
+    model: CausalLM, documents: EncodedDocuments, *, length: int = LENGTH, samples: int = 32
 ) -> float:
-    """Share of random passages that greedy decoding reproduces from the `prefix` before them.
+    """Share of random passages that greedy decoding reproduces from as many tokens before them.
 
-    Passages lie within documents. If the context is too short for prefix and passage, both become
-    half of it. The rate is 0 if no document is long enough.
+    Passages lie within documents. If the context is too short for twice `length`, half of it is
+    taken. The rate is 0 if no document is long enough.
     """
-    if prefix + length > model.config.context:
-        prefix = length = max(1, model.config.context // 2)
+    if 2 * length > model.config.context:
+        length = max(1, model.config.context // 2)
     rows = []
-    for at in _places(shards, prefix + length, samples, seed):
-        ids = np.array(shards.ids[at : at + prefix + length], dtype=np.int64)
-        if shards.row_start is not None:
-            ids[0] = shards.row_start
-        rows.append(_Passage(ids, prefix))
+    for at in _places(documents, 2 * length, samples):
+        ids = np.array(documents.ids[at : at + 2 * length], dtype=np.int64)
+        if documents.row_start is not None:
+            ids[0] = documents.row_start
+        rows.append(_Passage(ids, length))
     runs = _greedy_runs(model, rows)
     return float(np.mean([run == length for run in runs])) if runs else 0.0
 
@@ -81,7 +74,7 @@ def extraction(
     while True:
         kinds = [_word_passages(tokenizer, texts, words, samples) for texts in (training, held_out)]
         sizes = [len(passage.ids) for passage in kinds[0]]
-        if words <= _LEAST_WORDS or (sizes and np.median(sizes) <= context + 1):
+        if words <= _MIN_WORDS or (sizes and np.median(sizes) <= context + 1):
             break
         words //= 2
     shares = []
@@ -93,11 +86,6 @@ def extraction(
         ]
         shares.append(share(hits, [passage.post for passage in fitting]))
     return Extraction(words, *shares)
-
-
-def words(text: str) -> list[str]:
-    """Return the case-folded words of a text."""
-    return _WORD.findall(text.casefold())
 
 
 class _Passage(NamedTuple):
@@ -142,8 +130,8 @@ def _greedy_runs(model: CausalLM, rows: Sequence[_Passage]) -> list[int]:
     device = next(model.final_norm.parameters()).device
     runs: list[int] = []
     with eval_mode(model):
-        for at in range(0, len(rows), _ROWS):
-            batch = rows[at : at + _ROWS]
+        for at in range(0, len(rows), _BATCH_SIZE):
+            batch = rows[at : at + _BATCH_SIZE]
             ids = [torch.from_numpy(passage.ids).to(device) for passage in batch]
             # Right padding: causal attention never reaches it from a real token.
             ids_BT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
@@ -161,17 +149,17 @@ def _are_largest(logits_TV: Tensor, targets_T: Tensor) -> Tensor:
     return logits_TV.gather(-1, targets_T[:, None])[:, 0] == logits_TV.amax(-1)
 
 
-def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> list[int]:
+def _places(documents: EncodedDocuments, tokens: int, samples: int) -> list[int]:
     """Draw the start offsets of passages of `tokens` tokens, without replacement."""
-    lengths_D = np.diff(shards.offsets_D1)
+    lengths_D = np.diff(documents.offsets_D1)
     free_D = np.maximum(0, lengths_D - tokens + 1)
     ends_D = np.cumsum(free_D)
     total = int(ends_D[-1]) if len(ends_D) else 0
     if total == 0:
         return []
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     drawn = generator.choice(total, min(samples, total), replace=False, shuffle=False)
     document_B = np.searchsorted(ends_D, drawn, side="right")
     within_B = drawn - (ends_D - free_D)[document_B]
-    places: list[int] = (shards.offsets_D1[document_B] + within_B).tolist()
+    places: list[int] = (documents.offsets_D1[document_B] + within_B).tolist()
     return places

@@ -6,10 +6,10 @@ are stored per unit of `unit_words` words; a stretch is `stretch` consecutive un
 
 import io
 import lzma
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,11 @@ import numpy.typing as npt
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.lexicon import REFERENCE
-from ownwords.evaluation.passages import TextPassage, passages
-from ownwords.evaluation.stylometry import (
+from ownwords.evaluation.passages import (
+    TextPassage,
+    character_ngrams,
     hashes_of,
-    letter_groups,
+    passages,
     plain,
     word_counts,
 )
@@ -36,16 +37,16 @@ class FeatureVocabulary:
     """The counted words, and the number of hash buckets for character n-grams."""
 
     words: tuple[str, ...]  # by frequency over all authors, most frequent first
-    letters: int
+    buckets: int
 
     def count(self, passages: Sequence[TextPassage]) -> "FeatureCounts":
         """Count the features of each passage."""
-        vocabulary, widths = hashes_of(self.words), (len(self.words), self.letters)
-        words, letters = (np.zeros((len(passages), n), np.float32) for n in widths)
+        vocabulary, widths = hashes_of(self.words), (len(self.words), self.buckets)
+        words, ngrams = (np.zeros((len(passages), n), np.float32) for n in widths)
         for number, passage in enumerate(passages):
             words[number] = word_counts(passage.hashes, vocabulary)
-            letters[number] = letter_groups(plain(passage.text), self.letters)
-        return FeatureCounts(words, letters, tuple(passage.source for passage in passages))
+            ngrams[number] = character_ngrams(plain(passage.text), self.buckets)
+        return FeatureCounts(words, ngrams, tuple(passage.source for passage in passages))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +54,7 @@ class FeatureCounts:
     """Feature counts with one row per passage, and the source of each passage."""
 
     words: Counts
-    letters: Counts
+    ngrams: Counts
     sources: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -69,7 +70,7 @@ class ReferenceAuthors:
     unit_words: int
     stretch: int  # units
     _words: _Stored = field(repr=False)
-    _letters: _Stored = field(repr=False)
+    _ngrams: _Stored = field(repr=False)
     _author_of: npt.NDArray[np.uint16] = field(repr=False)  # by stretch
 
     @property
@@ -92,7 +93,7 @@ class ReferenceAuthors:
         authors = np.repeat(self._author_of, self.stretch // together)
         return FeatureCounts(
             joined(self._words),
-            joined(self._letters),
+            joined(self._ngrams),
             tuple(authors.tolist()),
         )
 
@@ -126,7 +127,7 @@ class ReferenceAuthors:
             unit_words,
             stretch,
             stored([row.words for row in rows]),
-            stored([row.letters for row in rows]),
+            stored([row.ngrams for row in rows]),
             np.array(author_of, np.uint16),
         )
 
@@ -137,7 +138,7 @@ class ReferenceAuthors:
             file,
             # Column-major order compresses better: the counts of a column are similar.
             words=np.asfortranarray(self._words),
-            letters=np.asfortranarray(self._letters),
+            letters=np.asfortranarray(self._ngrams),
             author_of=self._author_of,
             unit_words=np.array([self.unit_words], np.uint32),
             authors=_as_bytes(self.authors),
@@ -152,48 +153,25 @@ class ReferenceAuthors:
         path = folder / FILE
         try:
             packed = io.BytesIO(lzma.decompress(path.read_bytes()))
-            with np.load(packed, allow_pickle=False) as file:
-                stored = {name: np.ascontiguousarray(file[name]) for name in file.files}
-            words, letters = stored["words"], stored["letters"]
-            author_of, authors = stored["author_of"], _as_words(stored["authors"])
-            loaded = cls(
-                FeatureVocabulary(_as_words(stored["vocabulary"]), letters.shape[1]),
-                authors,
-                int(stored["unit_words"][0]),
-                len(words) // len(author_of),
-                words,
-                letters,
-                author_of,
-            )
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            ArithmeticError,
-            EOFError,
-            lzma.LZMAError,
-            zipfile.BadZipFile,
-        ) as error:
+            with np.load(packed, allow_pickle=False) as stored:
+                words, ngrams = (
+                    np.ascontiguousarray(stored[name]) for name in ("words", "letters")
+                )
+                author_of = stored["author_of"]
+                return cls(
+                    FeatureVocabulary(_as_words(stored["vocabulary"]), ngrams.shape[1]),
+                    _as_words(stored["authors"]),
+                    int(stored["unit_words"][0]),
+                    len(words) // len(author_of),
+                    words,
+                    ngrams,
+                    author_of,
+                )
+        except (OSError, ValueError, LookupError, EOFError, lzma.LZMAError, BadZipFile) as error:
             raise OwnwordsError(
                 f"the other authors' figures in {path} cannot be read: {error}",
                 hint="install ownwords again, or make them with `python base/reference.py`",
             ) from error
-        loaded._check(path)
-        return loaded
-
-    def _check(self, path: Path) -> None:
-        units = len(self._author_of) * self.stretch
-        rows = {len(self._words), len(self._letters)}
-        fits = (
-            rows == {units}
-            and self._words.shape[1] == len(self.vocabulary.words)
-            and int(self._author_of.max(initial=0)) < len(self.authors)
-        )
-        if not fits:
-            raise OwnwordsError(
-                f"the other authors' figures in {path} do not fit one another",
-                hint="install ownwords again, or make them with `python base/reference.py`",
-            )
 
 
 def _as_bytes(words: Sequence[str]) -> _Stored:

@@ -1,13 +1,17 @@
 """The scorecard as data: every figure of the page, the terminal and `--json`."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from ownwords.core.errors import ConfigError
 from ownwords.core.validation import decode, encode
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.intervals import Estimate
 from ownwords.evaluation.voice import Voice
 
+PAGE, DATA = "scorecard.html", "scorecard.json"  # the files of a workspace
 # Names of rows.
 OURS, BASE, SCRATCH = "Your model", "Its base", "Trained from scratch"
 
@@ -27,15 +31,9 @@ class ModelFacts:
     test_posts: int  # held-out posts
     judged_posts: int  # number of test posts that were scored
     judged_bytes: int
-    guarded: bool  # whether it has a copy guard
     version: str
     made_on: str  # ISO day
     epochs: float | None = None  # how often it has read its training posts, if recorded
-
-    @property
-    def posts(self) -> int:
-        """The number of posts in all."""
-        return self.training_posts + self.validation_posts + self.test_posts
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +140,8 @@ class Scorecard:
         return self.row(OURS)
 
     @property
-    def untouched(self) -> BitsRow | None:
-        """The base model's figure; None without a base."""
+    def base(self) -> BitsRow | None:
+        """The figure of the base before fine-tuning; None without a base."""
         return self.row(BASE)
 
     def row(self, name: str) -> BitsRow | None:
@@ -154,7 +152,12 @@ class Scorecard:
         """Convert the scorecard to plain data for JSON."""
         return encode(self)
 
-    @classmethod
-    def from_dict(cls, data: object) -> "Scorecard":
-        """Restore a scorecard from `to_dict`; raises ValidationError for invalid data."""
-        return decode(cls, data, source="scorecard.json", complete=True)
+
+def read_scorecard(folder: Path) -> Scorecard | None:
+    """Read the scorecard in a folder; None if it is missing, damaged, or of another version."""
+    try:
+        data = json.loads((folder / DATA).read_bytes())
+        card = decode(Scorecard, data, unknown="ignore")
+    except (OSError, ValueError, RecursionError, ConfigError):
+        return None
+    return card if card.verdicts else None

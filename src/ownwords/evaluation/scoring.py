@@ -4,27 +4,78 @@ Figures are cached under a key of all their inputs, so a second scoring is insta
 change of the model or the posts only the affected figures are measured again.
 """
 
-from collections.abc import Mapping
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
-from ownwords.archive.corpus import Corpus
+from ownwords.archive.corpus import Corpus, TrainingText
 from ownwords.archive.report import Report
-from ownwords.core.errors import CorpusError
-from ownwords.core.progress import Progress
-from ownwords.evaluation import scorecard_files
-from ownwords.evaluation.build_scorecard import Measurements, ScorecardContext, build_scorecard
-from ownwords.evaluation.candidate import Candidate
-from ownwords.evaluation.lexicon import REFERENCE
-from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.metrics import MetricSuite, ScoreConfig
-from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.scores import Score
+from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress, Stage
+from ownwords.core.text import count_words
+from ownwords.core.validation import decode, encode
+from ownwords.core.version import __version__
+from ownwords.core.workspace import translate_os_errors, write_atomically
+from ownwords.evaluation import lexicon, reference_authors
+from ownwords.evaluation.fluency import Fluency, fluency
+from ownwords.evaluation.intervals import Score
+from ownwords.evaluation.lexicon import REFERENCE, Lexicon
+from ownwords.evaluation.reference_authors import ReferenceAuthors
+from ownwords.evaluation.scorecard import (
+    BASE,
+    OURS,
+    SCRATCH,
+    BitsRow,
+    CopiedPassage,
+    Memorised,
+    ModelFacts,
+    Scorecard,
+    StageTime,
+    WritingSample,
+)
+from ownwords.evaluation.scorecard_view import write_scorecard
+from ownwords.evaluation.scored_model import SamplePrompt, ScoredModel
+from ownwords.evaluation.verbatim import Extraction, longest_copied
 from ownwords.evaluation.verdict import with_conclusions
+from ownwords.evaluation.voice import Voice, voice
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
+from ownwords.view.format import count, size
 
-__all__ = ["FOLDER", "ComparisonModels", "ScoreConfig", "base_of", "score_model"]
+FOLDER = "scores"  # of the cached figures, in the workspace
 
-FOLDER = "scores"  # of the metric cache, in the workspace
+_WORD = re.compile(r"\S+")
+_OTHER_SHARE = 0.4  # of the time for writing samples (docs/log.md)
+_MIN_BODY = 40  # words of a held-out post whose beginning is a prompt
+
+T = TypeVar("T")
+
+
+# --- what is scored -------------------------------------------------------------------------------
+
+
+def sample_posts(
+    posts: Sequence[TrainingText], max_bytes: int, max_posts: int
+) -> list[TrainingText]:
+    """Choose a reproducible random sample of whole posts of up to `max_bytes` in total.
+
+    The posts keep their order. If no post fits, the shortest one is chosen.
+    """
+    chosen: set[str] = set()
+    left = max_bytes
+    for post in sorted(posts, key=lambda post: post.key):
+        if post.bytes <= left and len(chosen) < max_posts:
+            chosen.add(post.id)
+            left -= post.bytes
+    if not chosen and posts:
+        chosen.add(min(posts, key=lambda post: (post.bytes, post.key)).id)
+    return [post for post in posts if post.id in chosen]
 
 
 @dataclass(frozen=True)
@@ -34,6 +85,73 @@ class ComparisonModels:
     base: Path | None = None
     base_name: str = ""  # for display; defaults to the folder's name
     scratch: Path | None = None  # trained from scratch on the same posts
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Sample sizes; larger ones give narrower intervals and take longer."""
+
+    # Limits of the held-out posts to score, which are chosen at random if there are more.
+    max_posts: int = 40
+    max_bytes: int = 150_000
+    passages: int = 128  # of each kind, tested for memorisation
+    # Samples: new texts with the first seeds, and texts that continue the beginning of a post.
+    seeds: int = 12
+    prompts: int = 8
+    prompt_words: int = 8
+    max_tokens: int = 400  # about 300 words, enough to measure style
+    base_samples: int = 4  # of each kind, also written by the base
+    # Further new texts for voice and fluency, which are not shown. A fixed number: an interval is
+    # too narrow if samples are drawn until it decides.
+    more_seeds: int = 20
+
+    def with_samples(self, times: int) -> "ScoreConfig":
+        """The configuration with so many times the samples."""
+        return replace(
+            self,
+            seeds=times * self.seeds,
+            prompts=times * self.prompts,
+            more_seeds=times * self.more_seeds,
+        )
+
+    def sampled_tokens(self, *, has_base: bool) -> int:
+        """Tokens of all samples at most, which takes most of the time of a scoring.
+
+        A model of ours has a copy guard, so that it writes its samples with and without it.
+        """
+        texts = 2 * (self.seeds + self.prompts) + self.more_seeds
+        return (texts + (2 * self.base_samples if has_base else 0)) * self.max_tokens
+
+
+# --- scoring --------------------------------------------------------------------------------------
+
+
+def score_workspace(
+    workspace: Path,
+    model: Path,
+    rivals: ComparisonModels,
+    corpus: Corpus,
+    report: Report,
+    *,
+    spent: Mapping[str, float],
+    config: ScoreConfig,
+    progress: Progress,
+    device: str = "auto",
+) -> Scorecard:
+    """Measure the model, write the scorecard into the workspace, and return it."""
+    card = score_model(
+        model,
+        corpus,
+        rivals,
+        workspace=workspace,
+        report=report,
+        spent=spent,
+        config=config,
+        progress=progress,
+        device=device,
+    )
+    write_scorecard(card, workspace)
+    return card
 
 
 def score_model(
@@ -52,96 +170,375 @@ def score_model(
 
     `report` is the corpus report, `spent` the seconds of earlier stages.
     """
-    if not corpus.train:
+    if not len(corpus.train):
         raise CorpusError(
             "there are no posts here that the model learned from",
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
-    cache = MetricCache(workspace / FOLDER)
-    suite = MetricSuite(corpus, REFERENCE, cache, config or ScoreConfig(), progress or Progress())
-    ours = Candidate(model, "ours", device)
+    ours = ScoredModel(model, "your model", device)
     base, scratch = (
-        Candidate(folder, role, device) if folder else None
-        for folder, role in ((rivals.base, "base"), (rivals.scratch, "scratch"))
+        ScoredModel(folder, name, device) if folder else None
+        for folder, name in (
+            (rivals.base, "its base"),
+            (rivals.scratch, "the model trained from scratch"),
+        )
     )
-    with suite.stage(ours, (base, scratch)):
-        samples = suite.samples(ours, suite.prompts)
-        more = suite.samples(ours, suite.more_prompts)
-        every = replace(samples, texts=(*samples.texts, *more.texts))
+    cache = MetricCache(workspace / FOLDER)
+    run = _Scoring(corpus, ours, base, cache, config or ScoreConfig(), progress or Progress())
+    with run.stage(2 if scratch else 1):
+        samples = run.samples(ours, "ours", run.prompts)
+        more = run.samples(ours, "ours-more", run.more_prompts)
         # Text that the guard withholds is still memorised, so it is measured without the guard.
         unguarded = samples
-        if samples.has_guard:
-            unguarded = suite.samples(ours, suite.prompts, guarded=False)
+        if ours.has_guard:
+            unguarded = run.samples(ours, "ours-unguarded", run.prompts, guarded=False)
         # The weights of one model are freed before those of the next are loaded.
-        extraction = suite.extraction(ours)
-        ours_bits = suite.bits_per_byte(ours)
+        extraction = run.extraction()
+        our_bits = run.bits_per_byte(ours)
         ours.release()
-        base_samples = suite.samples(base, suite.base_prompts) if base else None
-        rival_bits: list[Score | None] = []
-        for rival in (base, scratch):
-            rival_bits.append(suite.bits_per_byte(rival))
+        base_texts = run.samples(base, "base", run.base_prompts) if base else ()
+        rows = [] if our_bits is None else [_bits_row(OURS, "as it is", ours, our_bits)]
+        base_name = rivals.base_name or (rivals.base.name if rivals.base else "")
+        for rival, name, how in (
+            (base, BASE, f"{base_name}, before fine-tuning"),
+            (scratch, SCRATCH, "trained on your posts only"),
+        ):
             if rival:
+                if our_bits and (score := run.bits_per_byte(rival)):
+                    rows.append(_bits_row(name, how, rival, score, our_bits))
                 rival.release()
-        base_bits, scratch_bits = rival_bits
-        measured = Measurements(
-            corpus=corpus,
-            judged_posts=suite.judged_posts,
-            ours=ours_bits,
-            base=base_bits,
-            scratch=scratch_bits,
-            prompts=suite.prompts,
-            samples=samples,
-            base_prompts=suite.base_prompts,
-            base_samples=base_samples,
-            extraction=extraction,
-            copies=suite.copies(samples, "guarded") if samples.has_guard else None,
-            unguarded_copies=suite.copies(unguarded, "unguarded"),
-            voice=suite.voice(every),
-            fluency=suite.fluency(every),
+        memorised = Memorised(
+            words=extraction.words,
+            training=extraction.training,
+            held_out=extraction.held_out,
+            unguarded=run.copied(unguarded, "unguarded"),
+            guarded=run.copied(samples, "guarded") if ours.has_guard else None,
+            real=run.copied([post.text for post in run.judged], "held-out"),
         )
+        voice, fluency = run.voice([*samples, *more]), run.fluency([*samples, *more])
     cache.prune()
-    context = ScorecardContext(
-        model=model,
-        has_changed=bool(corpus.key and ours.corpus) and corpus.key != ours.corpus,
+    by_base = dict(zip(run.base_prompts, base_texts, strict=False))
+    seconds = {**(spent or {}), "scoring": sum(cache.seconds.values())}
+    card = Scorecard(
+        about=_model_facts(ours, run, base_name, report),
+        bits=tuple(rows),
+        voice=voice,
+        fluency=fluency,
+        memorised=memorised,
+        samples=tuple(
+            WritingSample(each.prompt, each.seed, text, by_base.get(each), each.title)
+            for each, text in zip(run.prompts, samples, strict=True)
+        ),
+        plan=tuple(ours.provenance.get("compared", ())),
+        seconds=tuple(StageTime(name, took) for name, took in seconds.items()),
+        notes=tuple(_notes(run, ours.provenance.get("corpus", ""))),
+    )
+    return with_conclusions(card)
+
+
+class _Scoring:
+    """Measures the figures of one scorecard, or takes them from the cache."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        ours: ScoredModel,
+        base: ScoredModel | None,
+        cache: "MetricCache",
+        config: ScoreConfig,
+        progress: Progress,
+    ) -> None:
+        self.corpus, self._ours, self._base = corpus, ours, base
+        self._cache, self._config, self._progress = cache, config, progress
+        self.learned, limits = list(corpus.train), (config.max_bytes, config.max_posts)
+        self.judged = sample_posts(list(corpus.test), *limits)
+        # Posts that only choosing the model has seen: its own text does not depend on them.
+        unseen = sample_posts([*corpus.validation, *corpus.test], *limits)
+        self._training, self._held_out, self._unseen = (
+            [post.text for post in kind] for kind in (self.learned, self.judged, unseen)
+        )
+        self._training_key, self._key, self._unseen_key = (
+            digest(*(post.key for post in kind)) for kind in (self.learned, self.judged, unseen)
+        )
+        new = [SamplePrompt("", seed) for seed in range(1, config.seeds + 1)]
+        continued = self._beginnings()[: config.prompts]
+        self.prompts = [*new, *continued]
+        # The base continues a part of them as well.
+        most = config.base_samples
+        self.base_prompts = [*new[:most], *continued[:most]]
+        seeds = range(config.seeds + 1, config.seeds + config.more_seeds + 1)
+        self.more_prompts = [SamplePrompt("", seed) for seed in seeds]
+
+    @contextmanager
+    def stage(self, models: int) -> Iterator[None]:
+        """Report the progress of the whole scoring, for an estimate of the time left.
+
+        Writing samples takes most of the time and is counted in tokens; every other figure gets an
+        equal share of the rest. Cached figures and texts that end early reduce the total.
+        """
+        has_guard = self._ours.has_guard
+        texts = (2 if has_guard else 1) * len(self.prompts) + len(self.more_prompts)
+        texts += len(self.base_prompts) if self._base else 0
+        tokens = texts * self._config.max_tokens
+        # Bits per byte of each model; extraction, two or three copied passages, voice, fluency.
+        figures = models + (self._base is not None) + 5 + has_guard
+        self._figure_units = max(1, round(_OTHER_SHARE * tokens / figures))
+        total = tokens + figures * self._figure_units
+        with self._progress.stage("Scoring", total) as self._stage:
+            yield
+
+    def bits_per_byte(self, model: ScoredModel) -> Score | None:
+        """Bits per byte of the held-out posts; None without posts."""
+        if not self.judged:
+            return None
+        ids = [post.id for post in self.judged]
+        return self._measured(
+            "bits",
+            f"Reading your held-out posts: {model.name}",
+            Score,
+            [model.weights_key, self._key],
+            lambda: model.score(self._held_out, ids),
+        )
+
+    def samples(
+        self,
+        model: ScoredModel,
+        name: str,
+        prompts: Sequence[SamplePrompt],
+        *,
+        guarded: bool = True,
+    ) -> tuple[str, ...]:
+        """Texts by a model, with or without its copy guard."""
+        most, doing = self._config.max_tokens, f"Writing samples: {model.name}"
+        key = model.key if guarded else model.weights_key
+        written = self._measured(
+            f"written-{name}",
+            doing if guarded else f"{doing}, without the copy guard",
+            _Texts,
+            [key, repr((prompts, most, DEFAULT_SAMPLING))],
+            lambda: _Texts(
+                model.write(prompts, most, guarded=guarded, on_tokens=self._stage.advance)
+            ),
+            units=len(prompts) * most,
+        )
+        return written.texts
+
+    def extraction(self) -> Extraction:
+        """Share of training passages the model knows by heart."""
+        count = self._config.passages
+        return self._measured(
+            "extraction",
+            "Testing what it knows by heart",
+            Extraction,
+            [self._ours.weights_key, self._training_key, self._key, str(count)],
+            lambda: self._ours.extraction(self._training, self._held_out, count),
+        )
+
+    def copied(self, texts: Sequence[str], name: str) -> CopiedPassage:
+        """The longest passage of some texts that occurs in a training post."""
+
+        def measure() -> CopiedPassage:
+            passage, number = longest_copied(texts, self._training)
+            if not passage:
+                return CopiedPassage("", 0)
+            post = self.learned[number]
+            return CopiedPassage(passage, count_words(passage), post.title, post.day, post.url)
+
+        posts = (f"{post.key} {post.day} {post.url}" for post in self.learned)
+        return self._measured(
+            f"copied-{name}",
+            "Looking for the samples in your posts",
+            CopiedPassage,
+            [digest(*texts), digest(*posts)],
+            measure,
+        )
+
+    def voice(self, samples: Sequence[str]) -> Voice:
+        """How the samples' style compares with the author's and with other people's."""
+        has_authors = (REFERENCE / reference_authors.FILE).exists()
+        return self._measured(
+            "voice",
+            "Comparing the samples' voice with yours",
+            Voice,
+            [digest(*samples), self._training_key, self._unseen_key, str(has_authors)],
+            lambda: voice(
+                self._training,
+                self._unseen,
+                samples,
+                ReferenceAuthors.load(REFERENCE) if has_authors else None,
+            ),
+        )
+
+    def fluency(self, samples: Sequence[str]) -> Fluency:
+        """Faults in the language of the samples, compared with the held-out posts."""
+        has_words = (REFERENCE / lexicon.FILE).exists()
+        return self._measured(
+            "fluency",
+            "Checking the samples' language",
+            Fluency,
+            [digest(*samples), self._training_key, self._unseen_key, str(has_words)],
+            lambda: fluency(
+                samples,
+                self._unseen,
+                self._training,
+                Lexicon.load(REFERENCE) if has_words else None,
+            ),
+        )
+
+    def _beginnings(self) -> list[SamplePrompt]:
+        """Prompts with the beginnings of held-out posts, in reproducible random order."""
+        prompts = []
+        for post in sorted(self.judged, key=lambda post: post.key):
+            head, body = post.head_and_body
+            words = list(_WORD.finditer(body))
+            if len(words) >= _MIN_BODY:
+                beginning = body[: words[self._config.prompt_words - 1].end()]
+                prompts.append(SamplePrompt(head + beginning, 1, post.title))
+        return prompts
+
+    def _measured(
+        self,
+        name: str,
+        doing: str,
+        kind: type[T],
+        depends_on: Sequence[str],
+        measure: Callable[[], T],
+        units: int | None = None,
+    ) -> T:
+        """Get a figure, showing progress while it is measured.
+
+        `units` of progress are reported by `measure` itself.
+        """
+        before = self._stage.done
+
+        def with_progress() -> T:
+            with self._progress.stage(doing):
+                figure = measure()
+            if units is None:
+                self._stage.advance(self._figure_units)
+            return figure
+
+        figure = self._cache.get_or_measure(name, kind, depends_on, with_progress)
+        expected = self._figure_units if units is None else units
+        assert self._stage.total is not None
+        self._stage.total -= expected - (self._stage.done - before)
+        return figure
+
+    _stage: Stage
+    _figure_units: int
+
+
+@dataclass(frozen=True)
+class _Texts:
+    texts: tuple[str, ...]
+
+
+def _bits_row(
+    name: str, how: str, model: ScoredModel, score: Score, ours: Score | None = None
+) -> BitsRow:
+    interval = score.interval()
+    gain = ours.advantage(score) if ours else None
+    return BitsRow(
+        name=name,
+        how=how,
+        bits=score.bits_per_byte,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        gain=score.bits_per_byte - ours.bits_per_byte if ours else None,
+        gain_low=gain.low if gain else None,
+        gain_high=gain.high if gain else None,
+        seconds=model.trained_s,
+        is_ours=ours is None,
+    )
+
+
+def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | None) -> ModelFacts:
+    corpus, folder = run.corpus, ours.folder.resolve().parent.name.removesuffix(".ownwords")
+    # As the report counts them, where there is one: the same figure everywhere.
+    counted = {post.id: post.training_words for post in report.posts} if report else {}
+    return ModelFacts(
+        name=report.name if report else folder,
+        model=str(ours.folder),
+        base=base,
         parameters=ours.parameters,
+        training_posts=len(corpus.train),
+        training_words=sum(counted.get(post.id, post.words) for post in run.learned),
+        training_bytes=corpus.train.bytes,
+        validation_posts=len(corpus.validation),
+        test_posts=len(corpus.test),
+        judged_posts=len(run.judged),
+        judged_bytes=sum(post.bytes for post in run.judged),
+        version=__version__,
+        made_on=datetime.now(UTC).date().isoformat(),
         epochs=ours.epochs,
-        base=rivals.base_name or (rivals.base.name if rivals.base else ""),
-        trained_s={item.role: item.trained_s for item in (ours, base, scratch) if item},
-        plan=ours.plan_and_outcome,
-        spent={**(spent or {}), "scoring": sum(cache.seconds.values())},
-        report=report,
     )
-    return with_conclusions(build_scorecard(measured, context))
 
 
-def write_scorecard(
-    workspace: Path,
-    model: Path,
-    rivals: ComparisonModels,
-    texts: Corpus,
-    report: Report,
-    *,
-    spent: Mapping[str, float],
-    config: ScoreConfig,
-    progress: Progress,
-    device: str = "auto",
-) -> Scorecard:
-    """Measure the model, write the scorecard into the workspace, and return it."""
-    card = score_model(
-        model,
-        texts,
-        rivals,
-        workspace=workspace,
-        report=report,
-        spent=spent,
-        config=config,
-        progress=progress,
-        device=device,
-    )
-    scorecard_files.write(card, workspace)
-    return card
+def _notes(run: _Scoring, trained_on: str) -> list[str]:
+    """Notes on what was limited and what could not be measured."""
+    notes = []
+    if trained_on and run.corpus.key not in ("", trained_on):
+        notes.append(
+            "Your blog was read again after this model was trained, so it may have learned from"
+            " posts that are held out now. To be sure, train it again."
+        )
+    posts, judged = len(run.corpus.test), run.judged
+    if not posts:
+        notes.append("No post was held out, so nobody can say how well it predicts new ones.")
+    elif len(judged) < posts:
+        notes.append(
+            f"{count(len(judged))} of {count(posts, 'held-out post')}, chosen at random, were"
+            f" scored: {size(sum(post.bytes for post in judged))}."
+        )
+    return notes
 
 
-def base_of(model: Path) -> str:
-    """The name of the base a model was fine-tuned from; "" for one trained from scratch."""
-    return Candidate(model, "ours").base
+# --- the cache ------------------------------------------------------------------------------------
+
+# Increment when a figure is measured otherwise.
+_VERSION = "3"
+_MAX_FILES = 200  # the least recently used are deleted
+
+
+class MetricCache:
+    """A folder with one file per figure, each under a key of everything it depends on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seconds: dict[str, float] = {}  # time each figure took when it was measured
+
+    def get_or_measure(
+        self, name: str, kind: type[T], depends_on: Iterable[str], measure: Callable[[], T]
+    ) -> T:
+        """Return the cached figure, or measure and cache it.
+
+        `kind` is its dataclass. Damaged files, and files of another version of ownwords, which may
+        measure differently, are measured and written again.
+        """
+        key = digest(__version__, _VERSION, name, *depends_on)
+        path = self.folder / f"{name}-{key[:16]}.json"
+        try:
+            entry = json.loads(path.read_bytes())
+            figure = decode(kind, entry["figures"], complete=True)
+            self.seconds[path.stem] = float(entry["seconds"])
+            path.touch()  # records the last use for `prune`
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
+            return self._measure(path, measure)
+        return figure
+
+    def _measure(self, path: Path, measure: Callable[[], T]) -> T:
+        began = time.perf_counter()
+        figure = measure()
+        seconds = self.seconds[path.stem] = round(time.perf_counter() - began, 3)
+        text = json.dumps({"seconds": seconds, "figures": encode(figure)}, ensure_ascii=False)
+        with translate_os_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text + "\n")
+        return figure
+
+    def prune(self) -> None:
+        """Delete the least recently used files beyond the limit."""
+        with suppress(OSError):
+            files = sorted(self.folder.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
+            for path in files[_MAX_FILES:]:
+                path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Finds passages of one text that occur word for word in others."""
+"""What a model copies: passages of a text that occur word for word in others."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,23 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.evaluation.intervals import Estimate
+
 _Numbers = npt.NDArray[np.uint64]
 
-_MOST_PAIRS = 5_000  # candidate pairs per document; degenerate texts of one letter have more
+_MAX_PAIRS = 5_000  # candidate pairs per document; degenerate texts of one letter have more
 _ENDS = ",.;:!?)]}…”’"  # end of the preceding sentence or clause: no passage begins with them
+_PUNCTUATION = " \n\t.,;:!?…—–-"  # stripped from both ends of a copied passage
+_SEPARATOR = "\x00"  # between texts that are joined for one search; occurs in none of them
 _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class VerbatimMatch:
-    """A passage that occurs character for character in a text and a document."""
+class Extraction:
+    """Shares of passages that a model continues word for word from the words before them.
 
-    text: str
-    document: str  # its name; empty if nothing is shared
+    `held_out` is the rate by chance, on posts the model was not trained on.
+    """
 
-    @property
-    def words(self) -> int:
-        return len(self.text.split())
+    words: int  # given, and as many to be continued
+    training: Estimate
+    held_out: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,21 @@ class SharedPassage:
     at: int
 
 
-def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> VerbatimMatch:
-    """Return the longest passage of `written` that occurs in a training document."""
+def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str, int]:
+    """The longest passage of whole words of any text that occurs in a document, and its number.
+
+    The passage is empty and the number -1 if nothing is shared.
+    """
+    joined = _SEPARATOR.join(texts)
+    passage, number = longest_run(joined, documents)
+    return (_whole_words(passage, joined, documents[number]) if passage else ""), number
+
+
+def longest_run(written: str, documents: Sequence[str]) -> tuple[str, int]:
+    """The longest passage of characters of `written` that occurs in a document, and its number."""
     ours = _Text(written)
     best, where = 0, -1
-    for number, document in enumerate(training):
+    for number, document in enumerate(documents):
         theirs = _Text(document)
         if not ours.shares(theirs, best + 1):
             continue
@@ -53,12 +67,9 @@ def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()
             low, high = (middle, high) if ours.shares(theirs, middle) else (low, middle)
         best, where = low, number
     if where < 0:
-        return VerbatimMatch("", "")
-    at = ours.first_shared(_Text(training[where]), best)
-    passage = written[at : at + best]
-    if passage not in training[where]:  # a hash collision, never observed
-        return VerbatimMatch("", "")
-    return VerbatimMatch(passage, names[where] if names else str(where))
+        return "", -1
+    at = ours.first_shared(_Text(documents[where]), best)
+    return written[at : at + best], where
 
 
 def shared_passages(
@@ -102,7 +113,7 @@ def _matches(
     for at in np.flatnonzero(last > first).tolist():
         for start in order[first[at] : last[at]].tolist():
             pairs += 1
-            if pairs > _MOST_PAIRS:
+            if pairs > _MAX_PAIRS:
                 return
             if start and at and written[start - 1] == document[at - 1]:
                 continue  # not maximal: found at an earlier offset
@@ -149,6 +160,28 @@ def _of_whole_words(
 def _cuts(text: str, at: int) -> bool:
     """Whether that offset is within a word."""
     return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
+
+
+def _whole_words(passage: str, *texts: str) -> str:
+    """Strip from a passage of these texts the partial words at its ends."""
+    begin, end = 0, len(passage)
+    for text in texts:
+        at = text.index(passage)
+        if at and _in_word(text[at - 1]):
+            begin = max(begin, _word_length(passage))
+        after = at + len(passage)
+        if after < len(text) and _in_word(text[after]):
+            end = min(end, len(passage) - _word_length(passage[::-1]))
+    return passage[begin:end].strip(_PUNCTUATION)
+
+
+def _in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in "_'’"
+
+
+def _word_length(text: str) -> int:
+    """Return the number of word characters that a text begins with."""
+    return next((i for i, letter in enumerate(text) if not _in_word(letter)), len(text))
 
 
 class _Text:

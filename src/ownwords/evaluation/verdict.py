@@ -5,21 +5,22 @@ there are too few posts or samples for an interval. All of it is about manner: n
 sense (docs/log.md).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.intervals import Estimate, PairedEstimate
-from ownwords.evaluation.scorecard import Conclusion, Memorised, Scorecard
-from ownwords.evaluation.voice import Voice
-from ownwords.evaluation.wording import (
-    compared_with,
-    rate,
-    rate_with_range,
-    read_together,
-    source,
+from ownwords.evaluation.scorecard import (
+    BitsRow,
+    Conclusion,
+    CopiedPassage,
+    Memorised,
+    Scorecard,
+    Topic,
 )
-from ownwords.view.format import count
+from ownwords.evaluation.voice import Voice
+from ownwords.view.format import count, day, quoted
 
 # Overall.
 WRITES_LIKE_YOU = "writes like you"
@@ -48,7 +49,7 @@ MANNER = "This judges how it writes, not whether it makes sense: for that, read 
 
 # Share of training passages continued word for word: less than 0.01 for models of many books
 # (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
-BY_HEART = 0.05
+MEMORISED = 0.05
 # Words copied in one piece: four times what the copy guard allows.
 COPIED_WORDS = 40
 # Excess share of made-up words over the author's: two blogs differ by less than the first limit; at
@@ -61,9 +62,9 @@ BROKEN, VERY_BROKEN = 0.10, 0.50
 # Share of repeated runs of 4 words, and of words repeated at once.
 REPEATED, LOOPED = 0.05, 0.30
 # Smallest median number of words in a sample that counts as text.
-LEAST_WORDS = 12
+MIN_WORDS = 12
 # A classifier that ranks the author's own unseen passages no better than this is useless.
-LEAST_AUC = 0.75
+MIN_AUC = 0.75
 
 _GOOD = (YOURS, CLEAN, BETTER, NO_BASE)
 _ALL_READ = 0.95  # epochs; a model that has read less may not be done
@@ -125,7 +126,7 @@ def _conclude(kind: str, *because: Conclusion) -> Conclusion:
 
 def _prediction(card: Scorecard) -> Conclusion:
     """Compare with the base."""
-    rival = card.untouched
+    rival = card.base
     if not card.about.base:
         sentence = "It was trained from your posts alone, so there is no base to compare it with."
         return Conclusion("prediction", NO_BASE, sentence)
@@ -146,25 +147,25 @@ def _voice(voice: Voice | None) -> Conclusion:
     """Is the model classified as the author about as often as the author is?"""
     if voice is None:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
-    letters = voice.letters
-    if letters is None:
+    shares = voice.classification
+    if shares is None:
         return _voice_by_distance(voice)
-    if letters.held_out_auc.value < LEAST_AUC:
+    if shares.held_out_auc.value < MIN_AUC:
         by_distance = _voice_by_distance(voice)
         sentence = (
             "The classifier cannot tell even your own held-out posts from other authors' (it ranks"
-            f" {rate(letters.held_out_auc.value)} of pairs correctly)."
+            f" {rate(shares.held_out_auc.value)} of pairs correctly)."
         )
         return replace(by_distance, sentence=f"{sentence} {by_distance.sentence}")
     sentence = (
-        f"A classifier takes {rate_with_range(letters.samples_taken)} of its passages for yours;"
-        f" of your own held-out ones {rate(letters.held_out_taken.value)}, of other authors'"
-        f" {rate(letters.others_taken.value)}."
+        f"A classifier takes {rate_with_range(shares.samples)} of its passages for yours;"
+        f" of your own held-out ones {rate(shares.held_out.value)}, of other authors'"
+        f" {rate(shares.others.value)}."
     )
     if farther := _farther_than_others(voice):
         return Conclusion("voice", NOT_YOURS, f"{sentence} {farther}")
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
-    kind = kinds[_side(letters.samples_taken, letters.halfway)]
+    kind = kinds[_side(shares.samples, shares.halfway)]
     if kind == YOURS and (together := read_together(voice)):
         sentence += f" {together}"
     return Conclusion("voice", kind, sentence)
@@ -205,7 +206,7 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
     """Are the words real, the sentences whole, and does the text move on?"""
     if fluency is None:
         return Conclusion("fluency", TOO_FEW, "Its fluency was not measured.")
-    if fluency.passage_words < LEAST_WORDS:
+    if fluency.passage_words < MIN_WORDS:
         words = count(fluency.passage_words, "word")
         return Conclusion("fluency", GIBBERISH, f"It hardly writes anything: {words} a sample.")
     strange = fluency.non_words or fluency.new_words
@@ -259,7 +260,7 @@ def _copying(memorised: Memorised | None) -> Conclusion:
     known = memorised.training
     low = known.interval.low if known.interval else known.value
     reasons = []
-    if low > max(BY_HEART, memorised.held_out.value):
+    if low > max(MEMORISED, memorised.held_out.value):
         reasons.append(
             f"given {memorised.words} words of a training post, it continues with the next"
             f" {memorised.words} word for word in {rate_with_range(known)} of cases"
@@ -300,3 +301,130 @@ def _side(estimate: Estimate, limit: float) -> _Side:
     if interval.low > limit:
         return "above"
     return "below" if interval.high < limit else "unsure"
+
+
+# --- what a model is not good for -----------------------------------------------------------------
+
+Tone = Literal["good", "bad", "unclear", ""]  # "" where nothing was measured
+_FINE = (YOURS, CLEAN, BETTER, NO_BASE, OWN_WORDS)
+
+
+def tone(card: Scorecard | None) -> Tone:
+    """How the verdict is to be shown."""
+    if card is None:
+        return ""
+    if is_bad(card.verdict):
+        return "bad"
+    return "good" if card.verdict.kind == WRITES_LIKE_YOU else "unclear"
+
+
+def limits(card: Scorecard) -> list[str]:
+    """Each a use, and why the model is not fit for it."""
+    uses = [
+        ("Publishing unread", _reason(card, "fluency")),
+        ("Passing for you", _reason(card, "voice")),
+        ("New texts", _reason(card, "copying", COPIES)),
+        ("Knowing your blog", _reason(card, "prediction")),
+        ("Facts", _facts(card)),
+        (
+            "Questions and instructions",
+            f"with {card.about.parameters / 1e6:,.0f} million parameters it continues a text, and"
+            " does not answer.",
+        ),
+    ]
+    return [f"{use}: {reason[:1].lower()}{reason[1:]}" for use, reason in uses if reason]
+
+
+def _reason(card: Scorecard, topic: Topic, *only: str) -> str:
+    """The conclusion about a topic that is not fine; of these kinds only, if there are any."""
+    for each in card.verdicts:
+        if each.about == topic and (each.kind in only if only else each.kind not in _FINE):
+            is_open = each.kind in (TOO_FEW, UNCLEAR) and topic != "prediction"
+            return f"this is not settled. {each.sentence}" if is_open else each.sentence
+    return ""
+
+
+def _facts(card: Scorecard) -> str:
+    names = card.fluency.unknown_names if card.fluency else None
+    share = f" ({rate(names.samples.value)} of its words are invented names)" if names else ""
+    return f"it makes up names, dates and numbers{share}. Ask finds what you really wrote."
+
+
+# --- figures in sentences -------------------------------------------------------------------------
+
+
+def bits(value: float) -> str:
+    """Format bits per byte: 1.49."""
+    return f"{value:.2f}"
+
+
+def rate(share: float) -> str:
+    """Format a share: 1.2%, 14%; never "0.0%" for something."""
+    if share in (0, 1):
+        return f"{share:.0%}"
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    if 0.9995 <= share < 1:
+        return ">99.9%"
+    return f"{100 * share:.1f}%" if share < 0.0995 or 0.985 < share < 1 else f"{share:.0%}"
+
+
+def between(low: float | None, high: float | None, format_value: Callable[[float], str]) -> str:
+    """Format a range; empty if it is unknown."""
+    return "" if low is None or high is None else f"{format_value(low)} to {format_value(high)}"
+
+
+def rate_with_range(estimate: Estimate) -> str:
+    """Format a share with its interval: "62% (51% to 72%)"."""
+    interval = estimate.interval
+    span = f" ({between(interval.low, interval.high, rate)})" if interval else ""
+    return rate(estimate.value) + span
+
+
+def compared_with(row: BitsRow) -> str:
+    """How much better the model is than a row: "6.9% better (5.7% to 8.2%)"."""
+    rival_bits, gain = row.bits or 1.0, row.gain or 0.0
+    if gain < -rival_bits:
+        return f"{1 - gain / rival_bits:.1f} times worse"
+    better = f"{rate(abs(gain) / rival_bits)} {'better' if gain >= 0 else 'worse'}"
+    if row.gain_low is None or row.gain_high is None:
+        return better
+    low, high = row.gain_low / rival_bits, row.gain_high / rival_bits
+    if low < 0 < high:
+        return f"{better} ({rate(-low)} worse to {rate(high)} better)"
+    low, high = sorted((abs(low), abs(high)))
+    return f"{better} ({between(low, high, rate)})"
+
+
+def read_together(voice: Voice) -> str:
+    """One sentence on what the classifier and Burrows' Delta say together; empty without both."""
+    shares, delta = voice.classification, voice.delta
+    if shares is None or delta is None or delta.others is None:
+        return ""
+    middle = delta.samples.median.value
+    is_your_phrasing = shares.samples.value >= shares.halfway
+    are_your_common_words = middle <= (delta.held_out.median.value + delta.others.median.value) / 2
+    if is_your_phrasing and are_your_common_words:
+        return (
+            "Both measures place it near you: the classifier by its phrases, Burrows’ Delta by how"
+            " often it uses common words."
+        )
+    if is_your_phrasing:
+        return (
+            "The classifier recognizes your phrases, while Burrows’ Delta shows that it uses common"
+            " words (“the”, “but”) more as other authors do: it has picked up what you say more"
+            " than how you build sentences."
+        )
+    if are_your_common_words:
+        return (
+            "It uses common words about as often as you do, which even shuffled text would; the"
+            " classifier, which sees phrases, tells it apart from you."
+        )
+    return "Both measures place it nearer to other authors than to you."
+
+
+def source(passage: CopiedPassage) -> str:
+    """Where a passage occurs: "in “Title”, 9 March 2014"."""
+    if not passage.title:
+        return "in one of your posts"
+    return f"in {quoted(passage.title, 90)}" + (f", {day(passage.day)}" if passage.day else "")

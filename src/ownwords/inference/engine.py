@@ -61,7 +61,7 @@ class EngineCache(Protocol):
 
         The logits after the last id of each input, [inputs, V], or with `all_positions` after every
         id, [N, V], in the order of the inputs. Raises OwnwordsError, before it changes the cache,
-        for inputs that `check_inputs` refuses.
+        for unknown or repeated rows, invalid ids, or too many of them.
         """
 
     def truncate(self, row: int, length: int) -> None:
@@ -97,50 +97,6 @@ def check_token_ids(ids: Sequence[int], vocabulary: int) -> None:
         )
 
 
-def check_inputs(inputs: Sequence[ForwardInput], cache: EngineCache, engine: Engine) -> None:
-    """Raise OwnwordsError for unknown or repeated rows, invalid ids, or too many of them."""
-    if not inputs:
-        raise OwnwordsError("there is nothing to read: no row was given")
-    for row_input in inputs:
-        check_row(row_input.row, cache)
-        if len(row_input.ids) == 0:
-            raise OwnwordsError(f"row {row_input.row} was given no ids to read")
-        check_token_ids(row_input.ids, engine.vocabulary)
-        total = cache.cached_length(row_input.row) + len(row_input.ids)
-        if total > cache.length:
-            raise OwnwordsError(
-                f"a text of {total} tokens does not fit a cache of {cache.length}",
-                hint="create a longer cache, up to the model's context",
-            )
-    rows = [row_input.row for row_input in inputs]
-    if len(set(rows)) < len(rows):
-        repeated = next(row for row in rows if rows.count(row) > 1)
-        raise OwnwordsError(f"row {repeated} was given twice in one batch")
-
-
-def check_row(row: int, cache: EngineCache) -> None:
-    """Raise OwnwordsError for a row that the cache does not have."""
-    if not 0 <= row < cache.rows:
-        raise OwnwordsError(f"row {row} is not in a cache of {cache.rows} rows")
-
-
-def check_truncate(row: int, length: int, cache: EngineCache) -> None:
-    """Raise OwnwordsError for an unknown row or a negative length."""
-    check_row(row, cache)
-    if length < 0:
-        raise OwnwordsError(f"a row cannot be truncated to {length} tokens")
-
-
-def check_copy(source: int, row: int, length: int, cache: EngineCache) -> None:
-    """Raise OwnwordsError for unknown rows or more tokens than the source holds."""
-    check_row(source, cache)
-    check_row(row, cache)
-    if not 0 <= length <= cache.cached_length(source):
-        raise OwnwordsError(
-            f"cannot copy {length} tokens of row {source}: it holds {cache.cached_length(source)}"
-        )
-
-
 def check_cache_size(rows: int, length: int, engine: Engine) -> None:
     """Raise OwnwordsError for a cache without rows or beyond the context."""
     if rows < 1:
@@ -166,8 +122,3 @@ def not_finite_error(name: str, folder: Path) -> ModelError:
         f"{folder}: {name!r} holds numbers that are not finite",
         hint="its training diverged or the file is damaged: download or train it again",
     )
-
-
-def closed_cache_error() -> OwnwordsError:
-    """The error for any use of a cache after `close`."""
-    return OwnwordsError("this cache is closed")

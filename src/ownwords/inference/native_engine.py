@@ -4,7 +4,7 @@ Every model family is described as one graph, `native.engine.ModelShape`. Weight
 the memory-mapped files, so nothing of the files stays in memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +13,9 @@ from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
-    ForwardInput,
-    Logits,
     WeightFormat,
     check_cache_size,
-    check_copy,
-    check_inputs,
-    check_row,
-    check_truncate,
     check_weight_format,
-    closed_cache_error,
     not_finite_error,
 )
 from ownwords.models.configs.config import ModelConfig
@@ -53,52 +46,9 @@ class NativeEngine:
         self.name = f"native {model.shape.block_type}, {kernels}"
         self._model = model
 
-    def cache(self, rows: int, length: int) -> "NativeEngineCache":
+    def cache(self, rows: int, length: int) -> native.NativeCache:
         check_cache_size(rows, length, self)
-        return NativeEngineCache(self, self._model.cache(rows, length))
-
-
-class NativeEngineCache:
-    """Implements `EngineCache` with the C++ cache; holds a reference to its engine."""
-
-    def __init__(self, engine: NativeEngine, native_cache: native.NativeCache) -> None:
-        self.rows = native_cache.rows
-        self.length = native_cache.length
-        self._engine = engine
-        self._native: native.NativeCache | None = native_cache
-
-    def cached_length(self, row: int) -> int:
-        check_row(row, self)
-        return self._open().held(row)
-
-    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
-        native_cache = self._open()
-        check_inputs(inputs, self, self._engine)
-        wanted = inputs[0].logit_range if len(inputs) == 1 else None
-        return native_cache.read(
-            [row_input.row for row_input in inputs],
-            [row_input.ids for row_input in inputs],
-            every=all_positions,
-            near=None if wanted is None else (wanted.margin, wanted.vocabulary),
-        )
-
-    def truncate(self, row: int, length: int) -> None:
-        check_truncate(row, length, self)
-        self._open().cut(row, min(length, self.cached_length(row)))
-
-    def copy_prefix(self, source: int, row: int, length: int) -> None:
-        check_copy(source, row, length, self)
-        self._open().copy(source, row, length)
-
-    def close(self) -> None:
-        if self._native is not None:
-            self._native.close()
-            self._native = None
-
-    def _open(self) -> native.NativeCache:
-        if self._native is None:
-            raise closed_cache_error()
-        return self._native
+        return self._model.cache(rows, length)
 
 
 def load(

@@ -14,18 +14,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
     ForwardInput,
     Logits,
     WeightFormat,
     check_cache_size,
-    check_copy,
-    check_inputs,
-    check_row,
-    check_truncate,
+    check_token_ids,
     check_weight_format,
-    closed_cache_error,
     not_finite_error,
 )
 from ownwords.models import bundle
@@ -102,12 +99,12 @@ class TorchEngineCache:
             self._graphs = _GraphedForward(engine, self._kv_cache)
 
     def cached_length(self, row: int) -> int:
-        check_row(row, self)
+        self._check_row(row)
         return self._open().lengths[row]
 
     def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
         kv_cache = self._open()
-        check_inputs(inputs, self, self._engine)
+        self._check(inputs)
         logits: list[Tensor] = [torch.empty(0)] * len(inputs)
         with _inference(self._network, frozen=self._engine.frozen):
             for group in _groups([len(row_input.ids) for row_input in inputs]):
@@ -122,11 +119,15 @@ class TorchEngineCache:
         return array
 
     def truncate(self, row: int, length: int) -> None:
-        check_truncate(row, length, self)
+        self._check_row(row)
+        if length < 0:
+            raise OwnwordsError(f"row {row} cannot be cut to {length} tokens")
         self._open().cut(row, length)
 
     def copy_prefix(self, source: int, row: int, length: int) -> None:
-        check_copy(source, row, length, self)
+        self._check_row(row)
+        if not 0 <= length <= self.cached_length(source):
+            raise OwnwordsError(f"row {row} cannot begin with {length} tokens of row {source}")
         with torch.inference_mode():
             self._open().copy(source, row, length)
 
@@ -135,8 +136,27 @@ class TorchEngineCache:
 
     def _open(self) -> KVCache:
         if self._kv_cache is None:
-            raise closed_cache_error()
+            raise OwnwordsError("the cache is closed")
         return self._kv_cache
+
+    def _check_row(self, row: int) -> None:
+        if not 0 <= row < self.rows:
+            raise OwnwordsError(f"row {row} is not in a cache of {self.rows} rows")
+
+    def _check(self, inputs: Sequence[ForwardInput]) -> None:
+        rows = {row_input.row for row_input in inputs}
+        if not inputs or len(rows) < len(inputs):
+            raise OwnwordsError("the texts cannot be read: no row was given, or one twice")
+        for row_input in inputs:
+            if len(row_input.ids) == 0:
+                raise OwnwordsError(f"row {row_input.row} was given no ids to read")
+            check_token_ids(row_input.ids, self._engine.vocabulary)
+            total = self.cached_length(row_input.row) + len(row_input.ids)
+            if total > self.length:
+                raise OwnwordsError(
+                    f"a text of {total} tokens does not fit a cache of {self.length}",
+                    hint="create a longer cache, up to the model's context",
+                )
 
     def _forward(
         self, kv_cache: KVCache, inputs: Sequence[ForwardInput], all_positions: bool

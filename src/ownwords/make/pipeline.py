@@ -25,9 +25,8 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
-from ownwords.evaluation import scorecard_files
-from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.scoring import ComparisonModels, write_scorecard
+from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
+from ownwords.evaluation.scoring import ComparisonModels, score_workspace
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
@@ -382,7 +381,7 @@ class MakeRun:
             "how": f"{__version__} {config!r} {DEFAULT_SAMPLING!r}",
         }
         cached = self.cache.get("score", depends_on, _ScorecardKey)
-        card = scorecard_files.read(root) if cached == self._scorecard_key() else None
+        card = read_scorecard(root) if cached == self._scorecard_key() else None
         if card:
             self.callbacks.on_scored(card, None)
             return card
@@ -394,7 +393,7 @@ class MakeRun:
         )
         with self._model_is_finished():
             began = time.perf_counter()
-            card = write_scorecard(
+            card = score_workspace(
                 root,
                 self.model,
                 rivals,
@@ -509,8 +508,7 @@ class MakeRun:
         return recipes.plan_finetuning(base, texts.train, texts.validation, request)
 
     def _scorecard_key(self) -> _ScorecardKey:
-        names = (scorecard_files.DATA, scorecard_files.PAGE)
-        paths = [self.workspace.root / name for name in names]
+        paths = [self.workspace.root / name for name in (DATA, PAGE)]
         return _ScorecardKey(digest(*(p.read_bytes() if p.exists() else b"" for p in paths)))
 
     def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:

@@ -10,8 +10,7 @@ from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, write_atomically
-from ownwords.evaluation import scorecard_files
-from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scorecard import PAGE, Scorecard
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
@@ -96,7 +95,7 @@ class MakeResult:
 
     @property
     def scorecard_page(self) -> Path:
-        return self.workspace / scorecard_files.PAGE
+        return self.workspace / PAGE
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain data for JSON."""

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,26 @@ class NativeModel:
         self._end()
 
 
+class LogitRange(Protocol):
+    """The logits needed: of the first `vocabulary` ids, within `margin` of their maximum."""
+
+    @property
+    def margin(self) -> float: ...
+    @property
+    def vocabulary(self) -> int: ...
+
+
+class RowInput(Protocol):
+    """The ids to append to a row; logits outside `logit_range` may be returned as -inf."""
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def ids(self) -> Sequence[int]: ...
+    @property
+    def logit_range(self) -> LogitRange | None: ...
+
+
 class NativeCache:
     """The KV cache of the texts a model has read, one per row; made by `NativeModel.cache`."""
 
@@ -147,7 +167,7 @@ class NativeCache:
         self._end = weakref.finalize(self, library.cache_free, handle)
         self._lock = threading.Lock()  # keeps a cache from being freed while it is in use
 
-    def held(self, row: int) -> int:
+    def cached_length(self, row: int) -> int:
         """The number of tokens in the row."""
         length = ctypes.c_int64()
         self._call(
@@ -158,56 +178,49 @@ class NativeCache:
         )
         return length.value
 
-    def read(
-        self,
-        rows: Sequence[int],
-        ids: Sequence[Sequence[int]],
-        *,
-        every: bool = False,
-        near: tuple[float, int] | None = None,
+    def forward(
+        self, inputs: Sequence[RowInput], *, all_positions: bool = False
     ) -> NDArray[np.float32]:
-        """Append ids to each of these rows; return the logits after their last ids, [len(rows), V].
+        """Append ids to some rows; see `inference.engine.EngineCache`.
 
-        With `every`, return the logits after every id, in the order of the rows: [sum of ids, V].
-        `near` is (margin, candidates), to save work: only the logits of the first `candidates` ids
-        that are within the margin of their maximum are exact; all others may be -inf.
+        The library checks rows, ids and lengths before it changes anything.
         """
-        if len(rows) != len(ids):
-            raise OwnwordsError(f"{len(rows)} rows were named, and {len(ids)} texts given")
-        counts = np.array([len(row_ids) for row_ids in ids], dtype=np.int64)
-        flat = np.array([id_ for row_ids in ids for id_ in row_ids], dtype=np.int64)
-        places = np.array(rows, dtype=np.int64)
+        rows = np.array([each.row for each in inputs], dtype=np.int64)
+        counts = np.array([len(each.ids) for each in inputs], dtype=np.int64)
+        ids = np.array([i for each in inputs for i in each.ids], dtype=np.int64)
+        near = inputs[0].logit_range if len(inputs) == 1 else None
         vocabulary = self._model.shape.vocabulary
-        logits = np.empty((len(flat) if every else len(places), vocabulary), dtype=np.float32)
+        logits = np.empty((len(ids) if all_positions else len(rows), vocabulary), dtype=np.float32)
         try:
             self._call(
                 "the texts cannot be read",
                 self._library.cache_forward,
-                len(places),
-                places.ctypes.data,
+                len(rows),
+                rows.ctypes.data,
                 counts.ctypes.data,
-                flat.ctypes.data,
-                int(every),
-                *(near or (-1.0, 0)),
+                ids.ctypes.data,
+                int(all_positions),
+                *((near.margin, near.vocabulary) if near else (-1.0, 0)),
                 logits.ctypes.data,
             )
         except NativeError as error:
             if error.status != "BAD_ID":
                 raise
-            wrong = flat.min() if flat.min() < 0 else flat.max()
+            wrong = ids.min() if ids.min() < 0 else ids.max()
             raise OwnwordsError(
                 f"id {wrong} is not in the vocabulary ({vocabulary} tokens)",
                 hint="use the tokenizer that belongs to this model",
             ) from None
         return logits
 
-    def cut(self, row: int, length: int) -> None:
-        """Truncate the row to its first `length` tokens."""
+    def truncate(self, row: int, length: int) -> None:
+        """Drop all but the first `length` tokens of the row."""
         what = f"row {row} cannot be cut to {length} tokens"
+        length = min(length, self.cached_length(row))
         self._call(what, self._library.cache_truncate, row, length)
 
-    def copy(self, source: int, row: int, length: int) -> None:
-        """Copy the first `length` tokens of `source` to the beginning of the row."""
+    def copy_prefix(self, source: int, row: int, length: int) -> None:
+        """Set the row to the first `length` tokens of another row."""
         what = f"row {row} cannot begin with {length} tokens of row {source}"
         self._call(what, self._library.cache_copy, source, row, length)
 

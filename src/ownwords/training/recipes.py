@@ -442,7 +442,7 @@ class TrainingSession:
             # A large base's own precision: in float32 this would take longer than the evaluation.
             precision = recipe.train.precision if recipe.lora.rank else "float32"
             with self.device.autocast(precision):
-                return extraction_rate(model, dataset, prefix=passage, length=passage)
+                return extraction_rate(model, dataset, length=passage)
 
         job = TrainJob(
             model=model,

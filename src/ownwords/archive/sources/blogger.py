@@ -163,7 +163,6 @@ def _document(entry: etree._Element, kind: Literal["post", "page"]) -> RawDocume
         url=url,
         author=_text(author, f"{_ATOM}name") if author is not None else "",
         tags=tuple(dict.fromkeys(label for label in labels if label)),
-        summary=_text(entry, f"{_BLOGGER}metaDescription"),
         base=url or file,
         aliases=(file,) if file else (),
     )

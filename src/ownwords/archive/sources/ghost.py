@@ -112,7 +112,6 @@ class _ExportTables:
         self._tags = _joined(tables, "posts_tags", "tag_id", tags)
         self._authors = _joined(tables, "posts_authors", "author_id", users)
         self._users = users
-        self._meta = {row.get("post_id"): row for row in _rows(tables, "posts_meta")}
 
     def document(self, post: Row) -> RawDocument | SkippedItem:
         identity = post.get("id") or _word(post, "slug")
@@ -127,7 +126,6 @@ class _ExportTables:
             return SkippedItem("post", reason, title=title, ref=ref)
         path = f"/{slug}/" if slug else ""
         url = f"{self._home}{path}" if self._home and path else ""
-        meta = self._meta.get(identity, {})
         canonical = _word(post, "canonical_url").replace(_SITE_URL, self._home)
         author = ", ".join(self._authors.get(identity, ()))
         return RawDocument(
@@ -141,9 +139,6 @@ class _ExportTables:
             url=canonical if canonical.startswith("http") else url,
             author=author or self._users.get(post.get("author_id"), ""),
             tags=tuple(self._tags.get(identity, ())),
-            summary=_word(post, "custom_excerpt")
-            or _word(meta, "meta_description")
-            or _word(post, "meta_description"),
             base=url or path,
             aliases=tuple(name for name in (path, url) if name),
         )

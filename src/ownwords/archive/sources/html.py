@@ -290,7 +290,6 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
         url=readability.page_url(page.tree),
         author=readability.meta_content(page.tree, "author", "article:author"),
         tags=_tags(page.tree),
-        summary=readability.meta_content(page.tree, "description", "og:description"),
         base=name,
         aliases=tuple(dict.fromkeys((f"/{name}", f"/{plain}", f"/{plain.removesuffix('index')}"))),
     )

@@ -519,7 +519,6 @@ def _document(meta: FrontMatter, name: str, site: _SiteConfig) -> RawDocument:
         url=readability.web_url(address),
         author=meta.text("author") or ", ".join(meta.names("author") or meta.names("authors")),
         tags=tuple(dict.fromkeys((*meta.words("tags", "categories"), *meta.names("category")))),
-        summary=meta.text("description", "summary", "excerpt"),
         base=name,
         aliases=_aliases(called, meta, site, permalink, date),
     )

@@ -107,7 +107,7 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
             yield SkippedItem("post", "it has no body, as a page cut short has none", ref=name)
             continue
         story = _story(tree, name)
-        if story.status == "published" and _looks_like_response(body, story):
+        if story.status == "published" and _looks_like_response(tree, body, story):
             if readability.count_words(body) < _SHORT_WORDS:
                 yield SkippedItem(
                     "post",
@@ -139,7 +139,6 @@ def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
     story_id = match[1] if match else file
     url = readability.web_url(_attribute(tree, "a.p-canonical[href]", "href"))
     time = _attribute(tree, "time.dt-published[datetime]", "datetime")
-    subtitle = tree.css_first("section[data-field=subtitle]")
     author = tree.css_first(".p-author")
     title = tree.css_first(".p-name")
     return RawDocument(
@@ -151,7 +150,6 @@ def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
         date=None if draft else dates.parse_date(time) or dates.date_in_name(file),
         url="" if draft else url,
         author=readability.node_text(author) if author is not None else "",
-        summary=readability.node_text(subtitle) if subtitle is not None else "",
         base=url,
         aliases=(file, f"https://medium.com/p/{story_id}"),
     )
@@ -162,11 +160,12 @@ def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
     return ((node.attributes.get(name) or "") if node is not None else "").strip()
 
 
-def _looks_like_response(body: LexborNode, story: RawDocument) -> bool:
+def _looks_like_response(tree: LexborHTMLParser, body: LexborNode, story: RawDocument) -> bool:
     """Whether a story has no heading and begins with its own title, as exported responses do."""
     if body.css_first("h1, h2, h3, h4") is not None:
         return False
     text = readability.node_text(body).casefold()
     opening = story.title.rstrip("….").casefold().strip()
-    summary = story.summary.rstrip("….").casefold().strip()
-    return text.startswith(opening) and (not summary or text.startswith(summary))
+    node = tree.css_first("section[data-field=subtitle]")
+    below = readability.node_text(node).rstrip("….").casefold().strip() if node else ""
+    return text.startswith(opening) and (not below or text.startswith(below))

@@ -379,7 +379,6 @@ def _document(
         url=canonical if canonical.startswith("http") else url,
         author=", ".join(authors[id_] for id_ in map(str.strip, by_ids) if id_ in authors),
         tags=tags,
-        summary=untrusted_files.replace_surrogates(_word(settings, "metaDesc")),
         base=url,
         # The post's own address too: the canonical one may be elsewhere.
         aliases=(*names, url) if url else names,

@@ -154,7 +154,6 @@ def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Ite
         kind="page" if row.fields.get("type", "") == "page" else "post",
         date=parse_iso_date(row.fields.get("post_date", "")),
         url=url if published else "",
-        summary=row.fields.get("subtitle", "").strip(),
         base=url,
         aliases=(*((f"{url}/comments",) if url else ()), f"/p/{row.slug}", row.slug)
         if row.slug

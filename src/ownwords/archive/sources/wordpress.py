@@ -156,7 +156,6 @@ def _entry(
             url=link,
             author=authors.get(parts.get("creator", ""), parts.get("creator", "")),
             tags=tuple(dict.fromkeys(name for term in terms if (name := _plain(_text(term))))),
-            summary=parts.get("excerpt:encoded", "").strip(),
             base=link,
             aliases=tuple(name for name in (guid, f"/?p={number}" if number else "") if name),
         )

@@ -20,9 +20,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import duration
 from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text
-from ownwords.evaluation import scorecard_files as card_files
 from ownwords.evaluation import scorecard_view as card_view
-from ownwords.evaluation.limits import Tone, limits, tone
+from ownwords.evaluation.scorecard import DATA, read_scorecard
+from ownwords.evaluation.verdict import Tone, limits, tone
 from ownwords.make.make_request import MINUTES
 from ownwords.make.result import FINISHED, StageCache, TrainingSummary
 from ownwords.models import atomic_dir
@@ -223,11 +223,11 @@ def _row(
     trained = finished.latest("train", TrainingSummary)
     minutes = finished.inputs("train").get("minutes", "")
     outcome: Mapping[str, Any] = provenance.get("outcome") or {}
-    card = card_files.read(scorecard)
+    card = read_scorecard(scorecard)
     bits = _number(outcome.get("validation_bits_per_byte"))
     before = _number(outcome.get("validation_bits_per_byte_before"))
     if card and card.ours:  # of unseen posts, as everywhere else
-        bits, before = card.ours.bits, card.untouched.bits if card.untouched else None
+        bits, before = card.ours.bits, card.base.bits if card.base else None
     samples = card_view.in_turn(card.samples)[:_SAMPLES] if card else []
     return ModelRow(
         name=name,
@@ -339,10 +339,10 @@ def _licence(base: KnownBase | None, *, needs_consent: bool, is_shipped: bool) -
 def _scorecard(state: AppState) -> dict[str, Any]:
     """The scorecard of the current model, drawn."""
     folder, has_model = state.workspace.root, bool(state.own_model)
-    card = card_files.read(folder)
+    card = read_scorecard(folder)
     if card is None:
         # Written by another version of ownwords, or damaged: scoring again fixes both.
-        is_there = (folder / card_files.DATA).exists()
+        is_there = (folder / DATA).exists()
         return {"html": "", "has_model": has_model, "unreadable": is_there}
     # The card holds the path at which it was measured, which a copied workspace has not.
     here = replace(card.about, model=path_text((folder / "model").absolute()))

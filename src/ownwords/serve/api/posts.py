@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import date
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,14 +13,11 @@ from starlette.routing import BaseRoute
 from ownwords.archive import report_view as summary
 from ownwords.archive.corpus import training_text
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.features import Features
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report_view import report_view
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
-    PostDecision,
-    PostFacts,
     read_choices,
     select_posts,
     write_choices,
@@ -190,16 +186,10 @@ class DecisionRequest:
 class _Decisions:
     """What becomes of the posts of one look, and what will after the next one."""
 
-    def __init__(self, workspace: Workspace, archive: Archive, cached: CachedReport) -> None:
+    def __init__(self, workspace: Workspace, cached: CachedReport) -> None:
         self._workspace, self._cached = workspace, cached
-        # Small even for large texts; reading them takes about 0.1 ms per text.
-        self._facts = [
-            PostFacts(id_, post.title, _without_comparisons(features), _day(post))
-            for id_, features in archive.features()
-            if (post := cached.post(id_))
-        ]
         # The last selection and what it was made with, since showing any post needs it.
-        self._last: tuple[object, Mapping[str, PostDecision]] = None, {}
+        self._last: tuple[object, Mapping[str, PostSummary]] = None, {}
 
     def about(self, id_: str, choices: Sequence[AuthorChoice]) -> dict[str, Any]:
         """The present state of one post, and its state after the next look."""
@@ -213,7 +203,7 @@ class _Decisions:
             "share": post.share,
             "flagged": summary.flags(post),
             "now": _decision(post),
-            "then": _decision(_decided(post, decision)),
+            "then": _decision(decision),
             "by": "you" if any(choice.id == id_ for choice in choices) else "default",
             "pending": _is_pending(post, decision),
         }
@@ -248,21 +238,17 @@ class _Decisions:
             if request.decision != "proposed":
                 choices.append(AuthorChoice(request.id, request.decision))
             changed, after = self.about(request.id, choices), self._after(choices)
-            posts = [
-                _decided(post, after[post.id])
-                for post in self._cached.report.posts
-                if post.id in after
-            ]
+            posts = [after[post.id] for post in self._cached.report.posts]
             write_atomically(self._workspace.choices, write_choices(posts, choices))
         return self.overview(choices) | {"changed": changed}
 
-    def _after(self, choices: Sequence[AuthorChoice]) -> Mapping[str, PostDecision]:
+    def _after(self, choices: Sequence[AuthorChoice]) -> Mapping[str, PostSummary]:
         """The decision about each post that the next look will make with these choices."""
         key = _read_config(self._workspace), tuple(choices)
         if self._last[0] != key:
             report = self._cached.report
             outliers = report.style_outliers
-            self._last = key, select_posts(self._facts, report.duplicates, outliers, *key)
+            self._last = key, select_posts(report.posts, report.duplicates, outliers, *key)
         return self._last[1]
 
 
@@ -275,21 +261,7 @@ def no_such_post(id_: str) -> ApiError:
     )
 
 
-def _day(post: PostSummary) -> date | None:
-    return date.fromisoformat(post.day) if post.day else None
-
-
-def _decided(post: PostSummary, decision: PostDecision) -> PostSummary:
-    """The post as it is after the next look."""
-    return replace(
-        post,
-        decision=decision.decision,
-        reason=decision.reason,
-        training_words=decision.training_words,
-    )
-
-
-def _is_pending(post: PostSummary, decision: PostDecision) -> bool:
+def _is_pending(post: PostSummary, decision: PostSummary) -> bool:
     after = decision.decision, decision.training_words
     return (post.decision, post.training_words) != after
 
@@ -301,12 +273,6 @@ def _decision(post: PostSummary) -> dict[str, Any]:
         "reason": fmt.sentence(post.reason) if post.reason else "",
         "training_words": post.training_words,
     }
-
-
-def _without_comparisons(features: Features) -> Features:
-    """The features without the large ones that only the comparison of posts needs."""
-    large = ("sketch", "vocabulary", "counts", "style")
-    return replace(features, **{name: getattr(features, name)[:0] for name in large})
 
 
 def _read_config(workspace: Workspace) -> ProvenanceConfig:
@@ -452,9 +418,8 @@ class _Corpus:
         return self._decided().decide(self._state.archive(), call.body)
 
     def _decided(self) -> _Decisions:
-        workspace, archive = self._state.workspace, self._state.archive()
         decisions: _Decisions = self._cache.derived(
-            "decisions", lambda cached: _Decisions(workspace, archive, cached)
+            "decisions", lambda cached: _Decisions(self._state.workspace, cached)
         )
         return decisions
 

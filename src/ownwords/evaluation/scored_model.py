@@ -1,0 +1,159 @@
+"""A model directory that is scored: what it records, and what is measured on its weights.
+
+PyTorch and the weights are loaded when the first figure needs them.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.hardware import return_freed_memory
+from ownwords.evaluation.intervals import Score
+from ownwords.evaluation.verbatim import Extraction
+from ownwords.models.atomic_dir import readable_dir
+from ownwords.models.directory import COPY_GUARD, PROVENANCE
+from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.safetensors_header import read_header
+from ownwords.models.untrusted_files import read_json
+
+if TYPE_CHECKING:
+    from ownwords.inference.model import Model
+    from ownwords.models.decoder import CausalLM
+    from ownwords.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePrompt:
+    """The prompt of a sample: empty, or the beginning of a held-out post."""
+
+    prompt: str
+    seed: int
+    title: str = ""  # of that post
+
+
+class ScoredModel:
+    """A model directory and its name in what is said to the user."""
+
+    def __init__(self, folder: Path, name: str, device: str = "auto") -> None:
+        self.folder, self.name, self.device = folder, name, device
+
+    # --- what it records --------------------------------------------------------------------------
+
+    @cached_property
+    def key(self) -> str:
+        """A fingerprint of everything that affects what the model writes."""
+        return model_fingerprint(self.folder)
+
+    @cached_property
+    def weights_key(self) -> str:
+        """The same fingerprint without the copy guard."""
+        return model_fingerprint(self.folder, copy_guard=False)
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """What its training has recorded; empty if nothing was."""
+        path = readable_dir(self.folder) / PROVENANCE
+        return read_json(path) if path.exists() else {}
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether the directory holds a copy guard."""
+        return (readable_dir(self.folder) / COPY_GUARD).exists()
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters in its files."""
+        paths = sorted(readable_dir(self.folder).glob("*.safetensors"))
+        return sum(
+            math.prod(tensor.shape)
+            for path in paths
+            if path.name != COPY_GUARD
+            for tensor in read_header(path).values()
+        )
+
+    @property
+    def trained_s(self) -> float | None:
+        """Duration of its training, if recorded."""
+        seconds = self.provenance.get("outcome", {}).get("seconds")
+        return None if seconds is None else float(seconds)
+
+    @property
+    def epochs(self) -> float | None:
+        """How often it has read its training posts, if recorded."""
+        outcome, expected = (self.provenance.get(name) for name in ("outcome", "expected"))
+        if not outcome or not expected:
+            return None
+        return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
+
+    # --- what is measured on it -------------------------------------------------------------------
+
+    def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:
+        """The bits per byte of each text."""
+        from ownwords.evaluation import bits_per_byte  # noqa: PLC0415 - torch takes seconds
+
+        score = bits_per_byte.score(*self._weights, texts, names=names)
+        if not math.isfinite(score.nats):
+            raise OwnwordsError(
+                f"the probabilities of {self.folder} are not finite: its weights are damaged",
+                hint="copy the model's folder again, or train it again",
+            )
+        return score
+
+    def extraction(
+        self, training: Sequence[str], held_out: Sequence[str], samples: int
+    ) -> Extraction:
+        """Measure the share of passages of each kind that the model continues word for word."""
+        from ownwords.evaluation import memorisation  # noqa: PLC0415
+
+        return memorisation.extraction(*self._weights, training, held_out, samples=samples)
+
+    def write(
+        self,
+        prompts: Sequence[SamplePrompt],
+        max_tokens: int,
+        *,
+        guarded: bool,
+        on_tokens: Callable[[int], object],
+    ) -> tuple[str, ...]:
+        """The texts that `ownwords write` would write for these prompts."""
+        from ownwords.inference.text_generation import generate_texts  # noqa: PLC0415
+
+        writer = self._writer
+        requests = [
+            writer.request(each.prompt, max_tokens=max_tokens, seed=each.seed, quote=not guarded)
+            for each in prompts
+        ]
+        texts = generate_texts(writer.engine, writer.tokenizer, requests, on_tokens=on_tokens)
+        return tuple(texts)
+
+    def release(self) -> None:
+        """Free the weights; the next figure loads them again."""
+        for loaded in ("_weights", "_writer"):
+            self.__dict__.pop(loaded, None)
+        return_freed_memory()
+
+    @cached_property
+    def _writer(self) -> "Model":
+        from ownwords.inference.model import Model  # noqa: PLC0415
+
+        return Model.load(self.folder, device=self.device)
+
+    @cached_property
+    def _weights(self) -> "tuple[CausalLM, Tokenizer]":
+        from ownwords.inference.engine_loader import choose_device  # noqa: PLC0415
+        from ownwords.models import bundle, fused  # noqa: PLC0415
+        from ownwords.tokenizers.tokenizer import Tokenizer  # noqa: PLC0415
+
+        loaded = bundle.load(self.folder, device=choose_device(self.device, self.folder))
+        tokenizer = Tokenizer(loaded.tokenizer_files)
+        loaded.check_tokenizer(tokenizer)
+        model = loaded.model
+        # In bfloat16 Gemma 3 270M takes .02% more bits than in float32, a third of the time, and
+        # 450 MB less (docs/log.md).
+        if not fused.is_fast_bf16(next(model.parameters())):
+            model.float()
+        return model, tokenizer
