@@ -81,7 +81,9 @@ def test_lines_are_read_once_and_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = EventTail(path)
     assert lines.read() == (False, [])
-    path.write_text('{"time": 1, "stage": "", "kind": "note"}\n{"time": 2, "stage": "", "kind": "note"}\n{"kind": "not')
+    path.write_text(
+        '{"time": 1, "stage": "", "kind": "note"}\n{"time": 2, "stage": "", "kind": "note"}\n{"kind": "not'
+    )
     assert lines.read() == (True, [Event(1, "", "note"), Event(2, "", "note")])
     assert lines.read() == (False, [])
     with path.open("a") as file:
