@@ -96,7 +96,7 @@ def test_prompts_reach_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         embed_missing(index, model)
         assert read and all(text.startswith("garden ") for text in read)
         read.clear()
-        ArchiveSearcher(index, model).find("Where did the rain fall?", how="vectors")
+        ArchiveSearcher(index, model).find("Where did the rain fall?")
     assert read == ["bus Where did the rain fall?"]
 
 
@@ -418,7 +418,7 @@ def test_vectors_of_another_dimension_are_made_anew(tmp_path: Path) -> None:
         assert result.without_vector == 3 and not wider.texts
         assert embed_missing(index, wider) == 3
         assert index.vectors("counting", 300).codes.shape == (3, 300)
-        found = ArchiveSearcher(index, wider).find("kettle", how="vectors")
+        found = ArchiveSearcher(index, wider).find("kettle")
         assert len(found.passages) == 3 and not found.without_vector
 
 

@@ -13,7 +13,6 @@ from ownwords.archive.document import Segment
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.query import QueryTerms
 from ownwords.ask.search import MOST_OF_A_POST, ArchiveSearcher
-from ownwords.core.errors import ConfigError
 from small_archives import Entry, put
 
 # What every post says, so that no word of it tells one from another.
@@ -237,13 +236,6 @@ def test_the_author_s_own_words_rank_before_quotations(tmp_path: Path) -> None:
     assert [(item.document, item.whose) for item in passages] == [("b", "own"), ("a", "other")]
 
 
-def test_without_titles_only_the_texts_count(searcher: ArchiveSearcher) -> None:
-    result = searcher.find("The same bicycle", titles=False)
-    assert result.passages == ()
-    assert searcher.find("Leeds", titles=False).is_weak
-    assert searcher.find("bottom bracket", titles=False).passages[0].document == "bicycle"
-
-
 def test_chinese_is_searched_by_character_bigrams(tmp_path: Path) -> None:
     posts = {
         "tea": Entry("绿茶", ("我喜欢喝绿茶。",)),
@@ -319,14 +311,12 @@ def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Pa
     }
     plain = searching(tmp_path / "archive.sqlite", posts)
     searcher = with_vectors(plain.index, Letters())
-    by_vectors = searcher.find("zzz", how="vectors").passages
+    by_vectors = searcher.find("zzz").passages
     assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
-    assert searcher.find("zebra", how="text").passages[0].document == "c"
+    assert plain.find("zebra").passages[0].document == "c"
     assert not searcher.find("zebra zzz").without_vector
     both = searcher.find("zebra zzz").passages
     assert {item.document: item.found_by for item in both}["c"] == ("text", "vectors")
-    with pytest.raises(ConfigError, match="needs an embedding model"):
-        plain.find("zebra", how="vectors")
 
 
 def test_posts_without_vectors_are_found_by_words(searcher: ArchiveSearcher) -> None:
