@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
+    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", tmp_path / "box")
     monkeypatch.chdir(tmp_path)
     return data_folder()
 
