@@ -20,7 +20,7 @@ from ownwords.archive import sources as archive_sources
 from ownwords.archive import untrusted_files
 from ownwords.archive.look import look
 from ownwords.core.workspace import Workspace
-from ownwords.serve import inspect_source
+from ownwords.serve import intake
 from ownwords.serve.api import sources
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
@@ -46,7 +46,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read uploads in this process, for speed."""
 
     def inspect(path: Path) -> dict[str, Any]:
-        return inspect_source.inspect_path(path)
+        return intake.inspect_path(path)
 
     monkeypatch.setattr(sources, "inspect_upload", inspect)
 
@@ -154,8 +154,8 @@ def test_a_forbidden_upload_is_refused_and_leaves_no_files(
 def test_an_upload_that_unpacks_to_too_much_is_refused(
     api: TestClient, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "inspect_upload", inspect_source.inspect_path)
-    monkeypatch.setattr(inspect_source, "_MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(sources, "inspect_upload", intake.inspect_path)
+    monkeypatch.setattr(intake, "_MAX_UNPACKED_BYTES", 1000)
     status, answer = drop(api, "a.zip", zipped(**{"a.md": b"# A\n" * 200, "b.md": b"# B\n" * 200}))
     assert (status, "unpacks to more than" in answer["error"]["message"]) == (400, True)
     monkeypatch.setattr(untrusted_files, "MAX_MEMBERS", 1)

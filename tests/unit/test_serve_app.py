@@ -36,7 +36,6 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
-from ownwords.serve.security import HEADERS
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bpe import ByteTokenizer
 from this_machine import reachable
@@ -290,22 +289,6 @@ def test_during_an_archive_update_clients_are_told_to_retry(
     run_with_client(create_app(state), work)
 
 
-def test_errors_under_v1_have_the_openai_form(tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        for answer in (
-            await client.get("/v1/nothing"),
-            await client.post(WRITE, json={**ORDER, "model": "none"}),
-            await client.post(WRITE, content="{", headers={"Content-Type": "application/json"}),
-            await client.post(WRITE, content="{}", headers={"Content-Type": "text/plain"}),
-        ):
-            assert 400 <= answer.status_code < 500
-            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
-            for name in HEADERS:
-                assert name in answer.headers
-
-    run_with_client(create_app(state_of(tmp_path)), work)
-
-
 def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         requests = [client.post(WRITE, json={**ORDER, "seed": seed}) for seed in range(8)]
@@ -367,21 +350,6 @@ def test_the_key_logs_the_browser_in(tmp_path: Path) -> None:
 
         assert (await client.get("/", follow_redirects=True)).status_code == 200
         assert (await client.get("/api/corpus")).status_code == 404
-
-    run_with_client(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
-
-
-def test_guesses_are_throttled_and_the_key_is_not(tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        statuses = [
-            (await client.post("/login", data={"key": f"guess-number-{n}"})).status_code
-            for n in range(12)
-        ]
-        assert statuses == [401] * 10 + [429] * 2
-        wrong = await client.post("/login", data={"key": "another-guess"})
-        assert int(wrong.headers["retry-after"]) > 30
-        right = await client.post("/login", data={"key": KEY})
-        assert (right.status_code, right.headers["location"]) == (303, "/")
 
     run_with_client(create_app(state_of(tmp_path, ServeSettings(key=KEY))), work)
 
@@ -465,33 +433,6 @@ def until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_a_disconnected_reader_frees_its_row(serve: Serve, engine: CountingEngine) -> None:
-    server = serve(ServeSettings(rows=2))
-    for _ in range(6):
-        connection, answer = server.opened(WRITE, FOREVER)
-        assert answer.status == 200
-        answer.readline()
-        answer.close()
-        connection.close()
-    until(lambda: server.figure("texts_running") + server.figure("texts_waiting") == 0)
-
-
-def test_a_full_queue_says_when_to_retry(serve: Serve, engine: CountingEngine) -> None:
-    server = serve(ServeSettings(rows=1, queue=1))
-    server.request(WRITE, ORDER)
-    engine.may_go_on.clear()
-    first, second = (threading.Thread(target=server.request, args=(WRITE, ORDER)) for _ in range(2))
-    first.start()
-    second.start()
-    until(lambda: server.figure("texts_running") + server.figure("texts_waiting") == 2)
-    status, again_s, answer = server.request(WRITE, ORDER)
-    engine.may_go_on.set()
-    assert (status, json.loads(answer)["error"]["code"]) == (429, "rate_limit_exceeded")
-    assert int(again_s) >= 1
-    first.join()
-    second.join()
 
 
 def test_shutdown_is_immediate_and_announced_to_streams(

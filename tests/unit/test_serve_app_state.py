@@ -17,7 +17,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.inference.scheduler import generate
-from ownwords.inference.text_generation import build_request, stream_request
+from ownwords.inference.text_generation import build_request
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.models.fingerprint import Stamp, model_stamp
@@ -229,45 +229,6 @@ def test_unavailable_models_are_reported(workspace: Workspace, loads: CountingLo
     run_within(state, work)
 
 
-def test_without_any_model_it_says_how_to_make_one(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalogue, "_BOX", workspace.root / "nowhere")
-    state = AppState(workspace)
-
-    async def work() -> None:
-        with pytest.raises(ApiError, match="ownwords make PATH") as refused:
-            await state.get_model()
-        assert refused.value.status == 404
-
-    run_within(state, work)
-
-
-def test_the_real_model_generates_what_write_generates(workspace: Workspace) -> None:
-    state = AppState(workspace, ServeSettings(threads=1))
-
-    async def work() -> None:
-        loaded = await state.get_model()
-        model = loaded.model
-        requests = [
-            build_request(model.tokenizer, "It was", max_tokens=12, seed=seed) for seed in range(6)
-        ]
-
-        async def read(number: int) -> str:
-            def follow() -> str:
-                return "".join(state.generate_text(loaded, requests[number]))
-
-            return await state.run_long(follow)
-
-        texts = await asyncio.gather(*(read(number) for number in range(6)))
-        expected = [
-            "".join(stream_request(model.engine, model.tokenizer, request)) for request in requests
-        ]
-        assert texts == expected
-
-    run_within(state, work)
-
-
 def test_a_stream_for_a_thread_ends_when_the_thread_stops_reading(
     workspace: Workspace, loads: CountingLoader
 ) -> None:
@@ -382,19 +343,6 @@ def test_long_answers_do_not_delay_the_embedder(
     assert opened == ["minilm"]
 
 
-def test_a_pause_ends_at_shutdown(workspace: Workspace) -> None:
-    state = AppState(workspace)
-
-    async def work() -> None:
-        assert await state.sleep(0.001)
-        task = asyncio.create_task(state.sleep(60))
-        await asyncio.sleep(0)
-        await state.close()
-        assert not await task
-
-    run_within(state, work)
-
-
 # --- the archive -------------------------------------------------------------------------------
 
 
@@ -407,15 +355,6 @@ def look(tmp_path: Path, workspace: Workspace, **posts: str) -> None:
 
 
 WORDS = "We put the {} on the long table under the window and went on with it until the evening. "
-
-
-def test_without_an_archive_everything_says_how_to_make_one(workspace: Workspace) -> None:
-    state = AppState(workspace)
-    for ask in (state.archive, state.searcher):
-        with pytest.raises(ApiError, match="ownwords look PATH") as refused:
-            ask()
-        assert refused.value.status == 404
-    assert not workspace.root.exists()
 
 
 def test_each_thread_has_its_own_archive_and_searches_see_the_last_look(

@@ -11,9 +11,9 @@ from ownwords.archive.look import look
 from ownwords.core.errors import SourceError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
-from ownwords.serve import fetch_feed as fetching
+from ownwords.serve import intake as fetching
 from ownwords.serve.app_state import AppState
-from ownwords.serve.fetch_feed import fetch_feed
+from ownwords.serve.intake import fetch_feed
 from ownwords.serve.job_requests import FetchRequest, JobInputs
 from ownwords.serve.jobs import JobManager
 

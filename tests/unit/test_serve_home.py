@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 
 from exports import publii
 from ownwords.archive.look import look
-from ownwords.archive.report import Report
 from ownwords.core.workspace import Workspace
 from ownwords.make.result import read_learned, write_learned
 from ownwords.serve.app import create_app
@@ -122,27 +121,6 @@ def test_of_a_publii_site_only_its_database_matters(tmp_path: Path) -> None:
     assert not api.get("/api/blog").json()["is_stale"]
     later(site / "input" / "db.sqlite")
     assert api.get("/api/blog").json()["is_stale"]
-
-
-def test_the_report_is_parsed_once_for_many_requests(
-    tmp_path: Path, blog: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = tmp_path / "mine.ownwords"
-    look([blog], workspace=workspace)
-    parsed = 0
-    from_json = Report.from_json
-
-    def counted(text: str) -> Report:
-        nonlocal parsed
-        parsed += 1
-        return from_json(text)
-
-    monkeypatch.setattr(Report, "from_json", counted)
-    api = api_of(workspace)
-    for path in ("home", "blog", "sources", "corpus", "corpus/posts", "home", "blog"):
-        assert api.get(f"/api/{path}").status_code == 200
-    assert [source["path"] for source in api.get("/api/sources").json()["sources"]] == [str(blog)]
-    assert parsed == 1
 
 
 def test_the_post_filter_is_saved(tmp_path: Path, blog: Path) -> None:

@@ -290,12 +290,6 @@ def test_a_command_run_as_a_job_logs_its_stages(tmp_path: Path) -> None:
     assert "start" not in kinds
 
 
-def test_a_command_run_otherwise_logs_nothing() -> None:
-    progress = Progress()
-    with logged_job(progress, {}):
-        assert not progress.subscribers
-
-
 # --- the API -------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -488,9 +487,3 @@ def test_a_websocket_is_closed() -> None:
 
     asyncio.run(app_of()({"type": "websocket"}, receive, send))  # type: ignore[arg-type]
     assert sent == [{"type": "websocket.close"}]
-
-
-def test_settings_are_immutable() -> None:
-    with pytest.raises(AttributeError):
-        ServeSettings().port = 1  # type: ignore[misc]
-    assert replace(ServeSettings(), port=1).port == 1

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -265,18 +264,6 @@ def test_the_lock_is_fair() -> None:
     assert order == ["other", "again"]
 
 
-def test_requests_are_not_changed_by_being_stream() -> None:
-    request = request_of()
-    copy = replace(request)
-
-    async def work() -> None:
-        async with worker_of(CountingEngine()) as worker:
-            await read(worker, request)
-
-    run(work)
-    assert request == copy
-
-
 BYTES = ByteTokenizer()
 
 
@@ -353,12 +340,6 @@ def test_tokens_have_their_text_and_those_of_a_stop_string_are_dropped(
     if decoder.is_stopped:
         joined = join_chunks(pieces)
         assert all(token.offset < len(joined.text) for token in joined.tokens)
-
-
-@given(noise)
-def test_logprobs_are_reported_only_on_request(ids: list[int]) -> None:
-    pieces, _ = decode_stream(ODD, ids, chances=False)
-    assert join_chunks(pieces) == TextChunk(ODD.decode(ids))
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)

