@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ownwords.tune.search import SearchBudget, Study, TrialResult, open_storage, search
+from ownwords.tune.search import Search, Study, TrialResult, open_storage
 from toy_search import AXES, PLAN, Toy
 
 TRIAL_S = 0.04
@@ -22,10 +22,11 @@ def main(folder: Path, worker: str, journal: str) -> None:
 
     study = Study(open_storage(folder / f"{journal}.journal"), "toy", AXES)
     # Workers whose names are letters are on different machines.
-    budget = SearchBudget(600.0, 1.0, worker if len(worker) == 1 else "here", 10, 0.2)
+    name = worker if len(worker) == 1 else "here"
+    search = Search(trial, study, 600.0, 1.0, name, 10, poll_s=0.2)
     trials = [
         (trial.state, trial.repeats, trial.seed, dict(trial.settings), trial.score)
-        for trial in search(trial, study, budget)
+        for trial in search.run()
     ]
     (folder / f"{worker}.json").write_text(json.dumps(trials))
 

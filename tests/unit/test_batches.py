@@ -21,7 +21,6 @@ from ownwords.models.loss import IGNORED, chunked_cross_entropy
 from ownwords.training.batches import (
     Batch,
     Batches,
-    EpochLayout,
     Prefetcher,
     TokenStream,
     sequential_batches,
@@ -67,19 +66,6 @@ def test_a_target_is_the_next_token_of_the_same_document(
         counts = (batch.targets_BT != IGNORED).sum(1).tolist()
         assert batch.counts_B == tuple(counts)
         assert batch.tokens == sum(counts) == batches.total(step)
-
-
-def test_in_an_epoch_only_the_last_token_of_a_piece_has_no_target() -> None:
-    # 5 + 9 + 18 = 32 tokens are 4 rows of 8: each step is one epoch.
-    batches = batches_of(dataset_of([5, 9, 18]))
-    for step in range(20):
-        batch = batches.batch(step)
-        assert sorted(batch.ids_BT.flatten().tolist()) == list(range(32))
-        unforetold = set(range(32)) - set(batch.targets_BT.flatten().tolist())
-        begun_within = len(unforetold) - 3  # the first token of each document, and of a torn one
-        assert {0, 5, 14} <= unforetold
-        assert begun_within in (0, 1)
-        assert batch.tokens == 32 - 3 - begun_within
 
 
 @settings(max_examples=25)
@@ -418,23 +404,6 @@ def test_each_epoch_has_its_own_order_and_offset(lengths: list[int]) -> None:
     assert not orders & {tuple(first) for first in begins(2)}
 
 
-@pytest.mark.parametrize("tokens", [9, 100, 5000])
-def test_each_epoch_is_laid_out_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    laid_out: list[int] = []
-
-    def counting(self: TokenStream, e: int) -> EpochLayout:
-        laid_out.append(e)
-        return original(self, e)
-
-    original = TokenStream._epoch_layout
-    monkeypatch.setattr(TokenStream, "_epoch_layout", counting)
-    batches = batches_of(dataset_of([tokens]), rows=16)
-    for step in range(40):
-        batches.batch(step)
-        batches.total(step)
-    assert laid_out == list(range(len(laid_out)))
-
-
 def test_without_shuffling_the_text_is_read_in_order() -> None:
     batches = batches_of(dataset_of([13, 0, 7, 1]), rows=3, config=DataConfig(shuffle=False))
     read = torch.cat([batches.batch(step).ids_BT.flatten() for step in range(7)])
@@ -485,19 +454,6 @@ def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPat
         with closing(Prefetcher(counting_batches(), 0, 3, device=device)) as prefetched:
             assert len(list(prefetched)) == 3
         assert pinned == expected
-
-
-def test_prefetching_is_limited_to_its_depth() -> None:
-    batches = counting_batches()
-    with closing(Prefetcher(batches, 0)) as prefetched:
-        for count in range(5):
-            deadline = time.monotonic() + 5
-            while batches.batches_made < count + 4 and time.monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(0.02)
-            assert batches.batches_made == count + 4
-            assert next(prefetched)[0] == count
-    assert not alive()
 
 
 def test_an_error_in_the_thread_is_raised_at_its_step() -> None:

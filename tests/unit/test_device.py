@@ -149,26 +149,10 @@ def test_out_of_memory_errors_are_recognised() -> None:
         assert not CPU.is_out_of_memory(cause)
 
 
-def test_the_memory_of_this_process_is_measured() -> None:
-    before = CPU.peak_memory()
-    assert 10 << 20 < before < 1 << 40
-    tensor = torch.ones(80 << 18)  # 80 MB
-    assert CPU.peak_memory() - before < 200 << 20
-    assert CPU.free_memory() > 0 and len(tensor)
-    CPU.synchronize()
-    CPU.release_memory()
-
-
 def test_a_deferred_read_returns_its_value() -> None:
     value = torch.tensor([1.0, 2.0])
     read = CPU.later(value)
     assert read().tolist() == [1.0, 2.0]
-
-
-def test_autocast_is_on_only_where_asked_for() -> None:
-    for precision, dtype in (("float32", torch.float32), ("autocast", torch.bfloat16)):
-        with CPU.autocast(precision):  # type: ignore[arg-type]
-            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
 def test_evaluating_restores_every_mode() -> None:

@@ -3,7 +3,6 @@
 import errno
 import math
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -92,19 +91,6 @@ def stop_after(job: TrainJob, after: int) -> TrainJob:
 
     set_objective(job, ChangedLoss(stop))
     return job
-
-
-def test_two_runs_are_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_EVERY_S", 0.0)  # every step, however long it takes
-    recorders = EventLog(), EventLog()
-    for i, recorder in enumerate(recorders):
-        run_job = job(tmp_path, RICH, key=f"{i}", progress=recorder.progress())
-        train(run_job)
-        torch.rand(3)  # whatever else draws from the global state in between
-    assert recorders[0].values("loss") == recorders[1].values("loss") != []
-    first, second = (job(tmp_path, RICH, key=key) for key in "01")
-    assert train(first).bits_per_byte == train(second).bits_per_byte
-    assert weights_of(first) == weights_of(second) != weights_of(job(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["plain", "rich", "adapter"])
@@ -289,18 +275,6 @@ def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path
     full_batch, parts = gradients
     for name in full_batch:
         assert torch.allclose(parts[name], full_batch[name], rtol=1e-4, atol=1e-7), name
-
-
-def test_a_thread_more_changes_no_more_than_rounding(tmp_path: Path) -> None:
-    results = []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            short = replace(LOOP, steps=3, evaluations=1)
-            results.append(train(job(tmp_path, short, key=f"{threads}")).bits_per_byte)
-    finally:
-        torch.set_num_threads(1)
-    assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
 def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
@@ -572,14 +546,6 @@ def test_dropout_is_switched_off_after_training(tmp_path: Path) -> None:
     ids_BT = some_ids(2, 9)
     assert torch.equal(run_job.model(ids_BT), run_job.model(ids_BT))
     assert all(parameter.grad is None for parameter in run_job.model.parameters())
-
-
-def test_outside_the_main_thread_it_trains_as_well(tmp_path: Path) -> None:
-    errors: list[str] = []
-    thread = threading.Thread(target=lambda: errors.append(train(job(tmp_path)).stopped))
-    thread.start()
-    thread.join()
-    assert errors == ["done"]
 
 
 def test_seeds_differ_by_all_they_are_made_of() -> None:

@@ -198,7 +198,7 @@ def test_a_chosen_base_that_cannot_be_trained_gives_way_to_the_built_in_one(
 ) -> None:
     shutil.copytree(made_folder / "base" / "model", made_folder / "gemma3-270m")
     box = made_folder / "base" / "model"
-    monkeypatch.setattr(catalogue, "_BOX", box)
+    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", box)
     installed = catalogue.entry("gemma3-270m", made_folder / "gemma3-270m", "added")
     entries = [catalogue.entry(catalogue.SHIPPED, box, catalogue.SHIPPED), installed]
     monkeypatch.setattr(catalogue, "entries", lambda: entries)

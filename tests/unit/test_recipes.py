@@ -37,7 +37,7 @@ from ownwords.training import (
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainJob
-from ownwords.training.metrics import LossModule, SampleWriter
+from ownwords.training.metrics import LossModule
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.recipes import (
@@ -77,6 +77,20 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
     )
+
+
+@pytest.fixture(scope="module")
+def shared_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
+        )
+        return pretrain(TRAIN, HELD_OUT, work(tmp_path_factory.mktemp("base"))).folder
+
+
+@pytest.fixture
+def base(shared_base: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(shared_base, tmp_path / "base" / "model")
 
 
 def work(folder: Path, fixed: Mapping[str, object] = TINY, **more: object) -> TrainRequest:
@@ -206,22 +220,20 @@ def test_too_little_text_is_reported_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "w" / "model").exists()
 
 
-def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(tmp_path: Path) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
-    before = bits(base.folder, HELD_OTHERS, tmp_path)
+def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_path: Path) -> None:
+    before = bits(base, HELD_OTHERS, tmp_path)
 
-    full = finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED), replay=TRAIN)
+    full = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED), replay=TRAIN)
     assert full.plan.recipe.data.replay == PLAN_CONSTANTS.tune_replay
-    assert full.plan.recipe.optim.muon_lr == pytest.approx(0.25 * base.plan.recipe.optim.muon_lr)
     assert full.bits_per_byte is not None
     assert full.bits_per_byte < before
     assert bits(full.folder, HELD_OTHERS, tmp_path) == pytest.approx(full.bits_per_byte, rel=1e-4)
     assert full.share in (1.0, 0.85, 0.7, 0.5, 0.3)
 
-    tuned = finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "lora", TUNED), by_lora=True)
+    tuned = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "lora", TUNED), by_lora=True)
     assert tuned.bits_per_byte is not None
     assert tuned.bits_per_byte < before
-    alone = bundle.load(base.folder).model
+    alone = bundle.load(base).model
     folder = tmp_path / "lora" / "adapter"
     saved_config = json.loads((folder / lora.CONFIG).read_bytes())
     settings = lora.AdapterConfig(saved_config["r"], saved_config["lora_alpha"])
@@ -237,14 +249,13 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(tmp_path: Path) -
     for name, parameter in alone.named_parameters():
         torch.testing.assert_close(saved[name], parameter, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="replace its base"):
-        finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
+        finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
 
 
 def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
-    stored = bundle.load(base.folder)
+    stored = bundle.load(base)
     narrow = tmp_path / "narrow"
     tokenizer = tokenizers.Tokenizer(stored.tokenizer_files)
     bundle.save(narrow, stored.model, tokenizer, dtype=torch.bfloat16)
@@ -268,14 +279,13 @@ def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
     expected = torch.bfloat16 if fused.has_fast_bf16() else torch.float32
     assert dtypes == [expected]
     assert tuned.bits_per_byte is not None
-    assert tuned.bits_per_byte < bits(base.folder, HELD_OTHERS, tmp_path)
+    assert tuned.bits_per_byte < bits(base, HELD_OTHERS, tmp_path)
     assert next(bundle.load(tuned.folder).model.parameters()).dtype == torch.bfloat16
 
 
-def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
+def test_only_the_authors_texts_teach_how_a_text_begins(base: Path, tmp_path: Path) -> None:
     replay = [TrainingText(f"r{i}", f"A title\n\nThe rest of {i}. " * 9) for i in range(20)]
-    finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED), replay=replay)
+    finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED), replay=replay)
     openings = {}
     for folder in (tmp_path / "w" / "tokens").iterdir():
         dataset = token_dataset.open_dataset(folder)
@@ -288,8 +298,7 @@ def test_only_the_authors_texts_teach_how_a_text_begins(tmp_path: Path) -> None:
         assert bytes(ids.tolist()).decode() == text.text.removeprefix("A title\n\n")
 
 
-def test_without_steps_the_base_is_saved_unchanged(tmp_path: Path) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
+def test_without_steps_the_base_is_saved_unchanged(base: Path, tmp_path: Path) -> None:
     notes: list[str] = []
 
     def on_event(event: Event) -> None:
@@ -297,11 +306,11 @@ def test_without_steps_the_base_is_saved_unchanged(tmp_path: Path) -> None:
             notes.append(event.message)
 
     request = work(tmp_path / "w", {"train.steps": 0}, progress=Progress(on_event))
-    trained = finetune(base.folder, OTHERS, HELD_OTHERS, request, by_lora=True)
+    trained = finetune(base, OTHERS, HELD_OTHERS, request, by_lora=True)
     assert (trained.share, trained.outcome.steps) == (0.0, 0)
     assert trained.bits_per_byte == trained.before
     before, now = (
-        dict(bundle.load(model.folder).model.named_parameters()) for model in (base, trained)
+        dict(bundle.load(folder).model.named_parameters()) for folder in (base, trained.folder)
     )
     for name, parameter in before.items():
         assert torch.equal(parameter, now[name])
@@ -344,8 +353,7 @@ def cut_at_an_evaluation(event: Event) -> None:
         raise PowerCut
 
 
-def test_the_run_of_a_base_follows_from_its_files_alone(tmp_path: Path) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
+def test_the_run_of_a_base_follows_from_its_files_alone(base: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(base, tmp_path / "moved")
     threads = torch.get_num_threads()
     fixed = {**TUNED, "data.replay": 0.0}
@@ -365,8 +373,9 @@ def test_the_run_of_a_base_follows_from_its_files_alone(tmp_path: Path) -> None:
     assert replanned.run.folder != runs[0]
 
 
-def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(tmp_path: Path) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
+def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(
+    base: Path, tmp_path: Path
+) -> None:
     stored = base / "ownwords.json"
     provenance = json.loads(stored.read_text())
     last = provenance["recipe"]["optim"]["muon_lr"]
@@ -380,9 +389,8 @@ def test_the_learning_rate_follows_from_the_highest_a_base_has_seen(tmp_path: Pa
 
 
 def test_a_run_resumes_after_the_cache_has_lost_its_replay_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
     monkeypatch.setattr(replay_text, "sample_texts", lambda *_: [text.text for text in TRAIN])
     undisturbed = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "one", TUNED))
     interrupted = work(tmp_path / "two", TUNED, progress=Progress(cut_at_an_evaluation))
@@ -438,12 +446,6 @@ def test_a_capped_text_is_cut_at_a_segment() -> None:
     document = Document("d", " A  title ", (Segment("heading", "A title"), *parts))
     assert corpus.training_text(document, 99) == "A title\n\none two three\n\nfour"
     assert corpus.training_text(document, 5) == "A title\n\none two three"
-
-
-def test_samples_end_when_they_took_their_share(tmp_path: Path) -> None:
-    tokenizer = bpe.train(["a b c"], 261)
-    model = families.tiny("qwen3")
-    assert SampleWriter(tokenizer, 4, 0.0)(model) == ()
 
 
 def test_a_small_model_of_a_large_vocabulary_is_planned(

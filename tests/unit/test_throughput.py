@@ -44,13 +44,6 @@ def test_contradictory_samples_give_no_negative_term() -> None:
     assert 4 * fitted.layer_s + 1e9 / fitted.flops_per_s == pytest.approx(0.1)
 
 
-def test_the_time_of_a_step_is_overhead_per_layer_plus_arithmetic() -> None:
-    pace = StepTimeModel(1e-3, 1e9)
-    work = throughput.step_flops(LARGER, 3, 16)
-    assert work > 3 * 16 * throughput.flops_per_token(LARGER, 16)  # the optimizer's own on top
-    assert pace.step_s(LARGER, 3, 16) == pytest.approx(2e-3 + work / 1e9)
-
-
 def test_real_steps_are_timed_in_each_precision() -> None:
     before = torch.random.get_rng_state()
     speeds = measure_speeds(choose("cpu"), [SMALL, LARGER], rows=2, context=16, seconds=3600)

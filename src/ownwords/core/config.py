@@ -31,12 +31,6 @@ from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
-# Environment variables of ownwords that are not settings; endpoints, the native library, the data
-# folder and jobs read them.
-_OTHERS = (
-    *("OWNWORDS_API_KEY", "OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS"),
-    *("OWNWORDS_JOB_LOG", "OWNWORDS_JOB_SPENT_S", "OWNWORDS_JOB_TRAINS"),
-)
 NONE = "none"  # the word for None in optional settings, since TOML has no null
 
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)
@@ -137,9 +131,11 @@ def _given(
     for path in toml:
         yield from _from_table(known, _read(path), "", path.as_posix())
     by_variable = {environment_name(key): key for key in known}
+    almost = {name.replace("__", "_") for name in by_variable}
     for variable in sorted(env):
         name = variable.upper()  # Windows ignores case in variable names
-        if not name.startswith(PREFIX) or name in _OTHERS:
+        # Others, such as OWNWORDS_HOME, are no settings.
+        if not name.startswith(PREFIX) or not ("__" in name or name in almost):
             continue
         if name not in by_variable:
             _unknown(variable, "environment", by_variable, "variable")

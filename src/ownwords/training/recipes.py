@@ -7,7 +7,7 @@ when the same command runs again.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -37,7 +37,6 @@ from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import (
     metrics,
-    model_card,
     planner,
     replay_text,
     throughput,
@@ -55,7 +54,10 @@ from ownwords.training.plan import (
     Plan,
     PlanInputs,
     compare_forecast,
+    number,
     read_plan,
+    size,
+    times,
 )
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.run import COMPARISON
@@ -410,7 +412,8 @@ class TrainingSession:
             context=context,
             seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
             optim=recipe.optim,
-            adapted=throughput.LoraToTime(base, rank) if base and rank else None,
+            base=base if rank else None,
+            rank=rank,
         )
 
     def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
@@ -560,6 +563,7 @@ class TrainingSession:
             self.device.peak_memory(),
             stopped_early=outcome.stopped != "done",
         )
+        made = TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
         how = f"fine-tuned from {base}" if base else "trained"
         if kind == "lora":
             how += " through a LoRA"
@@ -567,34 +571,14 @@ class TrainingSession:
         if self.world.is_first:
             library = ModelLibrary(request.workspace)
             kept = library.keep() if request.out is None else None
+            corpus = request.corpus or self.texts.key
             bundle.save(
                 request.folder,
                 model,
                 self.tokenizer,
                 generation=generation_config(),
-                card=model_card.card(
-                    request.workspace.name,
-                    model,
-                    plan,
-                    outcome,
-                    bits,
-                    judged,
-                    text_bytes=self.texts.bytes,
-                    documents=self.texts.documents,
-                    how=how,
-                    before=before,
-                ),
-                provenance=model_card.provenance(
-                    plan,
-                    outcome,
-                    bits,
-                    judged,
-                    kind=kind,
-                    corpus=request.corpus or self.texts.key,
-                    base=base,
-                    share=share if base else None,
-                    before=before,
-                ),
+                card=_card(request.workspace.name, model, made, self.texts, how),
+                provenance=_provenance(made, kind, corpus, base),
                 dtype=dtype,
                 copy_guard=self._copy_guard(),
                 license=self.base_license,
@@ -603,7 +587,7 @@ class TrainingSession:
                 library.forget_score()
                 self.progress.note(f"The model before this one is kept as {kept.name}.")
         self.world.close()
-        return TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
+        return made
 
     def _copy_guard(self) -> bytes:
         """The copy guard of these texts, serialized; empty if they are too long for one."""
@@ -612,6 +596,72 @@ class TrainingSession:
             return b""
         documents = (self.dataset.document(i) for i in range(self.dataset.documents))
         return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
+
+
+def _card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, how: str) -> str:
+    """The text of the model's README: its training texts, quality and settings."""
+    config, plan = model.config, made.plan
+    count = sum(parameter.numel() for parameter in model.parameters())
+    quality = "No text was held out, so there is no score."
+    if made.bits_per_byte is not None:
+        quality = (
+            f"{made.bits_per_byte:.3f} bits per byte on whole held-out texts, which also decided"
+            " when to stop."
+        )
+        if made.before is not None:
+            quality += f" The base had {made.before:.3f} on the same texts."
+    lines = [
+        f"# {name}",
+        "",
+        f"A language model of {number(count)} parameters ({config.MODEL_TYPE}, {config.layers}"
+        f" layers of width {config.width}, {config.vocabulary:,} tokens, a context of"
+        f" {config.context:,}), {how} with ownwords.",
+        "",
+        "## Training texts",
+        "",
+        f"{size(texts.bytes)} of one author's own words, {texts.documents:,} texts, read"
+        f" {times(plan.expected.epochs_of(made.outcome.tokens))}.",
+        "",
+        "## Quality",
+        "",
+        quality,
+        "",
+        *(f"- {sentence}" for sentence in made.judged),
+        "",
+        "## Settings",
+        "",
+        "| setting | value | why | source |",
+        "|---|---|---|---|",
+    ]
+    for each in plan.reasons:
+        cells = (each.key, each.value, each.reason, each.source)
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _provenance(made: TrainedModel, kind: str, corpus: str, base: str) -> dict[str, object]:
+    """The same as data; fine-tuning this model reads its learning rates from it."""
+    plan, outcome = made.plan, made.outcome
+    return {
+        "kind": kind,
+        "corpus": corpus,
+        "base_name": base,
+        "share_of_tuned_weights": made.share if base else None,
+        "recipe": asdict(plan.recipe),
+        "plan": [asdict(number) for number in plan.reasons],
+        "expected": asdict(plan.expected),
+        "outcome": {
+            "steps": outcome.steps,
+            "stopped": outcome.stopped,
+            "best_step": outcome.best_step,
+            "averaged": outcome.averaged,
+            "tokens": outcome.tokens,
+            "seconds": outcome.seconds,
+            "validation_bits_per_byte": made.bits_per_byte,
+            "validation_bits_per_byte_before": made.before,
+        },
+        "compared": list(made.judged),
+    }
 
 
 def load_or_train_tokenizer(

@@ -68,18 +68,12 @@ class DeviceSpeeds:
         """The fastest precision; a less exact one must be faster by a margin."""
         # With bf16 the frozen weights under a LoRA would stay rounded to bfloat16.
         allowed = [p for p in self.step_times if not (rank and p == "bf16")]
-        allowed = allowed or list(self.step_times)
         return pick_precision(
-            {p: self.step_times[p].step_s(shape, rows, context, rank) for p in allowed}
+            {
+                p: self.step_times[p].step_s(shape, rows, context, rank)
+                for p in allowed or self.step_times
+            }
         )
-
-
-@dataclass(frozen=True)
-class LoraToTime:
-    """A model in memory, and the rank of the LoRA that its steps are timed with."""
-
-    model: CausalLM
-    rank: int
 
 
 def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
@@ -106,21 +100,21 @@ def measure_speeds(
     context: int,
     seconds: float,
     optim: OptimConfig | None = None,
-    adapted: LoraToTime | None = None,
+    base: CausalLM | None = None,
+    rank: int = 0,
     constants: PlanConstants = PLAN_CONSTANTS,
 ) -> DeviceSpeeds:
     """Time a few steps of each shape in each precision, in at most `seconds` seconds.
 
     Shapes are timed in order, so give the most important one first; one that takes too long is
     timed with fewer rows.
-    For a LoRA, give its model: only the likeliest precision is timed, as its steps are long.
+    For a LoRA of `rank`, give its base: only the likeliest precision is timed: its steps are long.
     Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
     optim = optim or OptimConfig()
-    rank = adapted.rank if adapted else 0
     tried = precisions(device)
-    if adapted:
+    if base:
         tried = tuple(each for each in tried if each != "bf16")[:1]
     guess = assumed_speeds(device, constants)
     step_times: dict[Precision, StepTimeModel] = {}
@@ -134,7 +128,9 @@ def measure_speeds(
                 continue
             # Ignore only errors of the device: out of memory, or a dtype that it does not support.
             with suppress(RuntimeError, MemoryError):
-                taken = _steps(device, shape, fitting, context, precision, optim, left / 3, adapted)
+                taken = _steps(
+                    device, shape, fitting, context, precision, optim, left / 3, base, rank
+                )
                 work = step_flops(shape, fitting, context, rank)
                 timing = StepTiming(shape.layers, work, statistics.median(taken))
                 samples.setdefault(precision, []).append(timing)
@@ -209,14 +205,15 @@ def _steps(
     precision: Precision,
     optim: OptimConfig,
     seconds: float,
-    adapted: LoraToTime | None,
+    base: CausalLM | None,
+    rank: int,
 ) -> list[float]:
     """The seconds of real steps: forward, backward, optimizer."""
     is_bf16 = precision == "bf16"
     adapter = None
-    if adapted:
-        adapter = lora.attach(adapted.model, lora.AdapterConfig(adapted.rank), seed=1)
-        model = adapted.model.train()
+    if base:
+        adapter = lora.attach(base, lora.AdapterConfig(rank), seed=1)
+        model = base.train()
     else:
         dtype = torch.bfloat16 if is_bf16 else torch.float32
         model = build(shape, device=device.torch_device, dtype=dtype)

@@ -8,8 +8,6 @@ A killed search resumes from its storage, which workers on several machines can 
 """
 
 import math
-import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +41,7 @@ _MOST_FAILURES = 8  # consecutive failures that end the search
 _MOST_ATTEMPTS = 3  # per trial, if its process is killed each time
 # A trial of another worker is lost after this many trial lengths plus this many seconds.
 _LOST_LENGTHS, _LOST_S = 3.0, 600.0
+_LOCK_S = 5  # after which the lock of the journal, held for a line, is that of a killed process
 # Of the search space:
 TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value
 _MOST_DROPOUT = 0.3
@@ -219,45 +218,20 @@ class TrialFunction(Protocol):
 
 def open_storage(where: str | Path) -> BaseStorage:
     """Open a journal file, or a database by its URL; WorkspaceError if that is not possible."""
-    if "://" in str(where):
-        name = str(where).partition("://")[0] + " storage"
-        try:
+    path, scheme = Path(where).expanduser(), str(where).partition("://")
+    try:
+        if scheme[1]:
             return RDBStorage(str(where))
-        except (ImportError, SQLAlchemyError, OptunaError, RuntimeError) as error:
-            message = " ".join(str(error).split())[:200]
-            raise WorkspaceError(
-                f"the record of the search ({name}) cannot be opened: {message}",
-                hint="install its driver, or give a journal file to --storage",
-            ) from error
-    path = Path(where).expanduser()
-    with translate_os_errors(path):
-        lock = JournalFileOpenLock(str(path)) if sys.platform == "win32" else _Lock(path)
-        try:
+        with translate_os_errors(path):
+            lock = JournalFileOpenLock(str(path), grace_period=_LOCK_S)
             return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-        except (ValueError, KeyError) as error:
-            raise WorkspaceError(
-                f"{path} is not the journal of a search, or it is damaged",
-                hint="give another file to --storage",
-            ) from error
-
-
-class _Lock(JournalFileOpenLock):
-    """A file lock that is released when its process dies, unlike Optuna's own locks."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self._path = path.with_name(path.name + ".held")
-        self._handle = -1
-
-    def acquire(self) -> bool:
-        import fcntl  # noqa: PLC0415 - not on Windows
-
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
-        return True
-
-    def release(self) -> None:
-        os.close(self._handle)
+    except (ImportError, SQLAlchemyError, OptunaError, RuntimeError, ValueError, KeyError) as error:
+        name = f"{scheme[0]} storage" if scheme[1] else path
+        message = " ".join(str(error).split())[:200]
+        raise WorkspaceError(
+            f"the record of the search ({name}) cannot be opened: {message}",
+            hint="give the journal of a search to --storage, or install the database's driver",
+        ) from error
 
 
 class Study:
@@ -361,70 +335,50 @@ def _record(trial: FrozenTrial) -> TrialRecord:
 # --- the loop -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SearchBudget:
-    """Time, number of trials, and the worker that runs them."""
+@dataclass
+class Search:
+    """A search by one process; only one of each worker may search at a time."""
 
+    run_trial: TrialFunction
+    study: Study
     budget_s: float  # over all sessions of this worker
     each_s: float  # maximum length of one trial
     worker: str  # a name unique to this worker, the same when the search is resumed
     max_trials: int | None = None  # not counting repetitions
+    on_trial_end: Callable[[Sequence[TrialRecord]], None] = lambda _: None  # with all trials
+    clock: Callable[[], float] = time.monotonic
+    began: float | None = None  # by `clock`; None: now
     poll_s: float = 2.0  # interval between polls of the storage for other workers' trials
 
+    def __post_init__(self) -> None:
+        if self.budget_s < 2 * self.each_s:
+            raise ConfigError(
+                f"{self.budget_s / 60:g} minutes are too few for two trials of"
+                f" {self.each_s / 60:g} minutes",
+                hint="give more --minutes, or fewer to --each trial",
+            )
+        began = self.clock() if self.began is None else self.began
+        own = [trial for trial in self.study.trials() if trial.worker == self.worker]
+        self.ends = began + self.budget_s - sum(trial.seconds for trial in own)
 
-def search(
-    run_trial: TrialFunction,
-    study: Study,
-    budget: SearchBudget,
-    *,
-    on_trial_end: Callable[[Sequence[TrialRecord]], None] = lambda _: None,
-    clock: Callable[[], float] = time.monotonic,
-    began: float | None = None,
-) -> list[TrialRecord]:
-    """Run as many trials as the budget allows. Raises ConfigError if it is too short for two.
-
-    `on_trial_end` is called with all trials whenever one has ended. `began` is the reading of
-    `clock` from which the time of this process counts; by default the time of the call. Only one
-    process of each worker may search at a time.
-    """
-    if budget.budget_s < 2 * budget.each_s:
-        raise ConfigError(
-            f"{budget.budget_s / 60:g} minutes are too few for two trials of"
-            f" {budget.each_s / 60:g} minutes",
-            hint="give more --minutes, or fewer to --each trial",
-        )
-    loop = _SearchLoop(run_trial, study, budget, clock, clock() if began is None else began)
-    while loop.step():
-        on_trial_end(study.trials())
-    return study.trials()
-
-
-class _SearchLoop:
-    def __init__(
-        self,
-        run_trial: TrialFunction,
-        study: Study,
-        budget: SearchBudget,
-        clock: Callable[[], float],
-        began: float,
-    ) -> None:
-        self.run_trial, self.study, self.budget = run_trial, study, budget
-        self.clock, self.began = clock, began
-        own = [trial for trial in study.trials() if trial.worker == budget.worker]
-        self.earlier_s = sum(trial.seconds for trial in own)
+    def run(self) -> list[TrialRecord]:
+        """Run as many trials as the budget allows; returns those of all workers."""
+        while self.step():
+            self.on_trial_end(self.study.trials())
+        return self.study.trials()
 
     @property
     def left_s(self) -> float:
         """Seconds left of the budget."""
-        return self.budget.budget_s - self.earlier_s - (self.clock() - self.began)
+        return self.ends - self.clock()
 
     def step(self) -> bool:
         """Run a trial or wait for another worker's; False when the search is over."""
         trials = self.study.trials()
         self.give_up_lost(trials)
         for trial in trials:  # a killed process of this worker has left it
-            if trial.state == "running" and trial.worker == self.budget.worker:
-                return self.run(trial)
+            if trial.state == "running" and trial.worker == self.worker:
+                return self.try_out(trial)
         chosen = self.study.agree_on("finalists", None)
         if chosen is None:
             if self.may_search(trials):
@@ -446,7 +400,7 @@ class _SearchLoop:
     def may_search(self, trials: Sequence[TrialRecord]) -> bool:
         """Whether there is time for another new trial and then for the repetitions."""
         begun = [trial for trial in trials if trial.state != "dropped"]
-        if self.budget.max_trials is not None and len(begun) >= self.budget.max_trials:
+        if self.max_trials is not None and len(begun) >= self.max_trials:
             return False
         ended = [trial.state for trial in begun if trial.state != "running"]
         if ended[-_MOST_FAILURES:] == ["failed"] * _MOST_FAILURES:
@@ -458,7 +412,7 @@ class _SearchLoop:
         """Wait for another worker's running trial; False if there is none, or no time."""
         if self.left_s <= needed_s or not any(trial.state == "running" for trial in trials):
             return False
-        time.sleep(min(self.budget.poll_s, max(0.0, self.left_s)))
+        time.sleep(min(self.poll_s, max(0.0, self.left_s)))
         return True
 
     def choose_finalists(self, trials: Sequence[TrialRecord]) -> dict[str, object] | None:
@@ -471,8 +425,8 @@ class _SearchLoop:
 
     def affordable(self, trials: Sequence[TrialRecord]) -> list[tuple[int, int]]:
         """The pairs (finalists, seeds) that the budget allows, the most thorough first."""
-        count = self.budget.budget_s / max(self.longest_s(trials), 1e-9)
-        if self.budget.max_trials is not None:
+        count = self.budget_s / max(self.longest_s(trials), 1e-9)
+        if self.max_trials is not None:
             count = float("inf")  # all time left after the requested trials goes to repetitions
         return [(best, seeds) for best, seeds, least in _REPETITIONS if count >= least]
 
@@ -483,13 +437,13 @@ class _SearchLoop:
     def longest_s(self, trials: Sequence[TrialRecord]) -> float:
         """The estimated seconds of a trial: the longest so far, or the maximum length."""
         seconds = (trial.seconds for trial in scored_trials(trials))
-        return max(seconds, default=self.budget.each_s)
+        return max(seconds, default=self.each_s)
 
     def begin(self, settings: Mapping[str, float], seed: int, repeats: int = 0) -> bool:
-        trial = self.study.add(self.budget.worker, settings, seed, repeats)
-        return trial is None or self.run(trial)
+        trial = self.study.add(self.worker, settings, seed, repeats)
+        return trial is None or self.try_out(trial)
 
-    def run(self, trial: TrialRecord) -> bool:
+    def try_out(self, trial: TrialRecord) -> bool:
         """Run a trial and store its result."""
         number = trial.number
         if trial.attempts >= _MOST_ATTEMPTS:
@@ -499,13 +453,13 @@ class _SearchLoop:
         self.study.note(number, attempts=trial.attempts + 1, started_at=time.time())
         began = self.clock()
         try:
-            result = self.run_trial(trial.settings, self.budget.each_s, trial.seed)
+            result = self.run_trial(trial.settings, self.each_s, trial.seed)
         except TrialFailedError as failed:
             seconds = self.clock() - began
             self.study.end(number, TrialState.PRUNED, error=failed.message, seconds=seconds)
             return True
         # Time that an earlier process spent on this trial counts against the budget, too.
-        self.earlier_s += max(0.0, result.seconds - (self.clock() - began))
+        self.ends -= max(0.0, result.seconds - (self.clock() - began))
         self.study.end(
             number,
             TrialState.COMPLETE,
@@ -518,8 +472,8 @@ class _SearchLoop:
 
     def give_up_lost(self, trials: Sequence[TrialRecord]) -> None:
         """Fail running trials of other workers that started too long ago to be alive."""
-        oldest = time.time() - _LOST_LENGTHS * self.budget.each_s - _LOST_S
+        oldest = time.time() - _LOST_LENGTHS * self.each_s - _LOST_S
         for trial in trials:
-            is_elsewhere = trial.state == "running" and trial.worker != self.budget.worker
+            is_elsewhere = trial.state == "running" and trial.worker != self.worker
             if is_elsewhere and trial.started_at < oldest:
                 self.study.end(trial.number, TrialState.FAIL, error="its worker went silent")

@@ -32,13 +32,12 @@ from ownwords.training.settings import settings_key
 from ownwords.training.token_dataset import build_dataset
 from ownwords.tune.search import (
     FIRST_SEED,
-    SearchBudget,
+    Search,
     SearchSpace,
     Study,
     TrialFailedError,
     TrialResult,
     open_storage,
-    search,
     search_space,
     settings_toml,
 )
@@ -197,15 +196,18 @@ class TuneRun:
         self.folder = self.root / _FOLDER / self.name
         self.held_out = TextCollection.read(self.texts.validation).sample(held_out)
         self.reported = {trial.number for trial in study.trials() if trial.state != "running"}
-        trials = search(
+        search = Search(
             self.run_trial,
             study,
-            SearchBudget(request.minutes * 60, request.trial_s, self.worker, request.trials),
+            request.minutes * 60,
+            request.trial_s,
+            self.worker,
+            request.trials,
             on_trial_end=self._on_trial_end,
             clock=time.perf_counter,
             began=self.began,
         )
-        return self._finish(trials)
+        return self._finish(search.run())
 
     def plan(self) -> Plan:
         """Make the plan of trial 1, after preparing what all trials share."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.base import catalogue, gguf_package, install
+from ownwords.base import catalogue, install
 from ownwords.base.expected_bits import ExpectedBits, TuningTask, curve_of
 from ownwords.base.known_bases import KNOWN_BASES, KnownBase
 from ownwords.core import hardware
@@ -299,7 +299,7 @@ def _base_row(
         terms_gist=terms.gist if terms else "",
         needs_consent=entry is None and terms is not None,
         gain=_gain(name, source, task),
-        package=gguf_package.command_line(package) if package and not entry else "",
+        package=install.command_line(package) if package and not entry else "",
         problem=entry.problem if entry else "",
     )
 
