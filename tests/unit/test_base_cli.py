@@ -207,15 +207,6 @@ def test_a_dry_run_adds_nothing(
     assert catalogue.entries() == []
 
 
-@pytest.mark.parametrize("verb", ["", "verify", "add", "remove", "pretrain"])
-def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for word in ("base", verb) if word]
-    assert main([*words, "--help"]) == 0
-    output = capsys.readouterr().out
-    assert f"Usage: ownwords {' '.join(words)}" in output
-    assert ("Example: ownwords base" in output) == bool(verb)
-
-
 def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:
     code = (
         "from ownwords.cli.main import main; import sys; status = main(['base']);"
