@@ -29,7 +29,6 @@ from pathlib import Path
 if __package__ in (None, ""):  # so that bench/ is found, and its modules hide no library
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from ownwords.cli.training_view import watching
 
 import mix
 import pretraining
@@ -94,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
 
 def prepare(args: argparse.Namespace) -> int:
     """Clean, check and encode the texts."""
-    with watching(DEFAULTS) as (progress, _, _):
+    with DEFAULTS.watched() as (progress, _):
         mixture = mix.prepare(
             args.folder,
             books=args.books,
@@ -118,7 +117,7 @@ def train(args: argparse.Namespace) -> int:
     )
     stop_after(args.hours)
     with (
-        watching(DEFAULTS) as (progress, _, _),
+        DEFAULTS.watched() as (progress, _),
         closing(pretraining.Pretraining(args.folder, settings, progress)) as run,
     ):
         run.train()
@@ -129,7 +128,7 @@ def finish(args: argparse.Namespace) -> int:
     """Decay the rate from the newest checkpoint; saves the model in the folder."""
     stop_after(args.hours)
     with (
-        watching(DEFAULTS) as (progress, _, _),
+        DEFAULTS.watched() as (progress, _),
         closing(
             pretraining.Pretraining(args.folder, pretraining.settings(args.folder, {}), progress)
         ) as run,
@@ -147,7 +146,7 @@ def status(args: argparse.Namespace) -> int:
 
 def publish(args: argparse.Namespace) -> int:
     """Store the finished model in the package."""
-    with watching(DEFAULTS) as (progress, _, _):
+    with DEFAULTS.watched() as (progress, _):
         size = publishing.publish(args.folder, args.into, progress, args.sources)
     print(f"{args.into}: {size / 1e6:.1f} MB")
     return 0

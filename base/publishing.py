@@ -19,9 +19,8 @@ import mix
 import texts
 from ownwords.archive.advice import MEASURED, MeasuredBase
 from ownwords.archive.corpus import TrainingText
-from ownwords.base import catalogue, checks
+from ownwords.base import catalogue
 from ownwords.base.catalogue import Manifest
-from ownwords.base.checks import sha256_of
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, duration
 from ownwords.core.validation import decode
@@ -101,7 +100,7 @@ def publish(
             generation=base.generation,
             schemes=(INT8, INT8),
         )
-        checks.check_fits(stored)
+        catalogue.check_fits(stored)
         # As they were, until `measured` replaces them: what tuning gives is not known before.
         former = into if (into / MEASURED).exists() else catalogue.shipped()
         shutil.copyfile(former / MEASURED, stored / MEASURED)
@@ -230,18 +229,16 @@ def figures(
 def put(stored: Path, into: Path) -> int:
     """Move a model directory into the package, with the checksums of its files."""
     files = sorted(path for path in stored.iterdir() if path.is_file())
-    sums = {path.name: sha256_of(path) for path in files}
-    base_manifest = Manifest("base/build.py", "", sums).to_bytes()
-    size = sum(path.stat().st_size for path in files) + len(base_manifest)
-    if size > STORED_BYTES:
-        raise OwnwordsError(
-            f"the model takes {size / 1e6:.1f} MB, and may take {STORED_BYTES / 1e6:.0f} MB",
-            hint="train a smaller one: --parameters",
-        )
     with atomic_dir.replace_dir(into) as new_folder:
         for path in files:
             atomic_dir.write_file(new_folder / path.name, path.read_bytes())
-        atomic_dir.write_file(new_folder / catalogue.MANIFEST, base_manifest)
+        Manifest.write(new_folder, "base/build.py")
+        size = sum(path.stat().st_size for path in new_folder.iterdir())
+        if size > STORED_BYTES:
+            raise OwnwordsError(
+                f"the model takes {size / 1e6:.1f} MB, and may take {STORED_BYTES / 1e6:.0f} MB",
+                hint="train a smaller one: --parameters",
+            )
     return size
 
 

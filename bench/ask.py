@@ -31,7 +31,7 @@ from ownwords.archive.features import extract_features
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.query import is_content_word
-from ownwords.ask.search import ArchiveSearcher, SearchMode
+from ownwords.ask.search import ArchiveSearcher
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNIST = ROOT.parent / "shared" / "data" / "columnist"
@@ -60,9 +60,7 @@ class RandomEmbedder:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--chunks", type=int, default=50_000)
-    parser.add_argument(
-        "--part", choices=["build", "text", "vectors", "both"], help=argparse.SUPPRESS
-    )
+    parser.add_argument("--part", choices=["build", "text", "both"], help=argparse.SUPPRESS)
     parser.add_argument("--archive", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
@@ -92,7 +90,7 @@ def main() -> int:
             built["peak_mb"],
         )
         line("looked through, unchanged", f"{built['again_ms']:.1f} ms", "", True, built["peak_mb"])
-        for mode in ("text", "vectors", "both"):
+        for mode in ("text", "both"):
             with measuring():
                 result = in_a_process(mode, path)
             spread = (
@@ -150,13 +148,13 @@ def build(path: Path) -> dict[str, float]:
         }
 
 
-def ask(path: Path, mode: SearchMode) -> dict[str, float]:
+def ask(path: Path, mode: str) -> dict[str, float]:
     with SearchIndex(path) as index:
         searcher = ArchiveSearcher(index, None if mode == "text" else RandomEmbedder())
         times: list[float] = []
         for question in questions(index):
             began = time.perf_counter()
-            searcher.find(question, how=mode)
+            searcher.find(question)
             times.append((time.perf_counter() - began) * 1000)
     later = sorted(times[1:])
     return {

@@ -1,8 +1,8 @@
 """How well `ownwords ask` answers questions that people wrote, beside MiniLM alone and plain BM25.
 
-    python bench/ask_quality.py FOLDER                 a table of all kinds of questions
-    python bench/ask_quality.py FOLDER --half judge    only the half that nothing was chosen by
-    python bench/ask_quality.py FOLDER --misses words  with the questions that a column misses
+    python -m bench.ask_quality FOLDER                 a table of all kinds of questions
+    python -m bench.ask_quality FOLDER --half judge    only the half that nothing was chosen by
+    python -m bench.ask_quality FOLDER --misses words  with the questions that a column misses
 
 FOLDER holds workspaces named NAME.ownwords; `bench/ask_questions.tsv`, or another file of
 `--questions`, holds kind, NAME, question and what is right, separated by tabs. What is right is a

@@ -160,7 +160,7 @@ def measure_setting(
     """A row of the table, and its figures for real posts."""
     from ownwords.evaluation.fluency import fluency, repetition
     from ownwords.evaluation.passages import openings
-    from ownwords.inference.sampling import apply_logits_processors, probabilities
+    from ownwords.inference.sampling import apply_logits_processors, candidates
 
     def loops(texts: Sequence[str]) -> float:
         return sum(repetition(text).looped >= LOOPED for text in texts) / len(texts)
@@ -176,13 +176,12 @@ def measure_setting(
     ]
     left_out = bits = 0.0
     for own, before, scores_V, id_ in scores:
-        draw_uniform = float(
-            probabilities(apply_logits_processors(scores_V, sampling, history=before), sampling)[
-                id_
-            ]
+        chosen, weights = candidates(
+            apply_logits_processors(scores_V, sampling, history=before), sampling
         )
-        left_out += draw_uniform == 0
-        bits -= math.log2((1 - ASIDE) * draw_uniform + ASIDE * math.exp(own)) / len(scores)
+        probability = float(weights[chosen == id_].sum() / weights.sum())
+        left_out += probability == 0
+        bits -= math.log2((1 - ASIDE) * probability + ASIDE * math.exp(own)) / len(scores)
     shares = (
         fluency_scores.repeated,
         fluency_scores.looped,

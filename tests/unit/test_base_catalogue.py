@@ -6,7 +6,7 @@ import pytest
 
 import model_directories
 import small_bases
-from ownwords.base import catalogue, checks, install
+from ownwords.base import catalogue, install
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
 from ownwords.core.workspace import data_folder
@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the shipped base; empty."""
-    monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
+    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", tmp_path / "box")
     return tmp_path / "box"
 
 
@@ -84,7 +84,7 @@ def test_parameters_are_counted_without_the_weights(
     install.add(str(tmp_path / "m"), family, home)
     (entry,) = catalogue.entries(home)
     assert entry.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert checks.verify(entry.folder) == []
+    assert catalogue.verify(entry.folder) == []
 
 
 def test_bits_per_byte_are_those_of_whole_books_where_known(box: Path, home: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_added_model_outlives_its_original(box: Path, home: Path, model: Path
     there = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert there.keys() - files.keys() == {"base.json"}
     assert {name: there[name] for name in files} == files
-    assert checks.verify(folder) == []
+    assert catalogue.verify(folder) == []
     (entry,) = catalogue.entries(home)
     assert (entry.name, entry.origin, entry.source) == ("small", "added", str(model))
 
@@ -161,7 +161,7 @@ def test_weights_in_several_files_are_copied_with_their_index(
     shards = {path.name for path in (tmp_path / "m").glob("*.safetensors")}
     assert len(shards) > 1
     assert {path.name for path in folder.glob("*.safetensors")} == shards
-    assert checks.verify(folder) == []
+    assert catalogue.verify(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_an_8_bit_model_is_added_and_a_4_bit_one_is_not(
 ) -> None:
     for name, body in (("eight", INT8), ("four", INT4)):
         bundle.save(tmp_path / name, small_bases.model(), ByteTokenizer(), schemes=(body, INT8))
-    assert checks.verify(install.add(str(tmp_path / "eight"), "eight", home)) == []
+    assert catalogue.verify(install.add(str(tmp_path / "eight"), "eight", home)) == []
     with pytest.raises(ModelError, match="fewer than 8 bits"):
         install.add(str(tmp_path / "four"), "four", home)
 
@@ -241,10 +241,10 @@ def test_damage_is_detected(box: Path, home: Path, model: Path) -> None:
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    (problem,) = checks.verify(folder)
+    (problem,) = catalogue.verify(folder)
     assert "model.safetensors has changed" in problem
     (folder / "generation_config.json").unlink()
-    problems = checks.verify(folder)
+    problems = catalogue.verify(folder)
     assert len(problems) == 2
     assert any("generation_config.json is missing" in problem for problem in problems)
 
@@ -255,7 +255,7 @@ def test_non_finite_weights_are_detected(model: Path) -> None:
     length = 8 + int.from_bytes(data[:8], "little")
     # In float32, all bits set are no number.
     weights.write_bytes(data[:length] + b"\xff" * (len(data) - length))
-    (problem,) = checks.verify(model)
+    (problem,) = catalogue.verify(model)
     assert "not finite" in problem or "no numbers" in problem
 
 
@@ -265,7 +265,7 @@ def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) ->
     (entry,) = catalogue.entries(home)
     assert "not JSON" in entry.problem
     assert (entry.parameters, entry.family) == (0, "")
-    assert checks.verify(folder) != []
+    assert catalogue.verify(folder) != []
 
 
 def test_a_manifest_cannot_name_outside_files(box: Path, home: Path, model: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_manifest_cannot_name_outside_files(box: Path, home: Path, model: Path
     outside = folder.parent / "outside"
     outside.write_text("x")
     model_directories.edit(folder / "base.json", files={"../outside": "0" * 64})
-    assert checks.verify(folder) == ["../outside is missing"]
+    assert catalogue.verify(folder) == ["../outside is missing"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="locks differ")

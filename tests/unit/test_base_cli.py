@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
+    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", tmp_path / "box")
     monkeypatch.chdir(tmp_path)
     return data_folder()
 
@@ -205,15 +205,6 @@ def test_a_dry_run_adds_nothing(
     assert main(["base", "pretrain", BLOG, "--plan", "--quiet", "--json"]) == 0
     assert "plan" in json.loads(capsys.readouterr().out)
     assert catalogue.entries() == []
-
-
-@pytest.mark.parametrize("verb", ["", "verify", "add", "remove", "pretrain"])
-def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for word in ("base", verb) if word]
-    assert main([*words, "--help"]) == 0
-    output = capsys.readouterr().out
-    assert f"Usage: ownwords {' '.join(words)}" in output
-    assert ("Example: ownwords base" in output) == bool(verb)
 
 
 def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:

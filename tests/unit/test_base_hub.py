@@ -10,7 +10,7 @@ import pytest
 import model_directories
 import small_bases
 from fake_hub import COMMIT, NAME, FakeServer, serving
-from ownwords.base import catalogue, checks, install
+from ownwords.base import catalogue, install
 from ownwords.base.catalogue import Manifest
 from ownwords.core import hub
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -59,7 +59,7 @@ def test_a_model_is_downloaded_checked_and_added(
     assert names(folder) == files | {"base.json"}
     for name in files:
         assert (folder / name).read_bytes() == (model / name).read_bytes()
-    assert checks.verify(folder) == []
+    assert catalogue.verify(folder) == []
     (base,) = (entry for entry in catalogue.entries(home) if entry.origin == "added")
     assert base.source == f"{NAME} ({server.address})"
     manifest = Manifest.read(folder)
@@ -77,7 +77,7 @@ def test_sharded_weights_are_downloaded_with_their_index(
     server.publish(tmp_path / "m")
     folder = install.add(NAME, "x", home)
     assert len(list(folder.glob("*.safetensors"))) > 1
-    assert checks.verify(folder) == []
+    assert catalogue.verify(folder) == []
 
 
 def test_a_broken_connection_is_resumed(

@@ -1,5 +1,6 @@
 """The command line: its verbs, streams, settings, errors and exit statuses."""
 
+import importlib.util
 import io
 import json
 import os
@@ -193,6 +194,34 @@ def test_settings_come_from_files_the_environment_and_flags(
     assert play.archive
     found = play.archive.drafts, play.archive.hidden, play.archive.private, play.archive.pages
     assert found == (True, False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [
+        (["make", "blog"], "torch", "train"),
+        (["pretrain", "blog"], "torch", "train"),
+        (["finetune", "blog", "--base", "b"], "torch", "train"),
+        (["base", "pretrain", "blog"], "torch", "train"),
+        (["export", "model", "--to", "gguf"], "torch", "train"),
+        (["tune", "blog"], "optuna", "train,tune"),
+    ],
+)
+def test_a_missing_package_is_named_with_what_to_install(
+    arguments: list[str],
+    package: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else find(name)
+    )
+    assert main(arguments) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert "which is not installed" in first
+    assert hint == f'hint: pip install "ownwords[{extra}]"'
 
 
 class OutOfMemoryError(RuntimeError):

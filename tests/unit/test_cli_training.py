@@ -289,27 +289,6 @@ def test_an_invalid_request_is_one_sentence(
     assert message in capsys.readouterr().err.splitlines()[0]
 
 
-@pytest.mark.parametrize("verb", [["pretrain"], ["finetune"]])
-def test_each_verb_explains_itself(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*verb, "--help"]) == 0
-    assert f"Example: ownwords {' '.join(verb)}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("verb", [["pretrain", BLOG], ["finetune", BLOG, "--base", "b"]])
-def test_without_torch_one_sentence_says_what_to_install(verb: list[str], tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        f"from ownwords.cli.main import main; sys.exit(main({verb!r}))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert process.returncode == 2, process.stderr
-    first, hint = process.stderr.splitlines()
-    assert "needs PyTorch, which is not installed" in first
-    assert hint == 'hint: pip install "ownwords[train]"'
-
-
 def test_reading_imports_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"

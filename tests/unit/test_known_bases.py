@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import small_bases
-from ownwords.base import catalogue, checks, gguf_package, install, known_bases
+from ownwords.base import catalogue, install, known_bases
 from ownwords.base.known_bases import KNOWN_BASES, GGUFPackage, KnownBase, find_known
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError, WorkspaceError
@@ -71,20 +71,20 @@ def test_pip_brings_the_package_and_its_failure_is_one_sentence(
     away = package.rename(package.with_name("elsewhere"))
     tiny = known_bases.KNOWN_BASES[0].package
     assert tiny is not None
-    assert gguf_package.command_line(tiny).endswith("tiny==1")
+    assert install.command_line(tiny).endswith("tiny==1")
     add = ["base", "add", "tiny", "--accept-terms", "tiny", "--with-package"]
     failing = [sys.executable, "-c", "print('ERROR: no network'); raise SystemExit(1)"]
-    monkeypatch.setattr(gguf_package, "command_of", lambda _: failing)
+    monkeypatch.setattr(install, "command_of", lambda _: failing)
     assert main(add) == 2
     error = capsys.readouterr().err
     assert "pip could not install tiny==1: ERROR: no network" in error
     assert 'install it as you installed ownwords: "ownwords[tiny]"' in error
     script = f"import os; os.rename({str(away)!r}, {str(package)!r})"
     working = [sys.executable, "-c", script]
-    monkeypatch.setattr(gguf_package, "command_of", lambda _: working)
+    monkeypatch.setattr(install, "command_of", lambda _: working)
     assert main(add) == 0
     assert catalogue.find("tiny") == home / "bases" / "tiny"
-    assert gguf_package.command_line(tiny) == ""
+    assert install.command_line(tiny) == ""
 
 
 def test_a_base_from_a_package_is_a_model_directory_with_its_terms(
@@ -149,7 +149,7 @@ def test_a_disk_that_fills_while_a_base_is_written_is_one_sentence(
         fails_at += 1
         assert {path.name for path in folder.parent.iterdir()} <= {".tiny.lock", "tiny"}
     assert fails_at >= 4  # the last is the folder's own, when the base is complete
-    assert checks.verify(folder) == []
+    assert catalogue.verify(folder) == []
 
 
 def test_a_package_without_a_part_is_refused(home: Path, package: Path) -> None:

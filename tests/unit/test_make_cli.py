@@ -4,8 +4,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -317,25 +315,6 @@ def test_a_blog_in_another_language_gets_a_notice(capsys: pytest.CaptureFixture[
     assert "ownwords base add gemma3-270m" in output
     MakeView(Console(width=80), stages=False).on_new_language()
     assert not capsys.readouterr().out
-
-
-def test_without_torch_one_sentence_says_what_to_install(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        f"from ownwords.cli.main import main; sys.exit(main(['make', {BLOG!r}]))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert process.returncode == 2, process.stderr
-    assert "making a model needs PyTorch" in process.stderr
-    assert 'pip install "ownwords[train]"' in process.stderr
-
-
-@pytest.mark.parametrize("verb", ["make", "chat"])
-def test_each_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "--help"]) == 0
-    assert f"Example: ownwords {verb}" in capsys.readouterr().out
 
 
 class Parrot:

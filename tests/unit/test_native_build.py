@@ -3,12 +3,11 @@
 import platform
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from native_levels import isas
+from native_levels import isas, library_at
 from ownwords.core.errors import ConfigError
 from ownwords.native import bindings, build
 from ownwords.native.build import ISA_FLAGS, Isa, library_path
@@ -83,28 +82,23 @@ def test_a_compiler_that_cannot_read_ahead_does_without(
 
 
 @needs_compiler
-def test_for_this_machine_the_baseline_and_its_best_are_built(
+@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no build that could fail")
+def test_for_this_machine_the_baseline_and_the_best_that_compiles_are_built(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = max(ISA_FLAGS)
-    monkeypatch.setattr(build, "best_here", lambda: best)
+    answer = f"int ownwords_best_isa() {{ return {int(Isa.AVX512)}; }}\n"
+    (build.SOURCES / "best.cpp").write_text(
+        '__attribute__((visibility("default"))) extern "C" ' + answer, "utf-8"
+    )
     for isa in ISA_FLAGS:
         library_path(isa, small).write_bytes(b"of earlier sources")
     assert build.build_for_here(small) == ""
     assert build.libraries(small) == [
-        library_path(isa, small) for isa in sorted({Isa.BASELINE, best})
+        library_path(isa, small) for isa in (Isa.BASELINE, Isa.AVX512)
     ]
-    assert b"of earlier" not in library_path(best, small).read_bytes()
-
-
-@needs_compiler
-@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no build that could fail")
-def test_a_compiler_too_old_for_the_best_builds_the_next(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "best_here", lambda: Isa.AVX512)
+    assert b"of earlier" not in library_path(Isa.AVX512, small).read_bytes()
     monkeypatch.setitem(ISA_FLAGS, Isa.AVX512, ("-march=no-such-processor",))
-    assert "no-such-processor" in build.build_for_here(small)
+    build.build_for_here(small)
     assert build.libraries(small) == [
         library_path(isa, small) for isa in (Isa.BASELINE, Isa.AVXVNNI)
     ]
@@ -114,34 +108,11 @@ def test_a_compiler_too_old_for_the_best_builds_the_next(
 def test_a_processor_that_cannot_be_asked_gets_every_library(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build.best_here() is None  # there is no isa.cpp among the small sources
-    assert build.build_for_here(small) == ""
+    assert build.build_for_here(small) == ""  # there is no isa.cpp among the small sources
     assert build.libraries(small) == [library_path(isa, small) for isa in ISA_FLAGS]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert "no C++ compiler was found" in build.build_for_here(small)
     assert build.libraries(small) == []
-
-
-@needs_compiler
-def test_only_an_isa_is_accepted_as_the_best(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = build.SOURCES / "isa.cpp"
-    (build.SOURCES / "api.h").write_text('extern "C" int ownwords_best_isa();\n', "utf-8")
-    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, f"-I{build.SOURCES}"))
-    code = '#include "api.h"\nint ownwords_best_isa() { return %d; }\n'
-    source.write_text(code % Isa.BASELINE, "utf-8")
-    assert build.best_here() == Isa.BASELINE
-    source.write_text(code % 77, "utf-8")
-    assert build.best_here() is None
-    monkeypatch.setattr(build, "ISA_FLAGS", {Isa.BASELINE: (), Isa.AVX2: ()})
-    source.write_text(code % Isa.AVX512BF16, "utf-8")  # on a system without libraries for it
-    assert build.best_here() == Isa.AVX2
-
-
-@needs_compiler
-@needs_library
-def test_the_compiler_and_the_loader_agree_on_the_best() -> None:
-    baseline = bindings.NativeLibrary(library_path(Isa.BASELINE), Isa.BASELINE)
-    assert build.best_here() == max(isa for isa in ISA_FLAGS if isa <= baseline.best)
 
 
 # What -march=x86-64-v3 allows: leaf, register and bit of CPUID.
@@ -313,10 +284,41 @@ def test_an_unsupported_instruction_set_is_refused(
 
 
 @needs_library
-def test_an_installed_library_is_checked_by_its_own_program() -> None:
-    program = Path(__file__).parents[1] / "native/installed.py"
-    process = subprocess.run([sys.executable, program], capture_output=True, check=False)
-    assert (process.returncode, b"compiled kernels" in process.stdout) == (0, True)
+def test_every_library_that_runs_here_agrees_with_the_baseline() -> None:
+    baseline = library_at(Isa.BASELINE)
+    assert isas()
+    for isa in isas():
+        assert library_at(isa).agrees_with(baseline), isa.label
+
+
+@needs_compiler
+@needs_library
+def test_a_library_that_computes_wrong_numbers_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with all functions, but whose kernels do nothing."""
+    monkeypatch.delenv(bindings.VARIABLE, raising=False)
+    best = build.best_here()
+    if best in (None, Isa.BASELINE):
+        pytest.skip("this processor has no better instruction set than the baseline")
+    shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
+    functions = set(bindings.interface().functions) - {"ownwords_source_hash"}
+    wrong = "".join(f"int {name}() {{ return 0; }}\n" for name in functions)
+    wrong += f'const char *ownwords_source_hash() {{ return "{build.source_hash()}"; }}\n'
+    source = tmp_path / "wrong.c"
+    source.write_text(wrong)
+    path = library_path(best, tmp_path)
+    subprocess.run(
+        [str(build.compiler()), "-x", "c", "-shared", "-fPIC", str(source), "-o", str(path)],
+        check=True,
+    )
+    library = bindings.load_library(tmp_path)
+    assert library is not None
+    assert library.isa == Isa.BASELINE
+    assert f"{path.name} computes wrong numbers" in bindings.isa_advice(tmp_path)
+    monkeypatch.setenv(bindings.VARIABLE, best.label)
+    with pytest.raises(ConfigError, match="computes wrong numbers"):
+        bindings.load_library(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -227,13 +227,11 @@ def test_texts_are_the_same(
 class BanningGuard:
     """A guard that forbids the likeliest tokens now and then."""
 
-    native = None
-
-    def __init__(self, ids: Sequence[int]) -> None:
+    def __init__(self, ids: list[int]) -> None:
         self.ids = ids
 
-    def banned(self, history: Sequence[int]) -> Sequence[int]:
-        return self.ids if len(history) % 3 else ()
+    def banned(self, history: Sequence[int]) -> list[int]:
+        return self.ids if len(history) % 3 else []
 
 
 def test_banned_tokens_are_replaced_by_others(

@@ -97,7 +97,7 @@ def test_the_log_holds_a_line_an_event_and_mends_a_torn_one(tmp_path: Path) -> N
     lines = path.read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines[1:]]
     assert [record["kind"] for record in records] == ["start", "metric", "done"]
-    assert records[1]["values"] == {"loss": None, "steps": 2}
+    assert records[1]["values"] == {"steps": 2}
     assert records[0]["stage"] == "Pläne"
     assert records[0]["total"] == 2
 

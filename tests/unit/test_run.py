@@ -1,8 +1,8 @@
-from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ownwords.core.progress import Event
 from ownwords.training.run import MOST_POINTS, RunHistory

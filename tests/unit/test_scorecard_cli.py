@@ -97,7 +97,7 @@ def test_the_model_is_compared_with_the_given_base_or_its_own(
     base = save(here / "base", kind="pretrain")
     assert main(["score", "--base", str(base), "--json", "--quiet"]) == 0
     assert "Its base" in capsys.readouterr().out
-    monkeypatch.setattr(catalogue, "_BOX", base)
+    monkeypatch.setattr(catalogue, "_SHIPPED_FOLDER", base)
     save(here / "blog.ownwords" / "model", base_name="shipped", kind="finetune")
     assert main(["score", "--json", "--quiet"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -81,15 +81,16 @@ def test_lines_are_read_once_and_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = EventTail(path)
     assert lines.read() == (False, [])
-    path.write_text('{"time": 1, "kind": "note"}\n{"time": 2, "kind": "note"}\n{"kind": "not')
+    note = '{{"time": {}, "stage": "", "kind": "note"}}\n'.format
+    path.write_text(note(1) + note(2) + note(3)[:9])
     assert lines.read() == (True, [Event(1, "", "note"), Event(2, "", "note")])
     assert lines.read() == (False, [])
     with path.open("a") as file:
-        file.write('e", "time": 3}\nno json\n[4]\n')
+        file.write(note(3)[9:] + "no json\n[4]\n")
     assert lines.read() == (False, [Event(3, "", "note")])
     path.unlink()  # as when the texts are read anew
     assert lines.read()[0]
-    path.write_text('{"time": 9, "kind": "note"}\n')
+    path.write_text(note(9))
     assert lines.read() == (True, [Event(9, "", "note")])
 
 

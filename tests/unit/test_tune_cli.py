@@ -130,13 +130,6 @@ def test_an_invalid_journal_is_reported(
     assert "trials.journal) cannot be opened" in capsys.readouterr().err
 
 
-def test_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", "--help"]) == 0
-    output = capsys.readouterr().out
-    assert "Example: ownwords tune" in output
-    assert "a thirtieth of --minutes" in " ".join(output.split())
-
-
 @pytest.mark.parametrize(("missing", "extra"), [("torch", "train"), ("optuna", "train,tune")])
 def test_a_missing_package_is_one_sentence(missing: str, extra: str, tmp_path: Path) -> None:
     code = (

@@ -15,12 +15,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import sqrt
 from typing import Literal, NamedTuple
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.ask.query import detect_stop_words, is_content_word, visible
+from ownwords.ask.query import detect_stop_words, is_content_word, visible, word_units
 
 Whose = Literal["own", "quoted", "other"]
 
@@ -299,7 +299,6 @@ def _divided(pieces: tuple[_Piece, ...]) -> Iterator[list[_Piece]]:
 
 Span = tuple[int, int]
 
-_LETTERS_AND_DIGITS = re.compile(r"[^\W_]+")
 # The lookbehind keeps a long run of dots from being tried again from each of them.
 _END = re.compile(
     r"""(?<![.!?…؟۔।])(?:[.!?…]|[؟۔।])+['"”’»)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*|\n+"""
@@ -313,8 +312,6 @@ _LONGEST_BEFORE = 40  # characters; longer words are no abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
 _STEM = 3  # minimum letters of a stem
 _ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
-# Scripts without spaces: every two adjacent characters count as a word.
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _NO_END = frozenset(_SHORTENED.split())
 
 
@@ -386,14 +383,7 @@ def query_stems(question: str) -> set[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    for word in _LETTERS_AND_DIGITS.findall(text):
-        begin = 0
-        for run in _UNSPACED.finditer(word):
-            yield from filter(None, [word[begin : run.start()]])
-            signs = run[0]
-            yield from (map("".join, pairwise(signs)) if len(signs) > 1 else [signs])
-            begin = run.end()
-        yield from filter(None, [word[begin:]])
+    return map("".join, word_units(text))
 
 
 def _ends_sentence(text: str, start: int, mark: re.Match[str]) -> bool:

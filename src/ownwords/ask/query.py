@@ -255,14 +255,14 @@ class QueryTerms:
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
         """The terms of a question."""
-        text = normalized_question(question)
-        all_words = _words(without_particles(text)) or _words(text)
+        text = normalized_question(question).lower()
+        all_words = word_units(without_particles(text)) or word_units(text)
         language, empty = detect_stop_words([unit[0] for unit in all_words])
         content_words = _content_words(all_words, empty)
         words = list(dict.fromkeys(QueryTerm(unit) for unit in all_words if unit in content_words))
         words = words[:MOST_WORDS]
         phrases = [
-            QueryTerm(tuple(part for unit in _words(quotation) for part in unit))
+            QueryTerm(tuple(part for unit in word_units(quotation) for part in unit))
             for quotation in quotations(text)
         ]
         return cls(
@@ -270,7 +270,7 @@ class QueryTerms:
             tuple(dict.fromkeys(phrase for phrase in phrases if phrase.words)),
             any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in all_words),
             language,
-            {part for unit in _words(text) for part in unit}
+            {part for unit in word_units(text) for part in unit}
             <= {part for word in words for part in word.words},
         )
 
@@ -327,7 +327,7 @@ def forms_of(word: str) -> tuple[str, ...]:
 
 def words_of(text: str) -> list[str]:
     """Every word of a text, in order."""
-    return [part for unit in _words(normalized_question(text)) for part in unit]
+    return [part for unit in word_units(normalized_question(text).lower()) for part in unit]
 
 
 def quotations(question: str) -> list[str]:
@@ -336,19 +336,19 @@ def quotations(question: str) -> list[str]:
     return [next(filter(None, match.groups())) for match in marked]
 
 
-def _words(text: str) -> list[tuple[str, ...]]:
+def word_units(text: str) -> list[tuple[str, ...]]:
     """The words in order; pairs of characters for scripts without spaces."""
     units: list[tuple[str, ...]] = []
     for word in _WORD.findall(_APOSTROPHE.sub(" ", _NOT.sub(" ", text))):
         start = 0
         for run in _UNSPACED.finditer(word):
             if before := word[start : run.start()]:
-                units.append((before.lower(),))
+                units.append((before,))
             signs = run[0]
             units += list(pairwise(signs)) if len(signs) > 1 else [(signs,)]
             start = run.end()
         if rest := word[start:]:
-            units.append((rest.lower(),))
+            units.append((rest,))
     return units
 
 

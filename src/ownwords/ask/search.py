@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from ownwords.ask.query import (
     normalized_question,
     quotations,
 )
-from ownwords.core.errors import ConfigError
 from ownwords.evaluation.lexicon import Lexicon
 from ownwords.view import format as say
 
@@ -297,13 +296,10 @@ def _is_misspelling(a: str, b: str) -> bool:
     )
 
 
-SearchMode = Literal["text", "vectors", "both", ""]
-
 MOST_OF_A_POST = 3  # passages, so that one long post cannot push out the others
 
 # BM25 weights of title, heading, date and text.
 _WEIGHTS = (5.0, 2.0, 1.0, 1.0)
-_WITHOUT_TITLES = "{heading date text} : "
 _AT_ONCE = 16
 # Chunks are looked up by the rarest words, up to this many matches in all: BM25 is computed for
 # each match, and common words say little.
@@ -342,37 +338,24 @@ class ArchiveSearcher:
         self.embedder = embedder
         self._vocabulary = IndexVocabulary(index)
 
-    def find(
-        self, question: str, limit: int = 8, how: SearchMode = "", *, titles: bool = True
-    ) -> RetrievalResult:
+    def find(self, question: str, limit: int = 8) -> RetrievalResult:
         """The passages that answer a question best, at most `limit`, three of a post.
 
         A post whose title is in the question, or the only one whose title has all of its words,
-        comes first. `how` is "text", "vectors" or "both"; "" means both if there is an embedder.
-        With `titles` False, titles are not searched.
+        comes first.
         """
-        how = how or ("both" if self.embedder else "text")
-        if how != "text" and self.embedder is None:
-            raise ConfigError(
-                "a search by vectors needs an embedding model", hint="name one with --embed"
-            )
         terms = QueryTerms.of(question)
         counts = self._counts(terms)
         rarity = _Rarity(counts, self.index.size())
-        by_text = self._rank_by_text(counts, titles) if how != "vectors" else []
-        embedded = self._vectors(question) if how != "text" else None
+        by_text = self._rank_by_text(counts)
+        embedded = self._vectors(question)
         with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
         by_vectors = nearest(with_vector, cosines, RANKED)
         phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
-        title_chunks, is_title = self._title_matches(question, by_text) if titles else ([], False)
-        if titles and not title_chunks:
-            title_chunks = self._only_title(counts, by_text)
+        title_chunks, is_title = self._title_matches(question, by_text)
+        title_chunks = title_chunks or self._only_title(counts, by_text)
 
-        ranking = (
-            by_vectors
-            if how == "vectors"
-            else fuse(by_text, with_vector, cosines, rarity.of_question)
-        )
+        ranking = fuse(by_text, with_vector, cosines, rarity.of_question)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
             "title": set(title_chunks),
@@ -400,7 +383,7 @@ class ArchiveSearcher:
             window_cosines={
                 x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded
             },
-            without_vector=self.index.size() - len(with_vector) if how != "text" else 0,
+            without_vector=self.index.size() - len(with_vector) if self.embedder else 0,
         )
 
     def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
@@ -435,7 +418,7 @@ class ArchiveSearcher:
             if term.alternatives
         )
 
-    def _rank_by_text(self, counts: Mapping[QueryTerm, int], titles: bool) -> Ranking:
+    def _rank_by_text(self, counts: Mapping[QueryTerm, int]) -> Ranking:
         rare, common = _split_by_frequency(counts)
         if not rare:
             return []
@@ -452,7 +435,7 @@ class ArchiveSearcher:
                 (
                     _OTHERS_FACTOR,
                     *_WEIGHTS,
-                    wanted if titles else _WITHOUT_TITLES + f"({wanted})",
+                    wanted,
                     RANKED,
                 ),
             )

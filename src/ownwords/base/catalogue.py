@@ -1,11 +1,13 @@
-"""Lists and finds bases: the shipped one, added ones, and any model directory; their manifests.
+"""Lists, finds and checks bases: the shipped one, added ones, and any model directory.
 
-Nothing here needs torch or reads weights.
+Nothing here needs torch if the C++ library is compiled; only the checks read weights.
 """
 
+import hashlib
 import json
 import math
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,12 +18,19 @@ from ownwords.base.known_bases import find_known
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
 from ownwords.core.validation import decode, encode
-from ownwords.core.workspace import SUFFIX, data_folder
-from ownwords.models import atomic_dir, registry
+from ownwords.core.workspace import (
+    DATA_FOLDER_VARIABLE,
+    SUFFIX,
+    data_folder,
+    write_atomically,
+)
+from ownwords.models import atomic_dir, directory, registry, weight_mapping
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.gguf_cache import is_gguf, model_directory
+from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
+from ownwords.tokenizers.tokenizer import Tokenizer
 
 SHIPPED: Final = "shipped"
 LARGE: Final = 50_000_000  # parameters
@@ -32,8 +41,9 @@ RESERVED = frozenset({SHIPPED, "none"})
 MANIFEST = "base.json"
 _FORMAT = 1
 
-_BOX = Path(__file__).parent / "shipped"
+_SHIPPED_FOLDER = Path(__file__).parent / "shipped"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SAMPLE_TEXT = "The trouble with the world"  # any text will do to check that the logits are finite
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,14 @@ class Manifest:
             )
         return decode(cls, data, source=str(path), unknown="ignore")
 
-    def to_bytes(self) -> bytes:
-        """The manifest as the content of base.json."""
-        data = {"format": _FORMAT, **encode(self), "files": dict(sorted(self.files.items()))}
-        return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+    @classmethod
+    def write(cls, folder: Path, source: str, revision: str = "") -> None:
+        """Write the manifest of all files in a folder."""
+        paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
+        files = {path.name: sha256_of(path) for path in paths if path.is_file()}
+        data = {"format": _FORMAT, **encode(cls(source, revision, files))}
+        text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(folder / MANIFEST, text)
 
 
 @dataclass(frozen=True)
@@ -92,17 +106,17 @@ def shipped() -> Path:
             "this installation has no shipped base",
             hint="reinstall ownwords, or add another base: ownwords base add ORG/NAME",
         )
-    return _BOX
+    return _SHIPPED_FOLDER
 
 
 def has_shipped() -> bool:
     """Whether this installation has the shipped base."""
-    return _is_model(_BOX)
+    return _is_model(_SHIPPED_FOLDER)
 
 
 def entries(home: Path | None = None) -> list[Entry]:
     """All named bases, the shipped one first."""
-    found = [entry(SHIPPED, _BOX, SHIPPED)] if has_shipped() else []
+    found = [entry(SHIPPED, _SHIPPED_FOLDER, SHIPPED)] if has_shipped() else []
     folder = bases_folder(home)
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     return found + [
@@ -179,7 +193,7 @@ def is_large(folder: Path) -> bool:
 
 def called(folder: Path) -> str:
     """The display name of a base folder."""
-    return SHIPPED_TITLE if folder == _BOX else folder.name
+    return SHIPPED_TITLE if folder == _SHIPPED_FOLDER else folder.name
 
 
 def check_name(name: str) -> None:
@@ -240,3 +254,90 @@ def _bits_per_byte(said: Mapping[str, object]) -> float | None:
         if isinstance(value, float):
             return value
     return None
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def verify(folder: Path) -> list[str]:
+    """The problems of a base, one sentence each; empty if it is complete and can be read."""
+    try:
+        problems = changed_files(folder)
+        return problems or _unreadable(folder)
+    except OwnwordsError as error:
+        return [str(error)]
+
+
+def changed_files(folder: Path) -> list[str]:
+    """The files that differ from the manifest, one sentence each; empty without a manifest."""
+    known = Manifest.read(folder)
+    if known is None:
+        return []
+    problems = []
+    for name, sha256 in known.files.items():
+        path = folder / name
+        if path.parent != folder or not path.is_file():
+            problems.append(f"{name} is missing")
+        elif sha256_of(path) != sha256:
+            problems.append(f"{name} has changed: its SHA-256 is not the one in {MANIFEST}")
+    return problems
+
+
+def check_fits(folder: Path) -> None:
+    """Raise ModelError unless weights, config and tokenizer match and can be trained further.
+
+    Only the headers of the weight files are read.
+    """
+    model_files = directory.read(folder)
+    stored = weight_mapping.find_tensors(folder)
+    config = model_files.config
+    if weight_mapping.is_quantized(stored):
+        made_with = weight_mapping.read_schemes(folder / SINGLE)
+        if min(scheme.bits for scheme in made_with) < INT8.bits:
+            raise ModelError(
+                f"{folder} is quantised to fewer than 8 bits, which loses too much to train on",
+                hint="take the model as it was before that",
+            )
+        weight_mapping.check_quantized(stored, made_with, config, folder)
+    else:
+        fitted = weight_mapping.map_weights(stored, config, folder)
+        weight_mapping.check_shapes(fitted, config, folder)
+    model_files.check_tokenizer(Tokenizer(model_files.tokenizer_files))
+
+
+def check_usable(folder: Path) -> None:
+    """Raise OwnwordsError if `verify` finds a problem with the base in this folder."""
+    if problems := verify(folder):
+        raise OwnwordsError(f"the model was not added: {'; '.join(problems)}")
+
+
+def check_disk_space(folder: Path, needed: int) -> None:
+    """Raise OwnwordsError if the disk of a folder has fewer free bytes than needed."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OwnwordsError(
+            f"the model needs {needed / 1e6:,.0f} MB, and the disk of {folder} has"
+            f" {free / 1e6:,.0f} MB left",
+            hint=f"free some space, or choose another folder: {DATA_FOLDER_VARIABLE}=PATH",
+        )
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unreadable(folder: Path) -> list[str]:
+    import numpy as np  # noqa: PLC0415 - a tenth of a second
+
+    from ownwords.inference.model import Model  # noqa: PLC0415
+
+    check_fits(folder)
+    model = Model.load(folder)
+    ids = [int(each) for each in model.tokenizer.encode(_SAMPLE_TEXT)]
+    start = model.tokenizer.start
+    ids = (ids or ([] if start is None else [start]) or [0])[: model.engine.context]
+    if not np.isfinite(model.logits(ids)).all():
+        return ["its weights are damaged: a few words give logits that are not finite"]
+    return []

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ownwords.base import checks
-from ownwords.base.catalogue import MANIFEST, Manifest
+from ownwords.base import catalogue
+from ownwords.base.catalogue import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import (
     CACHE,
@@ -23,7 +23,7 @@ from ownwords.core.hub import (
     translate_errors,
 )
 from ownwords.core.progress import Progress, Stage
-from ownwords.core.workspace import translate_os_errors, write_atomically
+from ownwords.core.workspace import translate_os_errors
 from ownwords.models import registry
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
@@ -54,7 +54,7 @@ class RemoteFile:
         if self.bytes not in (None, size):
             return f"it has {size:,} bytes instead of {self.bytes:,}"
         if self.sha256:
-            return "" if checks.sha256_of(path) == self.sha256 else "its checksum is wrong"
+            return "" if catalogue.sha256_of(path) == self.sha256 else "its checksum is wrong"
         if self.git_sha1:
             content = f"blob {size}\0".encode() + path.read_bytes()
             found = hashlib.sha1(content, usedforsecurity=False).hexdigest()
@@ -62,7 +62,7 @@ class RemoteFile:
         return ""
 
 
-def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
+def fetch(name: str, folder: Path, progress: Progress) -> None:
     """Download the model ORG/NAME to `folder`, which is created only once all files are checked.
 
     Files that arrived before an interruption are kept in a folder beside it for the next call.
@@ -85,18 +85,15 @@ def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
         wanted = [files[each] for each in sorted(names)]
         total = sum(file.bytes or 0 for file in wanted)
         present = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-        checks.check_disk_space(draft, total - present)
+        catalogue.check_disk_space(draft, total - present)
         with progress.stage(f"Downloading {name}", total=total >> 20, unit="MiB") as stage:
             _download(endpoint, name, commit, wanted, draft, stage)
-        sums = {file.name: checks.sha256_of(draft / file.name) for file in wanted}
-        known = Manifest(f"{name} ({endpoint})", commit, sums)
-        write_atomically(draft / MANIFEST, known.to_bytes())
         shutil.rmtree(draft / CACHE, ignore_errors=True)
+        Manifest.write(draft, f"{name} ({endpoint})", commit)
         progress.begin("open")
         with progress.stage(f"Opening {name}"):
-            checks.check_usable(draft)
+            catalogue.check_usable(draft)
         draft.rename(folder)
-    return known
 
 
 def partial_downloads(folder: Path) -> list[Path]:

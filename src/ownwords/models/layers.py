@@ -217,12 +217,11 @@ class Attention(nn.Module):
 
     def _fused(self, qkv_BTX: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
         qkv_BTXD = qkv_BTX.view(*qkv_BTX.shape[:2], -1, self.head_dim)
-        norms, eps, offset = None, 0.0, 0.0
-        if self.query_norm is not None and self.key_norm is not None:
-            norms = (self.query_norm.weight, self.key_norm.weight)
-            eps, offset = self.query_norm.eps, self.query_norm.offset
+        query, key = self.query_norm, self.key_norm
+        weights = (None if query is None else query.weight, None if key is None else key.weight)
+        eps, offset = (0.0, 0.0) if query is None else (query.eps, query.offset)
         kv_heads = self.sizes[1] // self.head_dim
-        qkv_BTXD = fused.norm_and_rope(qkv_BTXD, norms, angles, kv_heads, eps, offset)
+        qkv_BTXD = fused.norm_and_rope(qkv_BTXD, *weights, angles, kv_heads, eps, offset)
         out_BTC: Tensor = self.output(
             fused.attention(qkv_BTXD, kv_heads, mask.first_BT, self.scale)
         )
@@ -243,7 +242,7 @@ class GatedMLP(nn.Module):
         parts = fused_linear(x_BTC, self.gate, self.up)
         if fused.is_supported(*parts) and self.activation in (F.silu, gelu_tanh):
             both = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            hidden_BTF = fused.gated_activation(both, gelu=self.activation is gelu_tanh)
+            hidden_BTF = fused.gated_activation(both, self.activation is gelu_tanh)
         else:
             gate_BTF, up_BTF = parts[0].chunk(2, dim=-1) if len(parts) == 1 else parts
             hidden_BTF = self.activation(gate_BTF) * up_BTF

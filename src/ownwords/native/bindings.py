@@ -1,5 +1,8 @@
 """Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
+A library that computes other numbers than the baseline, in a millisecond of small problems, is not
+used, and the next best is.
+
 The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avxvnni,
 avx512, avx512bf16 or amx (on ARM: none, neon, neon-dotprod or neon-bf16). The default is the best
 available.
@@ -8,10 +11,13 @@ available.
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.native.build import ISA_FLAGS, SOURCES, Isa, library_path, source_hash
@@ -25,6 +31,7 @@ _TYPES = {
     **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
 _OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
+_ROUNDING = 0.005  # of the largest figure: int8 and bfloat16 round differently by instruction set
 _PLAIN = ("ownwords_best_isa", "ownwords_runs_isa")  # whose result is not a Status
 # Keyed by the names of Status in api.h.
 _MESSAGES = {
@@ -126,6 +133,17 @@ class NativeLibrary:
             setattr(self, name.removeprefix("ownwords_"), function)
         self.best = Isa(self.best_isa())
 
+    def agrees_with(self, other: "NativeLibrary") -> bool:
+        """Whether this library and another find the same in small problems, but for rounding."""
+        figures = np.zeros((2, interface().constants["CHECK_FIGURES"]), np.float32)
+        self.check(figures[0].ctypes.data)
+        other.check(figures[1].ctypes.data)
+        products = interface().constants["CHECK_PRODUCTS"]
+        return all(
+            bool(np.abs(ours - theirs).max() <= _ROUNDING * np.abs(theirs).max())
+            for ours, theirs in (figures[:, :products], figures[:, products:])
+        )
+
     def __getattr__(self, name: str) -> Callable[..., Any]:  # for type checkers
         raise AttributeError(name)
 
@@ -199,9 +217,14 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
         # A library compiled from other sources may have other struct layouts.
         if digest() != source_hash(SOURCES).encode():
             return None, f"{path.name} was compiled from other sources: install ownwords again"
-        return NativeLibrary(path, isa), ""
+        library = NativeLibrary(path, isa)
+        # So that code for processors that nobody here has met may stay.
+        baseline = None if isa == Isa.BASELINE else _open(Isa.BASELINE, folder)[0]
+        if baseline is not None and not library.agrees_with(baseline):
+            return None, f"{path.name} computes wrong numbers on this processor: please report it"
     except (OSError, AttributeError):
         return None, f"{path.name} cannot be loaded; it may be damaged, or of another version"
+    return library, ""
 
 
 def describe() -> str:
@@ -230,9 +253,15 @@ def isa_advice(folder: Path = SOURCES.parent) -> str:
     best = max(isa for isa in ISA_FLAGS if isa <= library.best)
     if library.isa == best:
         return f"{library.isa.label}, the best for this processor"
-    reason = (
-        f"chosen by {VARIABLE}"
-        if os.environ.get(VARIABLE, "").strip()
-        else "install ownwords again"
-    )
+    if os.environ.get(VARIABLE, "").strip():
+        reason = f"chosen by {VARIABLE}"
+    elif library_path(best, folder).exists():
+        reason = _open(best, folder)[1]
+    else:
+        reason = "install ownwords again"
     return f"{library.isa.label}, where this processor can run {best.label}: {reason}"
+
+
+if __name__ == "__main__":  # asked of every wheel
+    sys.stdout.write(f"{isa_advice() or missing_reason()}\n")
+    sys.exit(load_library() is None)

@@ -6,6 +6,7 @@ processor's instruction sets, and the best library for this machine. The environ
 OWNWORDS_LEVELS=all or own overrides that. `python -m ownwords.native.build` builds all in place.
 """
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -176,47 +177,28 @@ def build_for_here(folder: Path = SOURCES.parent) -> str:
     If the compiler is too old for the best one, the next best that it can build. Libraries for
     other instruction sets are removed, since they may come from earlier sources.
     """
-    best = best_here()
+    problem = build(folder, [Isa.BASELINE])
+    best = best_here(folder)
     if best is None:
         return build(folder)
-    candidates = [isa for isa in ISA_FLAGS if Isa.BASELINE < isa <= best]
-    wanted = {Isa.BASELINE, *candidates[-1:]}
-    problem = build(folder, sorted(wanted))
-    while (
-        candidates
-        and not library_path(candidates[-1], folder).exists()
-        and library_path(Isa.BASELINE, folder).exists()
-    ):
-        candidates.pop()
-        if candidates:
-            wanted.add(candidates[-1])
-            build(folder, candidates[-1:])
+    wanted = {Isa.BASELINE}
+    for isa in sorted(isa for isa in ISA_FLAGS if Isa.BASELINE < isa <= best)[::-1]:
+        wanted.add(isa)
+        problem = build(folder, [isa]) or problem
+        if library_path(isa, folder).exists():
+            break
     for isa in ISA_FLAGS.keys() - wanted:
         library_path(isa, folder).unlink(missing_ok=True)
     return problem
 
 
-def best_here() -> Isa | None:
-    """Detect the best instruction set of this processor; None if the probe does not compile."""
-    cxx = compiler()
-    if cxx is None:
+def best_here(folder: Path = SOURCES.parent) -> Isa | None:
+    """Ask the baseline library for the best instruction set of this processor; None without it."""
+    try:
+        best: int = ctypes.CDLL(str(library_path(Isa.BASELINE, folder))).ownwords_best_isa()
+    except (OSError, AttributeError):
         return None
-    with tempfile.TemporaryDirectory(prefix="ownwords-") as scratch:
-        program, main = Path(scratch, "isa.exe"), Path(scratch, "main.cpp")
-        main.write_text('#include "api.h"\nint main() { return ownwords_best_isa(); }\n', "utf-8")
-        static = ("-static",) if WINDOWS else ()
-        command = [cxx, *FLAGS, "-O0", str(SOURCES / "isa.cpp"), str(main), *static]
-        try:
-            subprocess.run(
-                [*command, "-o", str(program)], capture_output=True, timeout=120, check=True
-            )
-            # The exit status is the number of the instruction set; any other is a failure.
-            status = subprocess.run([program], capture_output=True, timeout=20, check=False)
-        except (OSError, subprocess.SubprocessError):
-            return None
-    if status.returncode not in set(Isa):
-        return None
-    return max(isa for isa in ISA_FLAGS if isa <= status.returncode)
+    return max(isa for isa in ISA_FLAGS if isa <= best)
 
 
 def is_for_here(version: str, environment: Mapping[str, str]) -> bool:

@@ -90,6 +90,12 @@ OWNWORDS_API int ownwords_best_isa(void);
 OWNWORDS_API int ownwords_runs_isa(int isa);
 // SHA-256 of the sources this library was compiled from, in hexadecimal digits.
 OWNWORDS_API const char *ownwords_source_hash(void);
+
+// Fill in CHECK_FIGURES numbers, of which the first CHECK_PRODUCTS are of products and the others of
+// attention, to compare with those of another library.
+enum CheckFigures { CHECK_PRODUCTS = 3360, CHECK_FIGURES = 11552 };
+OWNWORDS_API int ownwords_check(float *figures);
+
 // Run the training kernels on the threads of an OpenMP runtime, given its functions GOMP_parallel,
 // omp_get_max_threads, omp_get_num_threads and omp_get_thread_num.
 OWNWORDS_API void ownwords_set_openmp(void *fork, void *max_threads, void *num_threads,
@@ -353,52 +359,6 @@ OWNWORDS_API int ownwords_encoder_forward(const struct OwnwordsEncoder *encoder,
 // scores [rows] = scales * (codes [rows, width] . query).
 OWNWORDS_API int ownwords_dot_codes(const int8_t *codes, const float *scales, const float *query,
                                     int64_t rows, int64_t width, float *scores);
-
-// --- choosing tokens -----------------------------------------------------------------------------
-
-// As inference/sampling.py explains them.
-struct SamplingParams {
-    double temperature, top_p, min_p, typical_p;
-    double repetition_penalty, frequency_penalty, presence_penalty;
-    int64_t vocabulary, top_k, no_repeat_ngram_size, bias_count;
-    const int32_t *bias_ids;
-    const double *bias;
-};
-
-// Results of ownwords_sample and ownwords_banned_ids that are neither ids nor counts.
-enum SampleError { SAMPLE_NOT_FINITE = -1, SAMPLE_NOTHING_LEFT = -2, SAMPLE_NO_MEMORY = -3 };
-enum GuardError { GUARD_NEEDS_HISTORY = -1, GUARD_NO_MEMORY = -2 };
-
-// Buckets of hashes: see inference/ngram_index.py.
-struct HashTable {
-    const uint32_t *offsets;
-    const uint16_t *marks;
-    const void *values;  // uint32_t, or uint16_t
-    int64_t bits, entries, is_wide;
-};
-
-// The copy guard's index. It may be a mapped file of unknown origin: every number is checked.
-struct NgramIndex {
-    struct HashTable tokens, words;
-    const uint32_t *piece_offsets;
-    const uint8_t *pieces, *breaks;
-    const int32_t *parents;
-    const uint32_t *id_offsets, *ids;
-    int64_t vocabulary, piece_bytes, nodes, id_count, max_tokens, max_words;
-};
-
-// The next id, or a SampleError. Neither the banned ids are chosen nor those that the guard, unless
-// it is null, forbids. The first `prompt` ids of the history do not count for frequency and presence.
-OWNWORDS_API int64_t ownwords_sample(const struct SamplingParams *params, const float *logits,
-                                     const int32_t *history, int64_t length, int64_t prompt,
-                                     const int32_t *banned, int64_t banned_count,
-                                     const struct NgramIndex *guard, double uniform);
-
-// The number of ids that must not follow the history, of which the first `capacity` are written; or
-// a GuardError. is_complete: these are all ids of the text, not only the last ones.
-OWNWORDS_API int64_t ownwords_banned_ids(const struct NgramIndex *index, const int32_t *history,
-                                         int64_t length, int is_complete, int32_t *ids,
-                                         int64_t capacity);
 
 #ifdef __cplusplus
 }

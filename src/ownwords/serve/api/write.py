@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -227,19 +226,17 @@ class BlockedPassages:
     def __init__(self, guard: CopyGuard, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         self.contexts: list[str] = []
         self._guard, self._tokenizer = guard, tokenizer
-        self._ids = np.array(prompt, np.int32)
+        self._ids = list(prompt)
         self._was_blocked = False
 
     def feed(self, ids: Sequence[int]) -> None:
         """Process the next tokens."""
-        start = len(self._ids)
-        self._ids = np.append(self._ids, np.array(ids, np.int32))
-        for end in range(start, len(self._ids)):
+        for token in ids:
             if len(self.contexts) == _MAX_BLOCKED:
                 return
-            history = self._ids[:end]
-            is_blocked = len(self._guard.banned(history)) > 0
+            is_blocked = bool(self._guard.banned(self._ids))
             if is_blocked and not self._was_blocked:  # otherwise still the same passage
-                text = self._tokenizer.decode(history[-_PASSAGE_TOKENS:].tolist())
+                text = self._tokenizer.decode(self._ids[-_PASSAGE_TOKENS:])
                 self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
             self._was_blocked = is_blocked
+            self._ids.append(token)

@@ -1,8 +1,110 @@
+// The cache of keys and values, and attention over it.
 #include "engine/cached_attention.h"
+
+#include <initializer_list>
+#include <limits>
 
 #include "simd/status.h"
 
 namespace ownwords::engine {
+namespace {
+
+// The product of the sizes; throws std::bad_alloc on overflow.
+size_t checked_size(std::initializer_list<i64> sizes) {
+    size_t given = 1;
+    for (const i64 size : sizes) {
+        if (size < 0) throw std::bad_alloc();
+        if (size > 0 && given > std::numeric_limits<size_t>::max() / 4 / size_t(size))
+            throw std::bad_alloc();
+        given *= size_t(size);
+    }
+    return given;
+}
+
+}  // namespace
+
+KvCache::KvCache(const KvCacheShape &given)
+    : shape(given),
+      lengths(size_t(given.rows), 0),
+      last_call_(size_t(given.rows), 0),
+      buffer_(checked_size({given.layers, given.rows, given.heads, 2, positions(), given.width,
+                            given.kv_bf16 ? 2 : 4})),
+      split_buffer_(
+          checked_size({given.splits, segments(), given.heads_per_task, given.width + 2, 4})),
+      split_parts_(reinterpret_cast<float *>(split_buffer_.start())) {}
+
+void KvCache::copy(i64 from, i64 to, i64 length) {
+    const size_t bytes = size_t(round_up(length, BLOCK) * shape.width) * (shape.kv_bf16 ? 2 : 4);
+    const size_t cell_bytes = shape.kv_bf16 ? 2 : 4;
+    const auto cells = [&](i64 layer, i64 row, i64 head, i64 kv) {
+        const i64 at = ((layer * shape.rows + row) * shape.heads + head) * 2 + kv;
+        return buffer_.start() + size_t(at * positions() * shape.width) * cell_bytes;
+    };
+    if (from != to)
+        for (i64 layer = 0; layer < shape.layers; ++layer)
+            for (i64 head = 0; head < shape.heads; ++head)
+                for (i64 kv = 0; kv < 2; ++kv)
+                    std::memcpy(cells(layer, to, head, kv), cells(layer, from, head, kv), bytes);
+    lengths[size_t(to)] = length;
+}
+
+// Splits the work of attention between threads, evenly by segments.
+
+void AttentionPlan::reserve(int threads) {
+    starts.resize(size_t(threads) + 1);
+    slots.resize(size_t(threads) + 1);
+    splits.resize(size_t(threads));
+}
+
+// The segment of the first position that the block's first token sees.
+i64 AttentionPlan::first_segment(const QueryBlock &block) const {
+    return window == 0 || block.position < window ? 0 : (block.position - window + 1) / SEGMENT;
+}
+
+i64 AttentionPlan::segments(const QueryBlock &block) const {
+    return (block.position + block.count - 1) / SEGMENT - first_segment(block) + 1;
+}
+
+void AttentionPlan::split_work(const QueryBlock *new_blocks, i64 new_count, i64 new_window,
+                               const AttentionHeads &heads, int threads) {
+    blocks = new_blocks;
+    count = new_count;
+    window = new_window;
+    split_count = 0;
+    const i64 tasks = heads.tasks();
+    i64 total_cost = 0;
+    for (i64 b = 0; b < count; ++b) total_cost += segments(blocks[b]) * blocks[b].count * tasks;
+    i64 cost_before = 0, b = 0;
+    starts[0] = {0, 0, 0};
+    slots[0] = -1;
+    for (int thread = 1; thread <= threads; ++thread) {
+        const i64 target = total_cost * thread / threads;
+        const auto cost = [&] { return segments(blocks[b]) * blocks[b].count * tasks; };
+        while (b < count && cost_before + cost() <= target) cost_before += cost(), ++b;
+        WorkPosition &start = starts[size_t(thread)];
+        slots[size_t(thread)] = -1;
+        if (b == count) {
+            start = {count, 0, 0};
+            continue;
+        }
+        const i64 task_cost = segments(blocks[b]) * blocks[b].count,
+                  cost_left = target - cost_before;
+        start = {b, cost_left / task_cost, cost_left % task_cost};
+        if (blocks[b].count > 1) {  // blocks of several tokens are not split
+            start.task += 2 * start.segment >= task_cost;
+            start.segment = 0;
+            if (start.task == tasks) start = {b + 1, 0, 0};
+        }
+        if (start.segment == 0) continue;
+        const SplitTask *last = split_count > 0 ? &splits[size_t(split_count) - 1] : nullptr;
+        if (last == nullptr || last->block != start.block || last->task != start.task) {
+            splits[size_t(split_count)] = {start.block, start.task, split_count, task_cost};
+            ++split_count;
+        }
+        slots[size_t(thread)] = split_count - 1;
+    }
+}
+
 namespace {
 
 constexpr float LOWEST = -1e30f;  // below all scores

@@ -6,10 +6,9 @@
 
 #include "simd/scratch.h"
 #include "simd/status.h"
-#include "train/activation.h"
+#include "train/layers.h"
 
 namespace ownwords::engine {
-
 namespace {
 
 i64 panels_of(i64 count) { return (count + PANEL - 1) / PANEL; }

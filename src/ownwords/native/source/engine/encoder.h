@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api.h"
-#include "engine/page_buffer.h"
+#include "engine/os.h"
 #include "simd/bf16_matmul.h"
 
 namespace ownwords::engine {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/packed_matrix.h"
-#include "engine/page_buffer.h"
+#include "engine/os.h"
 
 namespace ownwords::engine {
 

@@ -1,8 +1,54 @@
 // Products with int8 and int4 weights: integers within groups of 32 inputs, floats beyond.
-#include "engine/int8_panels.h"
+#include "engine/kernels.h"
+#include "engine/split_head.h"
 
 namespace ownwords::engine {
 namespace {
+
+// Readers of int8 weights: from panels, or from the two planes of a SplitHead.
+
+// P panels, `stride` apart. load_pair loads the weights of 4 inputs at `within` (in a group's first
+// four lines), and of the 4 inputs that are 16 further on.
+template <int P>
+struct PlainPanels {
+    const unsigned char *panels[P];
+
+    PlainPanels(const MatmulArgs &w, i64 p, i64 stride) {
+        const i64 bytes = i64(w.matrix.panel_bytes());
+        for (int i = 0; i < P; ++i) panels[i] = w.matrix.lines + (p + i * stride) * bytes;
+    }
+
+    void load_pair(int i, i64 group, i64 within, VecI32 &first, VecI32 &second) const {
+        const unsigned char *at = panels[i] + group * 8 * LINE + within;
+        prefetch_ahead(at);
+        prefetch_ahead(at + 4 * LINE);
+        first = load_codes(at);
+        second = load_codes(at + 4 * LINE);
+    }
+};
+
+template <int P>
+struct SplitPanels {
+    const unsigned char *highs[P], *lows[P];
+
+    SplitPanels(const MatmulArgs &w, i64 p, i64 stride) {
+        const i64 bytes = i64(w.split_head->coarse().panel_bytes());
+        for (int i = 0; i < P; ++i) {
+            highs[i] = w.split_head->lines + (p + i * stride) * bytes;
+            lows[i] = w.split_head->low_plane(p + i * stride);
+        }
+    }
+
+    void load_pair(int i, i64 group, i64 within, VecI32 &first, VecI32 &second) const {
+        const i64 at = group * 4 * LINE + within;
+        const unsigned char *high = highs[i] + at + group / 2 * LINE, *low = lows[i] + at;
+        prefetch_ahead(high);
+        prefetch_ahead(low);
+        const VecI32 a = load_codes(high), b = load_codes(low);
+        first = (a & 0x0f0f0f0f) << 4 | (b & 0x0f0f0f0f);
+        second = (a & int32_t(0xf0f0f0f0u)) | (b >> 4 & 0x0f0f0f0f);
+    }
+};
 
 constexpr int INT_SUM_REGISTERS = SUM_REGISTERS / 2;  // half for integers, half for floats
 
@@ -161,5 +207,155 @@ void matmul_int8(const MatmulArgs &work, i64 first, i64 last) {
 void matmul_int4(const MatmulArgs &work, i64 first, i64 last) {
     matmul_all<Int4Kernel>(work, first, last);
 }
+
+#if defined(OWNWORDS_INT15)
+// Activations for int8 weights with AVX512-VNNI: 15-bit integers, 128 * high byte + low byte, with
+// one scale per row. The rows of low bytes follow those of high bytes.
+
+namespace {
+
+constexpr float MAX_INT15 = 127 * 128;
+constexpr i64 STEP = 64;
+
+struct ScaleToInt {
+    __m512 scale;
+
+    __m512i operator()(const float *from) const {
+        return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(from), scale));
+    }
+};
+
+// Split 64 numbers into bytes, and add up the bytes.
+inline void split_bytes(const float *from, const ScaleToInt &scaled, int8_t *highs, int8_t *lows,
+                        __m512i &high_sum, __m512i &low_sum) {
+    // Packing works within quarters of a vector; this puts them in order.
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const __m512i first_words = _mm512_packs_epi32(scaled(from), scaled(from + 16));
+    const __m512i second_words = _mm512_packs_epi32(scaled(from + 32), scaled(from + 48));
+    const __m512i half = _mm512_set1_epi16(64);
+    const __m512i high_one = _mm512_srai_epi16(_mm512_add_epi16(first_words, half), 7);
+    const __m512i high_two = _mm512_srai_epi16(_mm512_add_epi16(second_words, half), 7);
+    const __m512i low_one = _mm512_sub_epi16(first_words, _mm512_slli_epi16(high_one, 7));
+    const __m512i low_two = _mm512_sub_epi16(second_words, _mm512_slli_epi16(high_two, 7));
+    const __m512i high = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(high_one, high_two));
+    const __m512i low = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(low_one, low_two));
+    _mm512_storeu_si512(highs, high);
+    _mm512_storeu_si512(lows, low);
+    high_sum = _mm512_dpbusd_epi32(high_sum, _mm512_set1_epi8(1), high);
+    low_sum = _mm512_dpbusd_epi32(low_sum, _mm512_set1_epi8(1), low);
+}
+
+}  // namespace
+
+void prepare_int15(const Matrix &m, const float *in, i64 rows, i64 n, MatmulInput &input) {
+    VecU32 max_bits{};
+    for_each_vec(m.inputs, [&](i64 k, auto part) {
+        max_bits = max(max_bits, magnitude_bits(load(in + k, part)));
+    });
+    const float max_abs = reduce_max(max_bits);
+    const ScaleToInt scaled{_mm512_set1_ps(max_abs > 1e-30f ? MAX_INT15 / max_abs : 0.0f)};
+    const i64 depth = m.depth();
+    int8_t *highs = input.codes + n * depth, *lows = input.codes + (rows + n) * depth;
+    __m512i high_sum = _mm512_setzero_si512(), low_sum = high_sum;
+    i64 k = 0;
+    for (; k + STEP <= m.inputs; k += STEP)
+        split_bytes(in + k, scaled, highs + k, lows + k, high_sum, low_sum);
+    if (k < m.inputs) {
+        float tail[STEP] = {};
+        std::copy(in + k, in + m.inputs, tail);
+        split_bytes(tail, scaled, highs + k, lows + k, high_sum, low_sum);
+    }
+    // NaN if the largest is infinite, and so for every product.
+    input.scales[n] = (max_abs - max_abs) + max_abs * (1.0f / MAX_INT15);
+    input.corrections[2 * n] = -INT8_OFFSET * _mm512_reduce_add_epi32(high_sum);
+    input.corrections[2 * n + 1] = -INT8_OFFSET * _mm512_reduce_add_epi32(low_sum);
+}
+
+// Integers up to this one rounding of each output: the order of summation does not matter.
+void store_int15_sums(const MatmulArgs &w, i64 panel, i64 n, i64 rows, const int32_t *high,
+                      const int32_t *low) {
+    const i64 first = panel * PANEL, count = std::min(PANEL, w.matrix.outputs - first);
+    const __mmask16 mask = __mmask16((1u << count) - 1);
+    const __m512 scales = _mm512_load_ps(scales_of(w, panel)), high_scale = _mm512_set1_ps(128);
+    const __m512 bias =
+        w.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, w.bias + first);
+    for (i64 r = 0; r < rows; ++r) {
+        const int32_t *corrections = w.input.corrections + 2 * (n + r);
+        const __m512 high_part = _mm512_cvtepi32_ps(_mm512_add_epi32(
+            _mm512_loadu_si512(high + r * PANEL), _mm512_set1_epi32(corrections[0])));
+        const __m512 low_part = _mm512_cvtepi32_ps(_mm512_add_epi32(
+            _mm512_loadu_si512(low + r * PANEL), _mm512_set1_epi32(corrections[1])));
+        const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(w.input.scales[n + r]));
+        const __m512 result =
+            _mm512_fmadd_ps(_mm512_fmadd_ps(high_part, high_scale, low_part), scale, bias);
+        _mm512_mask_storeu_ps(w.out + (n + r) * w.stride + first, mask, result);
+    }
+}
+
+// Products with int8 weights by vectors: the same integers as in amx_bf16_int8.cpp, which is faster
+// from four rows on.
+
+namespace {
+
+template <template <int> class Panels, int P, int R>
+void block(const MatmulArgs &w, i64 p, i64 stride, i64 n) {
+    const i64 depth = w.matrix.depth();
+    const Panels<P> panels(w, p, stride);
+    const int8_t *highs = w.input.codes + n * depth, *lows = highs + w.rows * depth;
+    VecI32 high[P][R] = {}, low[P][R] = {};
+    for (i64 k = 0; k < depth; k += GROUP) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            VecI32 weights[2][P];
+#pragma GCC unroll 4
+            for (int i = 0; i < P; ++i)
+                panels.load_pair(i, k / GROUP, j * LINE, weights[0][i], weights[1][i]);
+#pragma GCC unroll 3
+            for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+                for (int half = 0; half < 2; ++half) {
+                    const i64 at = r * depth + k + half * 16 + j * 4;
+                    const Activations4 high_codes(highs + at), low_codes(lows + at);
+#pragma GCC unroll 4
+                    for (int i = 0; i < P; ++i) {
+                        high[i][r] = dot_add(high[i][r], weights[half][i], high_codes);
+                        low[i][r] = dot_add(low[i][r], weights[half][i], low_codes);
+                    }
+                }
+        }
+    }
+    // Copies: taking the address of the sums would keep them out of registers.
+    int32_t high_codes[P][R][PANEL], low_codes[P][R][PANEL];
+    std::memcpy(high_codes, high, sizeof high_codes);
+    std::memcpy(low_codes, low, sizeof low_codes);
+    for (int i = 0; i < P; ++i)
+        store_int15_sums(w, p + i * stride, n, R, high_codes[i][0], low_codes[i][0]);
+}
+
+// Three rows at a time: so many sums of four panels fit into registers.
+template <template <int> class Panels, int P>
+void matmul_rows(const MatmulArgs &w, i64 p, i64 stride) {
+    i64 n = 0;
+    for (; n + 3 <= w.rows; n += 3) block<Panels, P, 3>(w, p, stride, n);
+    if (w.rows - n == 2) block<Panels, P, 2>(w, p, stride, n);
+    if (w.rows - n == 1) block<Panels, P, 1>(w, p, stride, n);
+}
+
+template <template <int> class Panels>
+void matmul_panels(const MatmulArgs &w, i64 first, i64 last) {
+    first = for_panel_streams<4>(
+        first, last, [&](i64 p, i64 stride) { matmul_rows<Panels, 4>(w, p, stride); });
+    for_panel_streams<1>(first, last,
+                         [&](i64 p, i64 stride) { matmul_rows<Panels, 1>(w, p, stride); });
+}
+
+}  // namespace
+
+void matmul_int15(const MatmulArgs &work, i64 first, i64 last) {
+    work.split_head == nullptr ? matmul_panels<PlainPanels>(work, first, last)
+                               : matmul_panels<SplitPanels>(work, first, last);
+}
+
+#endif
 
 }  // namespace ownwords::engine

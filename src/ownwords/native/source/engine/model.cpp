@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cmath>
 
-#include "engine/quantize.h"
 #include "engine/os.h"
 
 namespace ownwords::engine {
@@ -86,15 +85,8 @@ const float *Model::load_vector(const TensorTable &given, Role role, i64 layer, 
         tensor->type < int(SourceType::F32) || tensor->type > int(SourceType::F16))
         throw Error{STATUS_BAD_TENSOR};
     std::vector<float> result(static_cast<size_t>(count));
-    for (i64 i = 0; i < count; ++i) {
-        const auto type = SourceType(tensor->type);
-        const float is_finite_number =
-            type == SourceType::F32 ? static_cast<const float *>(tensor->data)[i]
-            : type == SourceType::BF16
-                ? to_float(static_cast<const Bf16 *>(tensor->data)[i])
-                : half_to_float(static_cast<const uint16_t *>(tensor->data)[i]);
-        result[size_t(i)] = is_finite_number + offset;
-    }
+    load_as_float(SourceType(tensor->type), tensor->data, 0, count, result.data());
+    for (float &number : result) number += offset;
     if (!is_finite(result)) throw Error{STATUS_NOT_FINITE};
     vectors_.push_back(std::move(result));
     return vectors_.back().data();

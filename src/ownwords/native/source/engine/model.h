@@ -5,7 +5,7 @@
 
 #include "engine/split_head.h"
 #include "engine/packed_matrix.h"
-#include "engine/page_buffer.h"
+#include "engine/os.h"
 #include "engine/layer_ops.h"
 #include "engine/thread_pool.h"
 #include "simd/status.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 namespace ownwords::engine {
 
@@ -34,5 +35,35 @@ int current_cpu();
 // Move this thread to another CPU than these, if it may use min_cpus or more. Whether that was
 // tried.
 bool move_off_cpus(const int *taken, int count, int min_cpus);
+
+// Zeroed memory for weights and buffers.
+
+class PageBuffer {
+  public:
+    PageBuffer() = default;
+
+    explicit PageBuffer(size_t bytes) : size_(bytes) {
+        if (bytes > 0) start_ = static_cast<unsigned char *>(allocate_pages(bytes));
+    }
+
+    PageBuffer(PageBuffer &&other) noexcept { *this = std::move(other); }
+
+    PageBuffer &operator=(PageBuffer &&other) noexcept {
+        std::swap(start_, other.start_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+
+    ~PageBuffer() {
+        if (start_ != nullptr) free_pages(start_, size_);
+    }
+
+    unsigned char *start() const { return start_; }
+    size_t size() const { return size_; }
+
+  private:
+    unsigned char *start_ = nullptr;
+    size_t size_ = 0;
+};
 
 }  // namespace ownwords::engine

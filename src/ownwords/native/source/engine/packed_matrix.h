@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "simd/types.h"
+#include "simd/vec.h"
 
 namespace ownwords::engine {
 
@@ -34,6 +34,9 @@ struct Matrix {
 };
 
 enum class SourceType : int { F32 = 0, BF16 = 1, F16 = 2, CODES8 = 3, CODES4 = 4 };
+
+// Convert numbers (not codes) from the one at `first` on.
+void load_as_float(SourceType type, const void *data, i64 first, i64 count, float *into);
 
 // Rows of a matrix as a file stores them: numbers, or codes with scales as models/quantize.py
 // writes them: int8 with a float per row; int4 two in a byte, with a bfloat16 for every `group`

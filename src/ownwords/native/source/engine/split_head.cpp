@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/int8_panels.h"
+#include "engine/kernels.h"
 
 namespace ownwords::engine {
 namespace {

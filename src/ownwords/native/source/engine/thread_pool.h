@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "simd/types.h"
+#include "simd/vec.h"
 
 namespace ownwords::engine {
 

@@ -1,7 +1,7 @@
 // The tile configuration of AMX. Without AMX it is empty.
 #pragma once
 
-#include "simd/types.h"
+#include "simd/vec.h"
 #if defined(__AMX_BF16__)
 #include <immintrin.h>
 #endif

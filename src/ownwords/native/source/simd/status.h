@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "api.h"
-#include "simd/types.h"
+#include "simd/vec.h"
 
 namespace ownwords {
 

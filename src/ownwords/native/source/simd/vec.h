@@ -1,17 +1,43 @@
-// Vectors of float, as wide as the processor's, loaded from and stored to float and bfloat16.
+// Float and bfloat16: scalars, and vectors of float, as wide as the processor's, loaded from and stored to float and bfloat16.
 // Written out, because compilers turn loops over bfloat16 into many more instructions.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #include <arm_neon.h>
 #endif
 
-#include "simd/types.h"
+using i64 = int64_t;
 
 namespace ownwords {
+
+struct Bf16 {
+    uint16_t bits;
+};
+
+inline float to_float(float x) { return x; }
+
+inline float to_float(Bf16 x) {
+    const uint32_t bits = uint32_t(x.bits) << 16;
+    float result;
+    std::memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+inline void store(float &to, float x) { to = x; }
+
+// To nearest even; NaN propagates.
+inline void store(Bf16 &to, float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const uint32_t near = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const uint32_t none = (bits >> 16) | 0x40u;
+    to.bits = uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? none : near);
+}
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16;

@@ -5,10 +5,8 @@
 #pragma once
 
 #include "train/flash_attention.h"
-#include "train/memory_layout.h"
-#include "train/norm_and_rope.h"
-#include "train/norm.h"
 #include "simd/scratch.h"
+#include "train/layers.h"
 #include "train/parallel.h"
 #include "simd/bf16_matmul.h"
 

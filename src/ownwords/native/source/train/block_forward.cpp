@@ -1,5 +1,5 @@
 // The forward pass of a transformer block.
-#include "train/activation.h"
+#include "train/layers.h"
 #include "train/block.h"
 
 namespace ownwords {

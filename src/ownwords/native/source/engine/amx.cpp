@@ -1,7 +1,7 @@
 // Matrix products with bfloat16 and int8 weights on AMX. For int8 the activations are 15-bit
-// integers, split by input_int15.cpp into high and low bytes, and sums stay integers over a whole
+// integers, split by prepare_int15 into high and low bytes, and sums stay integers over a whole
 // row.
-#include "engine/panel_loops.h"
+#include "engine/kernels.h"
 #if defined(OWNWORDS_AMX)
 #include "simd/amx.h"
 

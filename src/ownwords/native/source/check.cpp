@@ -1,0 +1,73 @@
+// Small problems for every kind of kernel. All libraries find the same figures, but for rounding;
+// one that does not is not used.
+#include <vector>
+
+#include "api.h"
+#include "engine/matmul.h"
+#include "simd/status.h"
+#include "train/flash_attention.h"
+
+namespace ownwords {
+namespace {
+
+// From -1 to 1, the same everywhere.
+std::vector<float> some_numbers(i64 count) {
+    std::vector<float> numbers(static_cast<size_t>(count));
+    uint32_t state = 1;
+    for (float &number : numbers) {
+        state = state * 1664525u + 1013904223u;
+        number = float(int32_t(state)) * 0x1p-31f;
+    }
+    return numbers;
+}
+
+// Products with each type of weights, of a single row and of many.
+float *check_products(float *to) {
+    using namespace engine;
+    constexpr i64 OUTPUTS = 40, INPUTS = 96, MANY = 20;
+    static_assert(4 * (1 + MANY) * OUTPUTS == CHECK_PRODUCTS);
+    const std::vector<float> weights = some_numbers(OUTPUTS * INPUTS);
+    const std::vector<float> x = some_numbers(MANY * INPUTS);
+    MatmulInput input(MANY, INPUTS);
+    for (const WeightType type :
+         {WeightType::F32, WeightType::BF16, WeightType::INT8, WeightType::INT4}) {
+        Matrix matrix{type, OUTPUTS, INPUTS};
+        const PageBuffer lines(matrix.bytes());
+        matrix.lines = lines.start();
+        const WeightSource source{SourceType::F32, weights.data(), nullptr, OUTPUTS, INPUTS};
+        pack(matrix, &source, 1, 0, matrix.panels());
+        for (const i64 rows : {i64(1), MANY}) {
+            prepare_input(matrix, x.data(), rows, INPUTS, input, 0, rows);
+            matmul(matrix, input, rows, nullptr, to, OUTPUTS, 0, matrix.panels());
+            to += rows * OUTPUTS;
+        }
+    }
+    return to;
+}
+
+// Attention in tiles of bfloat16, and in float.
+void check_attention(float *to) {
+    constexpr i64 TOKENS = 64, HEADS = 2, WIDTH = 32, STRIDE = (HEADS + 2) * WIDTH;
+    static_assert(CHECK_PRODUCTS + 2 * TOKENS * HEADS * WIDTH == CHECK_FIGURES);
+    const std::vector<float> x = some_numbers(TOKENS * STRIDE);
+    std::vector<Bf16> tiles_x(x.size()), y(size_t(TOKENS * HEADS * WIDTH));
+    for (size_t i = 0; i < x.size(); ++i) store(tiles_x[i], x[i]);
+    std::vector<float> log_sums(size_t(HEADS * TOKENS));
+    const FlashShape shape{TOKENS, HEADS, 1, WIDTH, STRIDE, HEADS * WIDTH, 1.0f, nullptr};
+    const AmxTileConfig tiles;
+    for (i64 head = 0; head < HEADS; ++head)
+        flash_attention(shape, head, tiles_x.data(), y.data(), log_sums.data());
+    for (const Bf16 number : y) *to++ = to_float(number);
+    ownwords_attention(0, x.data(), to, log_sums.data(), nullptr, 0, 1, TOKENS, HEADS, 1, WIDTH,
+                       1.0f);
+}
+
+}  // namespace
+}  // namespace ownwords
+
+int ownwords_check(float *figures) {
+    return ownwords::with_status([&] {
+        ownwords::check_attention(ownwords::check_products(figures));
+        return STATUS_OK;
+    });
+}
