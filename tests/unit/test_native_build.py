@@ -304,7 +304,9 @@ def test_a_library_that_computes_wrong_numbers_is_not_used(
     shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
     functions = set(bindings.interface().functions) - {"ownwords_source_hash"}
     wrong = "".join(f"int {name}() {{ return 0; }}\n" for name in functions)
-    wrong += f'const char *ownwords_source_hash() {{ return "{build.source_hash()}"; }}\n'
+    wrong += (
+        f'const char *ownwords_source_hash() {{ return "{build.source_hash(build.SOURCES)}"; }}\n'
+    )
     source = tmp_path / "wrong.c"
     source.write_text(wrong)
     path = library_path(best, tmp_path)
