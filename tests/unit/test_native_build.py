@@ -86,10 +86,9 @@ def test_a_compiler_that_cannot_read_ahead_does_without(
 def test_for_this_machine_the_baseline_and_the_best_that_compiles_are_built(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = f"int ownwords_best_isa() {{ return {int(Isa.AVX512)}; }}\n"
-    (build.SOURCES / "best.cpp").write_text(
-        '__attribute__((visibility("default"))) extern "C" ' + answer, "utf-8"
-    )
+    exported = 'extern "C" __attribute__((visibility("default")))'
+    answer = f"{exported} int ownwords_best_isa() {{ return {int(Isa.AVX512)}; }}\n"
+    (build.SOURCES / "best.cpp").write_text(answer, "utf-8")
     for isa in ISA_FLAGS:
         library_path(isa, small).write_bytes(b"of earlier sources")
     assert build.build_for_here(small) == ""
