@@ -46,13 +46,13 @@ def _no_installed_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened_members(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the members of zips that are read from here on."""
     opened: list[str] = []
-    read = untrusted_files._ZipFiles.read
+    read = untrusted_files.ExportFiles.read
 
-    def watch(self: untrusted_files._ZipFiles, name: str, first: int | None = None) -> bytes:
+    def watch(self: untrusted_files.ExportFiles, name: str, first: int | None = None) -> bytes:
         opened.append(name)
         return read(self, name, first)
 
-    monkeypatch.setattr(untrusted_files._ZipFiles, "read", watch)
+    monkeypatch.setattr(untrusted_files.ExportFiles, "read", watch)
     return opened
 
 

@@ -5,7 +5,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
@@ -788,42 +788,6 @@ def test_no_body_fails_and_every_segment_is_clean(body: str, markup: Markup) -> 
         assert link.href
         assert not UNSEEN.search(link.text)
     assert all(count > 0 for count in reading.dropped.values())
-
-
-JSONS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
-BLOCK = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(
-            [
-                f"publii-{name}"
-                for name in ("paragraph", "header", "list", "quote", "code", "html", "image")
-            ]
-        )
-        | JSONS,
-        "content": JSONS
-        | BODIES
-        | st.fixed_dictionaries({"text": BODIES, "author": JSONS})
-        | st.fixed_dictionaries({"images": JSONS})
-        | st.fixed_dictionaries({"caption": JSONS | BODIES}),
-        "config": JSONS
-        | st.fixed_dictionaries({"headingLevel": JSONS, "link": JSONS, "language": JSONS})
-        | st.fixed_dictionaries({"link": st.fixed_dictionaries({"url": JSONS})}),
-    }
-)
-
-
-@given(st.one_of(st.text(), JSONS.map(json.dumps), st.lists(BLOCK | JSONS).map(json.dumps)))
-@example('[{"type": "publii-header", "content": "x", "config": {"headingLevel": 1e999}}]')
-def test_invalid_blocks_raise_only_source_error(body: str) -> None:
-    try:
-        reading = parse_body(body, "blocks")
-    except SourceError:
-        return
-    assert all(s.text.strip() and not UNSEEN.search(s.text) for s in reading.segments)
 
 
 def _letters(text: str) -> str:

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exports import ghost as export
 from items import documents
@@ -181,32 +179,6 @@ def test_other_files_are_not_detected_as_ghost(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"data": {"pages": []}}', encoding="utf-8")
     assert ghost.detect(tmp_path) is None
     assert ghost.detect(tmp_path / "missing.json") is None
-
-
-any_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
-NAMES = ["id", "title", "html", "lexical", "status", "type", "published_at", "post_id", "tag_id"]
-
-
-@settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    tables=st.fixed_dictionaries(
-        {"posts": st.lists(st.dictionaries(st.sampled_from(NAMES), any_json) | any_json)},
-        optional={
-            name: st.lists(st.dictionaries(st.sampled_from(NAMES), any_json)) | any_json
-            for name in ("tags", "users", "posts_tags", "posts_meta", "settings", "comments")
-        },
-    )
-)
-def test_any_tables_give_items(tmp_path: Path, tables: dict[str, Any]) -> None:
-    path = tmp_path / "export.json"
-    path.write_text(json.dumps({"db": [{"data": tables}]}), encoding="utf-8")
-    assert list(ghost.read(path))
 
 
 def test_of_rendered_cards_only_the_author_s_part_is_kept(tmp_path: Path) -> None:

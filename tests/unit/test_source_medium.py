@@ -76,13 +76,6 @@ def test_other_folders_are_never_opened(tmp_path: Path, opened_members: list[str
     assert all(name.startswith("posts/") for name in opened_members)
 
 
-def test_similarly_named_pages_are_not_detected_as_medium(tmp_path: Path) -> None:
-    path = tmp_path / "posts" / "2020-01-01_hats.html"
-    path.parent.mkdir()
-    path.write_text("<html><body><p>My own page</p></body></html>", encoding="utf-8")
-    assert medium.detect(tmp_path) is None
-
-
 def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
     unpacked = unpack(tmp_path)
     story = unpacked / "posts" / "2020-01-31_On-hats-0a1b2c3d4e5f.html"

@@ -18,8 +18,6 @@ from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, Skip
 from ownwords.archive.sources import publii
 from ownwords.core.errors import SourceError
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "columnist"
-
 
 def documents_of(path: Path) -> dict[str, RawDocument]:
     return documents(publii.read(path))
@@ -185,16 +183,6 @@ def test_a_broken_editor_note_is_harmless(database: Path, core: str) -> None:
     assert len(documents_of(database)) == 11
 
 
-def test_values_of_the_wrong_type_are_harmless(database: Path) -> None:
-    change(
-        database,
-        "UPDATE posts SET title = 7, slug = NULL, authors = x'00ff', text = 3.5, status = NULL"
-        " WHERE id = 1",
-    )
-    post = documents_of(database)["post/1"]
-    assert (post.title, post.body, post.status, post.url) == ("7", "3.5", "draft", "")
-
-
 def test_text_that_is_not_utf8_is_read(database: Path) -> None:
     change(database, "UPDATE posts SET text = CAST(x'3c703e63616665e9' AS TEXT) WHERE id = 1")
     assert documents_of(database)["post/1"].body == "<p>cafeé"
@@ -311,14 +299,6 @@ def test_files_that_are_not_a_database_are_refused(
         list(publii.read(path))
 
 
-def test_databases_of_others(tmp_path: Path) -> None:
-    path = tmp_path / "notes"
-    change(path, "CREATE TABLE notes (text)", "CREATE TABLE tags (id, name)")
-    assert publii.detect(path)
-    with pytest.raises(SourceError, match="no such table"):
-        list(publii.read(path))
-
-
 def test_a_file_cut_off_anywhere_is_refused(database: Path) -> None:
     data = database.read_bytes()
     dice = random.Random(7)
@@ -421,12 +401,6 @@ def test_no_file_is_written_next_to_the_database(site: Path) -> None:
     before = state()
     list(publii.read(site))
     assert state() == before
-
-
-def test_file_names_with_url_characters(tmp_path: Path) -> None:
-    folder = tmp_path / "50% off? #1 żółć"
-    folder.mkdir()
-    assert len(documents_of(export.write(folder))) == 11
 
 
 def test_a_reader_that_stops_early_releases_everything(

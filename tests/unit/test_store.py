@@ -8,7 +8,7 @@ import pytest
 
 from ownwords.archive.document import Document, Link, ParsedBody, Segment
 from ownwords.archive.features import extract_features
-from ownwords.archive.store import Archive, is_current
+from ownwords.archive.store import VERSION, Archive, file_version
 from ownwords.core.errors import WorkspaceError
 
 
@@ -103,10 +103,10 @@ def test_an_archive_of_another_version_is_rebuilt(path: Path) -> None:
             PRAGMA user_version = 999;
             """
         )
-    assert not is_current(path)
+    assert file_version(path) == 999
     with Archive(path) as archive:
         assert archive.keys() == {}
-    assert is_current(path)
+    assert file_version(path) == VERSION
     with closing(sqlite3.connect(path)) as database:
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert "documents" in names

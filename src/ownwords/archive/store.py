@@ -354,14 +354,14 @@ class Archive:
 
     def _prepare(self) -> None:
         """Create the tables, in place of those of another version."""
-        if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
-            return
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
         if names and "documents" not in names:
             raise WorkspaceError(
                 f"{self.path} is the database of another program",
                 hint="give another folder to --workspace",
             )
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            return
         if names:
             self._db.close()
             self.path.unlink()
@@ -372,9 +372,9 @@ class Archive:
             self._db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def is_current(path: Path) -> bool:
-    """Whether the file is an archive of this version; others are rebuilt."""
+def file_version(path: Path) -> int:
+    """The version of the archive in a file; archives of other versions than VERSION are rebuilt."""
     with path.open("rb") as file:
         header = file.read(64)
     # Bytes 60 to 63 of a SQLite file hold its user_version.
-    return int.from_bytes(header[60:]) == VERSION
+    return int.from_bytes(header[60:])

@@ -71,13 +71,6 @@ def is_damaged_utf8(window: bytes) -> bool:
     return bad * 4 < high
 
 
-def replace_surrogates(text: str) -> str:
-    """Join paired surrogates, which JSON may contain, and replace lone ones by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def walk_files(
     folder: Path, suffixes: frozenset[str] | None = None, leave: frozenset[str] = frozenset()
 ) -> Iterator[Path | SkippedItem]:
@@ -152,21 +145,21 @@ class ExportFiles:
     """Bounded access by name to the files of an export: a folder, a zip or a tar."""
 
     def __init__(
-        self, path: Path, sizes: Mapping[str, int], skipped: Sequence[SkippedItem] = ()
+        self,
+        path: Path,
+        sizes: Mapping[str, int],
+        opener: Callable[[str], IO[bytes]],
+        skipped: Sequence[SkippedItem] = (),
     ) -> None:
-        self.path, self.skipped = path, skipped
-        self.names = tuple(sizes)
-        self._sizes = sizes
-
-    def _open(self, name: str) -> IO[bytes]:
-        raise NotImplementedError
+        self.path, self.names, self.skipped = path, tuple(sizes), skipped
+        self._sizes, self._opener = sizes, opener
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file as a seekable stream; raises SourceError."""
         self._refuse_larger(name, MAX_MEMBER_BYTES)
         with self._translated(name):
-            file = self._open(name)
+            file = self._opener(name)
         with closing(file):
             yield cast(IO[bytes], _MemberStream(file, lambda: self._translated(name)))
 
@@ -220,25 +213,20 @@ class _MemberStream(io.RawIOBase):
         return True
 
 
-class _ZipFiles(ExportFiles):
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        # A damaged zip may hold a member without a name, on which zipfile fails.
-        infos = [info for info in archive.infolist() if info.filename]
-        self._archive = archive
-        self._infos = {info.filename: info for info in infos if not info.is_dir()}
-        for info in self._infos.values():
-            if info.file_size > _RATIO_MATTERS_ABOVE_BYTES and (
-                info.file_size > MAX_RATIO * max(1, info.compress_size)
-            ):
-                raise SourceError(
-                    f"{path} holds {info.filename!r}, which unpacks to {info.file_size:,} bytes"
-                    f" from {info.compress_size:,}: a zip bomb, left unopened"
-                )
-        _check_members(path, ((info.filename, info.file_size) for info in infos))
-        super().__init__(path, {name: info.file_size for name, info in self._infos.items()})
-
-    def _open(self, name: str) -> IO[bytes]:
-        return self._archive.open(self._infos[name])
+def _zip_files(path: Path, archive: zipfile.ZipFile) -> ExportFiles:
+    # A damaged zip may hold a member without a name, on which zipfile fails.
+    infos = [info for info in archive.infolist() if info.filename]
+    files = {info.filename: info for info in infos if not info.is_dir()}
+    for name, info in files.items():
+        is_large = info.file_size > _RATIO_MATTERS_ABOVE_BYTES
+        if is_large and info.file_size > MAX_RATIO * max(1, info.compress_size):
+            raise SourceError(
+                f"{path} holds {name!r}, which unpacks to {info.file_size:,} bytes"
+                f" from {info.compress_size:,}: a zip bomb, left unopened"
+            )
+    _check_members(path, ((info.filename, info.file_size) for info in infos))
+    sizes = {name: info.file_size for name, info in files.items()}
+    return ExportFiles(path, sizes, lambda name: archive.open(files[name]))
 
 
 class _BoundedStream:
@@ -269,56 +257,46 @@ class _BoundedTar(tarfile.TarFile):
         super().__init__(name, mode, cast(IO[bytes], self.stream))
 
 
-class _TarFiles(ExportFiles):
-    def __init__(self, path: Path, archive: _BoundedTar) -> None:
-        self._archive = archive
-        self._infos: dict[str, tarfile.TarInfo] = {}
+def _tar_files(path: Path, archive: _BoundedTar) -> ExportFiles:
+    files: dict[str, tarfile.TarInfo] = {}
 
-        def sizes() -> Iterator[tuple[str, int]]:
-            # Check while listing: a compressed tar unpacks each member to reach the next.
-            for info in archive:
-                yield info.name, info.size
-                yield from ((info.name, 0) for _ in info.sparse or ())  # its parts
-                if info.isfile():
-                    # Keep what reading needs: the rest of all headers would add up.
-                    kept = tarfile.TarInfo(info.name.removeprefix("./"))
-                    kept.size, kept.offset_data = info.size, info.offset_data
-                    kept.sparse = info.sparse
-                    self._infos[kept.name] = kept
-                archive.members.clear()
-                archive.pax_headers.clear()
-                archive.stream.left = _MAX_HEADER_BYTES
+    def sizes() -> Iterator[tuple[str, int]]:
+        # Check while listing: a compressed tar unpacks each member to reach the next.
+        for info in archive:
+            yield info.name, info.size
+            yield from ((info.name, 0) for _ in info.sparse or ())  # its parts
+            if info.isfile():
+                # Keep what reading needs: the rest of all headers would add up.
+                kept = tarfile.TarInfo(info.name.removeprefix("./"))
+                kept.size, kept.offset_data = info.size, info.offset_data
+                kept.sparse = info.sparse
+                files[kept.name] = kept
+            archive.members.clear()
+            archive.pax_headers.clear()
+            archive.stream.left = _MAX_HEADER_BYTES
 
-        _check_members(path, sizes())
-        archive.stream.left = math.inf
-        super().__init__(path, {name: info.size for name, info in self._infos.items()})
-
-    def _open(self, name: str) -> IO[bytes]:
-        member = self._archive.extractfile(self._infos[name])
-        assert member is not None  # `_infos` holds only regular files
+    def opener(name: str) -> IO[bytes]:
+        member = archive.extractfile(files[name])
+        assert member is not None  # `files` holds only regular files
         return member
 
+    _check_members(path, sizes())
+    archive.stream.left = math.inf
+    return ExportFiles(path, {name: info.size for name, info in files.items()}, opener)
 
-class _FolderFiles(ExportFiles):
-    """The files of an unpacked export."""
 
-    def __init__(self, folder: Path) -> None:
-        self._paths: dict[str, Path] = {}
-        sizes: dict[str, int] = {}
-        skipped: list[SkippedItem] = []
-        for path in walk_files(folder):
-            if isinstance(path, SkippedItem):
-                skipped.append(path)
-                continue
-            name = relative_name(path, folder)
-            self._paths[name] = path
-            sizes[name] = path.stat().st_size
-            if len(sizes) > MAX_MEMBERS:
-                raise SourceError(f"{folder} holds more than {MAX_MEMBERS:,} files")
-        super().__init__(folder, sizes, skipped)
-
-    def _open(self, name: str) -> IO[bytes]:
-        return self._paths[name].open("rb")
+def _folder_files(folder: Path) -> ExportFiles:
+    files: dict[str, Path] = {}
+    skipped: list[SkippedItem] = []
+    for path in walk_files(folder):
+        if isinstance(path, SkippedItem):
+            skipped.append(path)
+            continue
+        files[relative_name(path, folder)] = path
+        if len(files) > MAX_MEMBERS:
+            raise SourceError(f"{folder} holds more than {MAX_MEMBERS:,} files")
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    return ExportFiles(folder, sizes, lambda name: files[name].open("rb"), skipped)
 
 
 # Exceptions that zipfile and tarfile raise for damaged or mislabelled files.
@@ -338,14 +316,13 @@ _DAMAGE = (
 def open_packed(path: Path) -> Iterator[ExportFiles]:
     """Open a zip or tar; checks its members before unpacking any and writes nothing to disk."""
     with ExitStack() as stack:
-        members: ExportFiles
         try:
             if zipfile.is_zipfile(path):
-                members = _ZipFiles(path, stack.enter_context(zipfile.ZipFile(path)))
+                members = _zip_files(path, stack.enter_context(zipfile.ZipFile(path)))
             else:
                 file = stack.enter_context(path.open("rb"))
                 archive = stack.enter_context(_BoundedTar.open(path, fileobj=file))
-                members = _TarFiles(path, archive)
+                members = _tar_files(path, archive)
         except _DAMAGE as error:
             reason = " ".join(str(error).split())
             raise SourceError(f"{path} is not a whole zip or tar file: {reason}") from error
@@ -369,7 +346,7 @@ def is_zip_with(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
 def open_export(path: Path) -> Iterator[ExportFiles]:
     """Open an export, packed or unpacked to a folder."""
     if path.is_dir():
-        yield _FolderFiles(path)
+        yield _folder_files(path)
     else:
         with open_packed(path) as members:
             yield members

@@ -20,7 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.store import Archive, is_current, translate_sqlite_errors
+from ownwords.archive.store import (
+    VERSION,
+    Archive,
+    file_version,
+    translate_sqlite_errors,
+)
 from ownwords.ask.passages import (
     CHUNKS_VERSION,
     Passage,
@@ -215,7 +220,7 @@ class SearchIndex:
         if "documents" not in names:
             self.close()
             raise _nothing_read(archive)
-        if not is_current(archive):
+        if file_version(archive) != VERSION:
             self.close()
             raise CorpusError(
                 f"{archive} was made by another version of ownwords",

@@ -21,8 +21,6 @@ from ownwords.serve.errors import ApiError
 
 _log = logging.getLogger("ownwords.serve")
 
-_HEADER, _USER_VERSION = 64, slice(60, 64)  # offsets in SQLite's file header
-
 _FileId = tuple[int, int]  # device and inode
 
 
@@ -109,8 +107,7 @@ class ArchivePool:
     def _check_file(self) -> _FileId:
         try:
             stat = self.path.stat()
-            with self.path.open("rb") as file:
-                version = int.from_bytes(file.read(_HEADER)[_USER_VERSION])
+            version = store.file_version(self.path)
         except FileNotFoundError:
             version = 0
         if not version:  # also 0 while the first `look` is writing the file

@@ -24,6 +24,7 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
+from ownwords.archive.text_repair import repair_surrogates
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"
@@ -151,7 +152,7 @@ def _body(post: Row) -> tuple[str, Markup]:
     for field, convert in (("lexical", from_lexical), ("mobiledoc", from_mobiledoc)):
         stored = post.get(field)
         if stored:
-            return untrusted_files.replace_surrogates(convert(_parsed(stored))), "html"
+            return repair_surrogates(convert(_parsed(stored)))[0], "html"
     if _word(post, "markdown").strip():
         return _word(post, "markdown"), "markdown"
     return _word(post, "plaintext"), "text"
@@ -212,7 +213,7 @@ def _rows(tables: Row, name: str) -> list[Row]:
 
 def _word(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
-    return untrusted_files.replace_surrogates(value) if isinstance(value, str) else ""
+    return repair_surrogates(value)[0] if isinstance(value, str) else ""
 
 
 def _moment(value: object) -> datetime | None:

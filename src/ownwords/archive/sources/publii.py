@@ -29,6 +29,7 @@ from ownwords.archive.document import (
     Status,
     site_identity,
 )
+from ownwords.archive.text_repair import repair_surrogates
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"
@@ -239,7 +240,7 @@ def _items(
     name = next((name for name in named if name and isinstance(name, str)), "")
     identity = site_identity("", _word(site, "name") or original.name)
     yield SiteInfo(
-        untrusted_files.replace_surrogates(name),
+        repair_surrogates(name)[0],
         addresses.domain,
         identity=identity if original.is_packed else "",
     )

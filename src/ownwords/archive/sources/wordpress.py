@@ -4,14 +4,13 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from pathlib import Path
 
 from lxml import etree
 
 from ownwords.archive import safe_xml, untrusted_files
-from ownwords.archive.dates import parse_iso_date
+from ownwords.archive.dates import parse_date, parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
     RawDocument,
@@ -180,16 +179,13 @@ def _body(body: str) -> str:
 
 def _date(parts: dict[str, str]) -> datetime | None:
     """The publication date; drafts have a zero post_date_gmt and at best a local date."""
-    moment = parse_iso_date(parts.get("post_date_gmt", ""))
-    if moment is None:
-        published = parts.get("pubDate", "")
-        try:
-            # The zero date as year -0001, which the parser would read as 2000.
-            moment = parsedate_to_datetime("" if "-0001" in published else published)
-            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-        except (ValueError, TypeError, IndexError, OverflowError):
-            moment = None
-    return moment or parse_iso_date(parts.get("post_date", ""))
+    published = parts.get("pubDate", "")
+    return (
+        parse_iso_date(parts.get("post_date_gmt", ""))
+        # The zero date has the year -0001, which the parser would read as 2000.
+        or ("-0001" not in published and parse_date(published))
+        or parse_iso_date(parts.get("post_date", ""))
+    )
 
 
 def _parts(element: etree._Element) -> dict[str, str]:
