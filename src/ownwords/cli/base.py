@@ -275,17 +275,16 @@ def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console:
                 f" {entry.folder / CARD} names their authors.",
                 QUIET,
             )
-    notes = [
+    writer.line(
         f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
-        " English on this machine, and what to expect of it then; - was not measured."
-    ]
+        " English on this machine, and what to expect of it then; - was not measured.",
+        QUIET,
+    )
     usable = [entry.name for entry in found if not entry.problem]
     if usable:
-        notes.append(f"To start from one: ownwords make PATH --base {usable[-1]}")
+        writer.copied(f"ownwords make PATH --base {usable[-1]}", "To start from one: ")
     if known:
-        notes.append(f"To add one: ownwords base add {known[0].name}")
-    for note in notes:
-        writer.line(note, QUIET)
+        writer.copied(f"ownwords base add {known[0].name}", "To add one: ")
 
 
 def _row(base: Mapping[str, Any]) -> list[str]:
