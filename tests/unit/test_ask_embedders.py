@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -11,9 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fake_hub import NAME, FakeServer, serving
 from ownwords.archive.look import look
 from ownwords.ask import encoder, servers
-from ownwords.ask.encoder import EndpointEmbedder, SentenceModel, embed_missing, open_embedder
+from ownwords.ask.encoder import (
+    EndpointEmbedder,
+    SentenceModel,
+    embed_missing,
+    encoder_folder,
+    open_embedder,
+)
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.passages import windows
 from ownwords.ask.search import ArchiveSearcher
@@ -447,3 +454,61 @@ def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:
         ids, cosines = stored.cosines(np.array([1, 0], np.float32))
         assert ids.tolist() == index.ids()
         assert np.isclose(cosines[0], max(stored.codes[:, 0] * stored.scales))
+
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("huggingface_hub")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    # huggingface_hub waits between its tries: here for nothing.
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
+    with serving(monkeypatch) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        yield server
+
+
+def test_an_encoder_is_downloaded_once_without_what_could_run(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    original = folder_in(tmp_path / "model")
+    (original / "modeling_tiny.py").write_text("raise SystemExit")
+    (original / "pytorch_model.bin").write_bytes(b"a pickle")
+    server.publish(original)
+    embedder = open_embedder(f"hf:{NAME}")
+    assert embedder is not None
+    texts = ["my kettle broke", "the rain fell"]
+    assert np.array_equal(embedder.embed(texts), SentenceModel(original).embed(texts))
+    assert embedder.name.startswith("tiny-model ")
+    assert not server.downloaded() & {"modeling_tiny.py", "pytorch_model.bin"}
+    requests = len(server.requests)
+    again = open_embedder(f"hf:{NAME}")
+    assert again is not None
+    assert again.name == embedder.name
+    assert len(server.requests) == requests
+
+
+def test_an_unsupported_or_missing_encoder_leaves_no_folder(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    with pytest.raises(OwnwordsError, match=f"{NAME} could not be downloaded from http://127"):
+        encoder_folder(NAME)
+    original = folder_in(tmp_path / "model")
+    (original / "modules.json").write_text("[]")
+    server.publish(original)
+    with pytest.raises(OwnwordsError, match="lists nothing"):
+        encoder_folder(NAME)
+    assert not [path for path in (tmp_path / "home" / "encoders").iterdir() if path.name[0] != "."]
+
+
+@pytest.mark.parametrize("name", ["", "tiny", "../x/y", "a/b/c", "a b/c", "https://x/y"])
+def test_what_is_no_name_of_a_model_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="is not the name of a model"):
+        open_embedder(f"hf:{name}")
+    assert not list(tmp_path.iterdir())

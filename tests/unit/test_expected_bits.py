@@ -92,7 +92,7 @@ def test_more_time_and_more_text_never_promise_less() -> None:
             for seconds, text in ((0, 1e5), (60, 1e5), (600, 1e5), (600, 1e6), (6000, 1e7))
         ]
         assert bits == sorted(bits, reverse=True)
-        assert bits[0] == curve.english.untouched
+        assert bits[0] == curve.english.bits_per_byte
 
 
 def test_without_a_measured_base_none_is_chosen() -> None:

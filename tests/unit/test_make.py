@@ -96,6 +96,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     tiny_make.skip_measurements(monkeypatch, tmp_path_factory.getbasetemp())
 
 
+def never_asked() -> bool:
+    raise AssertionError("a stage chooses a device of its own")
+
+
 @pytest.fixture(scope="session")
 def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], MakeResult]:
     """A blog, a base, and the result of making them once; read-only."""
@@ -104,6 +108,9 @@ def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str
         tiny_make.skip_measurements(patch, tmp_path_factory.getbasetemp())
         tiny_make.write_blog(folder / "blog")
         tiny_make.train_base(folder / "base")
+        # The device of the request is that of every stage.
+        patch.setattr(engine_loader, "has_driver", never_asked)
+        patch.setattr(torch.cuda, "is_available", never_asked)
         listener = Listener()
         result = pipeline.make(tiny_make.make_request(folder), callbacks=listener)
     return folder, listener.messages, result
@@ -262,21 +269,6 @@ def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor
     assert not caplog.messages
 
 
-def test_the_device_of_the_request_is_that_of_every_stage(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never() -> bool:
-        raise AssertionError("a stage chooses a device of its own")
-
-    monkeypatch.setattr(engine_loader, "has_driver", never)
-    monkeypatch.setattr(torch.cuda, "is_available", never)
-    (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()
-    request = tiny_make.make_request(made_folder, device="cpu", workspace=made_folder / "new")
-    listener = Listener()
-    pipeline.make(request, callbacks=listener)
-    assert listener.messages == ALL
-
-
 def test_new_posts_are_reported_and_the_model_retrained_from_the_base(made_folder: Path) -> None:
     old = made_folder / "w" / "runs" / make_again(made_folder)[1].trained.run
     assert list((old / "checkpoints").glob("step-*"))
@@ -402,14 +394,6 @@ def test_a_search_before_the_first_making_is_enough(
     # Who names the minutes wants them used.
     shutil.rmtree(made_folder / "w" / "runs" / "make")
     messages, result = make_again(made_folder, minutes=2.0)
-    assert "trained" in messages
-    assert result.trained.key != key
-
-
-@pytest.mark.parametrize("changed", [{"base": "another"}, {"settings": "others"}])
-def test_a_search_with_other_inputs_is_ignored(changed: dict[str, str], made_folder: Path) -> None:
-    key = put_searched_model(made_folder, **changed)
-    messages, result = make_again(made_folder)
     assert "trained" in messages
     assert result.trained.key != key
 

@@ -30,7 +30,7 @@ from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_pro
 from ownwords.ask.query import OVERVIEW
 from ownwords.ask.servers import ContextLengthError, LLMBackend, minimum_tokens
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.view.format import count
+from ownwords.view.format import count, sentence
 
 if TYPE_CHECKING:
     from ownwords.ask.search import ArchiveSearcher
@@ -168,7 +168,7 @@ def answer(
             question,
             answer="" if result.why == OVERVIEW else NOT_THERE,
             refused=True,
-            why=_sentence(result.why),
+            why=sentence(result.why, 0),
             nearest=result.nearest,
             notes=notes,
             searched_question=searched_question,
@@ -182,7 +182,7 @@ def answer(
     return replace(answered, searched_question=searched_question, excerpts=excerpts)
 
 
-def _date_answer(question: str, sentence: str, passages: Sequence[Passage]) -> Answer:
+def _date_answer(question: str, counted: str, passages: Sequence[Passage]) -> Answer:
     """The answer from the posts' dates; each post is cited with the sentence that matches best."""
     citations = []
     for passage in passages:
@@ -194,7 +194,7 @@ def _date_answer(question: str, sentence: str, passages: Sequence[Passage]) -> A
     return Answer(
         question,
         # The sentence refers to the citations by number only if they are few.
-        answer=with_marks(sentence, f" {numbers}") if 0 < len(citations) <= _FEW else sentence,
+        answer=with_marks(counted, f" {numbers}") if 0 < len(citations) <= _FEW else counted,
         citations=tuple(citations),
         passages=tuple(passages),
     )
@@ -335,9 +335,4 @@ class _AnswerSession:
 
 
 def _sentence_of(error: OwnwordsError) -> str:
-    return f"{_sentence(error.message)} {_sentence(error.hint)}".strip()
-
-
-def _sentence(text: str) -> str:
-    """The text as a sentence, with a capital letter and a full stop."""
-    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
+    return f"{sentence(error.message, 0)} {sentence(error.hint, 0)}".strip()

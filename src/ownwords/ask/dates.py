@@ -21,6 +21,7 @@ from ownwords.ask.query import (
     quotations,
     words_of,
 )
+from ownwords.view import format as fmt
 from ownwords.view.format import count, quoted
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
@@ -111,12 +112,12 @@ def _day_of(
         chosen = date(int(year), _MONTH_NUMBERS[(month or month_first)[:3]], int(day or day_last))
     except ValueError:
         return None
-    return _days(chosen, 1, f"on {_day(chosen.isoformat())}")
+    return _days(chosen, 1, f"on {fmt.day(chosen.isoformat())}")
 
 
 def _iso_day(today: date, text: str) -> Period | None:
     try:
-        return _days(date.fromisoformat(text), 1, f"on {_day(text)}")
+        return _days(date.fromisoformat(text), 1, f"on {fmt.day(text)}")
     except ValueError:
         return None
 
@@ -423,7 +424,7 @@ class _Question:
         posts = [x for x in self._posts(has_topic=False) if x.document in documents and x.day]
         if not posts:
             return None
-        written = " and ".join(f"{quoted(post.title)} on {_day(post.day)}" for post in posts)
+        written = " and ".join(f"{quoted(post.title)} on {fmt.day(post.day)}" for post in posts)
         return DateAnswer(f"You wrote {written}.", self._passages(posts, has_topic=False))
 
     def _when_most(self) -> DateAnswer | None:
@@ -454,7 +455,7 @@ class _Question:
                 f"none of your {count(undated, 'post')} has a date" if undated else "you have none"
             )
             return DateAnswer(f"It is not known what you wrote{self._when}: {none}.")
-        yours = f": yours are from {_day(days[0])} to {_day(days[-1])}" if days else ""
+        yours = f": yours are from {fmt.day(days[0])} to {fmt.day(days[-1])}" if days else ""
         without = f", {undated} without a date" if undated else ""
         return DateAnswer(f"You wrote no post{self._when}{yours}{without}.")
 
@@ -564,16 +565,16 @@ def _span(posts: Sequence[IndexedPost]) -> str:
     undated = len(posts) - len(days)
     if not days:
         return ", which has no date" if len(posts) == 1 else ", none of which has a date"
-    span = f"from {_day(days[0])} to {_day(days[-1])}" if len(days) > 1 else f"of {_day(days[0])}"
+    span = (
+        f"from {fmt.day(days[0])} to {fmt.day(days[-1])}"
+        if len(days) > 1
+        else f"of {fmt.day(days[0])}"
+    )
     return f", {span}" + (f", {undated} without a date" if undated else "")
 
 
 def _post_label(post: IndexedPost) -> str:
-    return quoted(post.title) + (f" of {_day(post.day)}" if post.day else "")
-
-
-def _day(day: str) -> str:
-    return f"{int(day[8:])} {_month(day[:7])}"
+    return quoted(post.title) + (f" of {fmt.day(post.day)}" if post.day else "")
 
 
 def _month(time: str) -> str:

@@ -17,16 +17,16 @@ from ownwords.core.validation import decode
 from ownwords.inference.engine_loader import has_driver
 
 _MEMORY_SHARE = 0.7  # of the free memory, that a training may take
-_LEAST_TOKENS = 20_000  # read in a training that is worth its time
+_MIN_TOKENS = 20_000  # read in a training that is worth its time
 _MINUTES = (1, 2, 4, 6, 10, 15, 20, 30, 45, 60, 120, 240, 480)
 _MARGIN = 0.98  # a base must be better by this factor to be worth mentioning
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Bits per byte of a base as it is, and the share of them that tuning saves."""
+    """What tuning a base brings: the share of its bits per byte that it saves."""
 
-    untouched: float
+    bits_per_byte: float  # as it is
     gain: float  # with `full_gain_bytes` of text
 
 
@@ -91,12 +91,12 @@ class TuningTask:
         curves, of = ExpectedBits.load(), base.english if self.is_english else base.other
         read = min(self.text_bytes, self.tokens_read(base, seconds) * base.bytes_per_token)
         gain: float = of.gain * (read / curves.full_gain_bytes) ** curves.gain_power
-        return of.untouched * (1 - min(0.6, gain))
+        return of.bits_per_byte * (1 - min(0.6, gain))
 
     def allows(self, base: BaseCurve, seconds: float) -> bool:
         """Whether memory and so much time are enough to train this base."""
         fits = base.memory_bytes <= _MEMORY_SHARE * self.memory_bytes
-        return fits and self.tokens_read(base, seconds) >= _LEAST_TOKENS
+        return fits and self.tokens_read(base, seconds) >= _MIN_TOKENS
 
     def reading_s(self, base: BaseCurve) -> float:
         """The seconds in which it starts and reads the text once."""

@@ -42,13 +42,13 @@ TRIMMED = "trimmed"  # the folder of trimmed bases within a workspace's runs
 SMALL = 32_768  # a vocabulary of so many tokens is left as it is
 _ROWS = ("embedding.weight", "head.weight")  # weights with one row for each token
 # A trimming that removes less is not worth a second copy of the model.
-_LEAST_REMOVED = 0.25
+_MIN_REMOVED = 0.25
 _BLOCK_ROWS = 4096
 _SAMPLED_TEXTS = 50
 # A letter's script counts as the author's from this share of the letters on.
-_LEAST_OF_SCRIPT = 0.005
+_MIN_OF_SCRIPT = 0.005
 # A language's texts count from this share of all letters on: below it they are quotations.
-_LEAST_SHARE = 0.1
+_MIN_SHARE = 0.1
 _TOKENIZER_SETTINGS = (
     "add_bos_token",
     "add_eos_token",
@@ -98,7 +98,7 @@ def trim(
         with (progress or Progress()).stage("Trimming the vocabulary") as stage:
             document = tokenizer_json.read(TOKENIZER, files.tokenizer_files[TOKENIZER])
             trimmed, old_ids = trimming.trim(document, kept_ids(full, texts))
-            if len(old_ids) > (1 - _LEAST_REMOVED) * before:
+            if len(old_ids) > (1 - _MIN_REMOVED) * before:
                 return TrimmedBase(base, before, before)
             stage.note(f"{len(old_ids):,} of {before:,} tokens stay")
             data = _files(folder, trimmed, old_ids, key)
@@ -138,7 +138,7 @@ def _by_language(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     for text in texts:
         (english if is_in_the_language([text], frequent) else others).append(text)
     sizes = [sum(map(len, kind)) for kind in (english, others)]
-    least = _LEAST_SHARE * sum(sizes)
+    least = _MIN_SHARE * sum(sizes)
     return english if sizes[0] >= least else [], others if sizes[1] >= least else []
 
 
@@ -174,7 +174,7 @@ def _other_scripts(texts: Sequence[str]) -> frozenset[str]:
     scripts = Counter[str]()
     for letter, count in letters.items():
         scripts[_script_of(letter)] += count
-    least = _LEAST_OF_SCRIPT * scripts.total()
+    least = _MIN_OF_SCRIPT * scripts.total()
     return frozenset(name for name, n in scripts.items() if n >= least) - {"LATIN"}
 
 

@@ -15,7 +15,7 @@ from ownwords.cli.output import confirm, stderr
 from ownwords.cli.training import TRAINING, TrainingOptions, train_from_scratch
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import source_name
-from ownwords.models import base_license
+from ownwords.models import directory
 from ownwords.models.directory import CARD
 from ownwords.training.plan import number, size
 from ownwords.view.blocks import Span, Table
@@ -225,7 +225,7 @@ def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
         }
     else:
         source = base.source
-        license = base_license.license_of(base.folder)
+        license = directory.license_of(base.folder)
         figures = asdict(base) | {"folder": str(base.folder), "license": license}
     task = TuningTask(0, _BLOG_BYTES, flops_per_s=ExpectedBits.load().flops_per_s())
     curve = curve_of(base.name, source)
@@ -275,17 +275,16 @@ def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console:
                 f" {entry.folder / CARD} names their authors.",
                 QUIET,
             )
-    notes = [
+    writer.line(
         f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
-        " English on this machine, and what to expect of it then; - was not measured."
-    ]
+        " English on this machine, and what to expect of it then; - was not measured.",
+        QUIET,
+    )
     usable = [entry.name for entry in found if not entry.problem]
     if usable:
-        notes.append(f"To start from one: ownwords make PATH --base {usable[-1]}")
+        writer.copied(f"ownwords make PATH --base {usable[-1]}", "To start from one: ")
     if known:
-        notes.append(f"To add one: ownwords base add {known[0].name}")
-    for note in notes:
-        writer.line(note, QUIET)
+        writer.copied(f"ownwords base add {known[0].name}", "To add one: ")
 
 
 def _row(base: Mapping[str, Any]) -> list[str]:

@@ -112,15 +112,14 @@ class ProgressView:
             self._say(
                 f"{name}: {f'{counted}, ' if counted else ''}{ended} {duration(event.seconds)}"
             )
-        elif event.kind in ("advance", "metric") and (
+        elif event.kind == ("advance" if before is None else "metric") and (
             event.seconds - self._said_at.get(event.stage, 0.0) >= self._every_s
         ):
-            told = _how_far(event) if event.kind == "advance" else ""
-            if before is not None and self._history and event.kind == "metric":
+            self._said_at[event.stage] = event.seconds
+            told = _how_far(event)
+            if before is not None and self._history:
                 told = ", ".join(_training_figures(self._history, event.remaining_s))
-            if told:
-                self._said_at[event.stage] = event.seconds
-                self._say(f"{name}: {told}")
+            self._say(f"{name}: {told}")
 
     def _print_evaluation(self, history: RunHistory, before: tuple[int, str]) -> None:
         evaluations, sample = before

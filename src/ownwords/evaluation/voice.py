@@ -106,7 +106,6 @@ def voice(
 
     Without `others`, or with others in another language, only Burrows' Delta is measured.
     """
-    texts = (training, held_out, samples)
     reason = "" if others else "There are no other authors to compare with."
     if others and not is_in_the_language(training, others.vocabulary.words):
         others = None
@@ -114,17 +113,25 @@ def voice(
             "The other authors wrote in English, but these posts are in another language: they were"
             " compared with each other only."
         )
-    lengths = sorted(others.lengths if others else LENGTHS, reverse=True)
-    length = next((words for words in lengths if _has_enough(texts, words)), lengths[-1])
-    joined = next((words for words in lengths if _has_enough_joined(texts, words)), lengths[-1])
-    own, real, written = kinds = _cut(texts, length)
+    # Passages of every length, the longest first.
+    cut = {
+        length: [
+            evenly(passages(texts, length), _MAX_PASSAGES)
+            for texts in (training, held_out, samples)
+        ]
+        for length in sorted(others.lengths if others else LENGTHS, reverse=True)
+    }
+    shortest = min(cut)
+    length = next((n for n, kinds in cut.items() if _suit_classifier(kinds, samples)), shortest)
+    joined = next((n for n, kinds in cut.items() if _suit_delta(kinds)), shortest)
+    own, real, written = kinds = cut[length]
     measured = Voice(length, len(own), len(real), len(written), reason=_too_little(kinds, length))
     if measured.reason:
         return measured
     posts = len({passage.source for passage in own})
     if others and posts < FOLDS:
         reason = f"There are too few training posts for a classifier: {posts} ({FOLDS} needed)."
-    measured = replace(measured, delta=_delta(_cut(texts, joined), others, joined), reason=reason)
+    measured = replace(measured, delta=_delta(cut[joined], others, joined), reason=reason)
     if others is None or posts < FOLDS:
         return measured
     theirs = others.passages(length)
@@ -137,29 +144,23 @@ def voice(
     )
 
 
-def _cut(texts: Sequence[Sequence[str]], length: int) -> list[list[TextPassage]]:
-    return [evenly(passages(kind, length), _MAX_PASSAGES) for kind in texts]
-
-
-def _has_enough(texts: Sequence[Sequence[str]], length: int) -> bool:
+def _suit_classifier(kinds: Sequence[Sequence[TextPassage]], samples: Sequence[str]) -> bool:
     """Whether every kind has enough passages, without those joined from several samples."""
-    kinds = _cut(texts, length)
-    unjoined = sum(passage.source < len(texts[-1]) for passage in kinds[-1])
-    return unjoined >= _MIN_PASSAGES and all(len(kind) >= _MIN_PASSAGES for kind in kinds)
+    unjoined = sum(passage.source < len(samples) for passage in kinds[-1])
+    return min(unjoined, *map(len, kinds)) >= _MIN_PASSAGES
 
 
-def _has_enough_joined(texts: Sequence[Sequence[str]], length: int) -> bool:
-    own, *rest = _cut(texts, length)
-    return len(own) >= _MIN_TRAINING and all(len(kind) >= _MIN_JOINED for kind in rest)
+def _suit_delta(kinds: Sequence[Sequence[TextPassage]]) -> bool:
+    own, *rest = map(len, kinds)
+    return own >= _MIN_TRAINING and min(rest) >= _MIN_JOINED
 
 
 def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
     """Return a sentence if a kind has too few passages, otherwise an empty string."""
-    least = (_MIN_TRAINING, 1, 1)
-    names = ("training posts", "held-out posts", "samples")
+    needed = {"training posts": _MIN_TRAINING, "held-out posts": 1, "samples": 1}
     short = [
         f"{len(kind)} in the {name} ({need} needed)"
-        for kind, name, need in zip(kinds, names, least, strict=True)
+        for kind, (name, need) in zip(kinds, needed.items(), strict=True)
         if len(kind) < need
     ]
     reason = f"There is too little text to compare style: of passages of {length} words there are"
