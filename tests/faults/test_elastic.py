@@ -134,7 +134,7 @@ def test_a_run_resumes_with_another_number_of_processes(
     fewer = folder / "fewer"
     shutil.copytree(killed / "fsdp-2", fewer / "ddp-1")
     newest = max((fewer / "ddp-1" / "checkpoints").glob("step-*"))
-    assert newest.name == f"step-{STEPS:08d}.pt"
+    assert newest.name == f"step-{STEPS:08d}.safetensors"
     newest.unlink()
     result = result_of(start(fewer, processes=1), "ddp", size=1)
     assert 0 < len(result["losses"]) < STEPS

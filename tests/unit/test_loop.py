@@ -515,7 +515,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Pa
     recorder = EventLog()
     resumed = job(tmp_path, progress=recorder.progress())
     train(resumed)
-    assert "step-00000007.pt is damaged" in recorder.notes()
+    assert "step-00000007.safetensors is damaged" in recorder.notes()
     assert "Resuming after step 4 of 12" in recorder.notes()
     assert weights_of(resumed) == weights_of(uninterrupted)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 MIN_SOURCES = 5  # with fewer there is no interval
 _Z = 1.959964  # normal quantile for 95%
+_FEW_DEGREES = (12.7062, 4.3027, 3.1824, 2.7764)  # quantiles of t for 1 to 4 degrees of freedom
 
 Vector = npt.NDArray[np.float64]
 Numbers = Sequence[float] | Vector
@@ -192,8 +193,13 @@ def _effective(weights: Vector) -> float:
 
 
 def student_t(degrees: float) -> float:
-    """The two-sided 95% quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
-    z, d = _Z, 4 * max(1.0, degrees)
+    """The two-sided 95% quantile of Student's t (Abramowitz and Stegun 26.7.5).
+
+    That series is too small below four degrees of freedom; there the table is interpolated.
+    """
+    if degrees < len(_FEW_DEGREES):
+        return float(np.interp(degrees, range(1, len(_FEW_DEGREES) + 1), _FEW_DEGREES))
+    z, d = _Z, 4 * degrees
     return (
         z
         + (z**3 + z) / d

@@ -1,9 +1,9 @@
 """The folder of a run, its checkpoints, and the training state that they hold."""
 
 import json
-import pickle
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -21,10 +21,11 @@ from ownwords.core.workspace import (
     remove_unfinished,
     translate_os_errors,
     write_atomically,
-    writing_atomically,
 )
 from ownwords.models.decoder import CausalLM
-from ownwords.models.untrusted_files import read_json
+from ownwords.models.safetensors_header import read_metadata
+from ownwords.models.untrusted_files import ModelError, read_json
+from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.training.distributed import World
 from ownwords.training.optim import Optimizer
 from ownwords.training.run import CHECKPOINTS, RunRecord
@@ -32,8 +33,8 @@ from ownwords.training.settings import Recipe
 from ownwords.training.weight_averaging import EMA
 
 _LIMITS = "limits.json"
-_NAME = re.compile(r"step-(\d{8,})\.pt")
-_DAMAGED = (RuntimeError, OSError, EOFError, LookupError, TypeError, pickle.UnpicklingError)
+_NAME = re.compile(r"step-(\d{8,})\.safetensors")
+_RECORD = "record"  # in the metadata of the file
 
 Groups = Mapping[str, Mapping[str, Tensor]]
 
@@ -63,25 +64,19 @@ class Checkpoints:
         return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
-        return self.folder / f"step-{step:08d}.pt"
+        return self.folder / f"step-{step:08d}.safetensors"
 
     def save(self, step: int, groups: Groups, record: Mapping[str, Any]) -> None:
         """Write a checkpoint whole or not at all, replacing one of the same step.
 
         WorkspaceError if the disk is full or cannot be written; other checkpoints stay intact.
         """
-        data = {
-            "groups": {
-                group: {name: each.detach() for name, each in tensors.items()}
-                for group, tensors in groups.items()
-            },
-            "record": dict(record),
+        named = {
+            f"{group}/{name}": each
+            for group, tensors in groups.items()
+            for name, each in tensors.items()
         }
-        with writing_atomically(self.path(step)) as file:
-            try:
-                torch.save(data, file)
-            except RuntimeError as error:  # PyTorch raises its own about an error of the file
-                raise (error.__context__ or error) from None
+        write_tensors(self.path(step), named, metadata={_RECORD: json.dumps(record)})
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all checkpoints but the two newest and those of the steps in `best`."""
@@ -99,12 +94,17 @@ class Checkpoints:
     def load(self, step: int) -> Checkpoint:
         """Read the checkpoint of a step; CheckpointError if it is damaged."""
         path = self.path(step)
+        groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
         try:
-            data = torch.load(path, map_location="cpu", weights_only=True)
-            return Checkpoint(step, data["groups"], data["record"])
-        except _DAMAGED as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise CheckpointError(f"{path} is damaged ({reason})") from error
+            record = json.loads(read_metadata(path)[_RECORD])
+            for name, tensor in read_tensors(path).items():
+                group, _, rest = name.partition("/")
+                groups[group][rest] = tensor
+        except ModelError as error:
+            raise CheckpointError(f"{path} is damaged ({error.message})") from error
+        except (OSError, LookupError, ValueError) as error:
+            raise CheckpointError(f"{path} is damaged ({error})") from error
+        return Checkpoint(step, groups, record)
 
     def newest(self, note: Callable[[str], None], before: int | None = None) -> Checkpoint | None:
         """The newest intact checkpoint, older than `before` if given; damaged ones are noted."""
