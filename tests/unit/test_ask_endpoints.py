@@ -242,12 +242,13 @@ def test_invalid_vectors_are_reported(data: object, monkeypatch: pytest.MonkeyPa
         servers.embeddings(endpoint_at(endpoint.url), "e", ["a", "b"])
 
 
-def test_stream_events_can_be_split_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\ndata:[DONE]", b"\n\ndata: [DONE]\n\nrubbish"])
+def test_stream_events_can_be_split_anywhere(end: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Carriage returns, event names and an unfinished last line, as some servers send them."""
     data = (
         b"event: message\r\n" + chunk("one ").replace(b"\n", b"\r\n") + b"id: 7\n"
         + event({"choices": [{"delta": {"role": "assistant", "content": None}}]})
-        + chunk("two", "stop").rstrip(b"\n")
+        + chunk("two", "stop").rstrip(b"\n") + end
     )  # fmt: skip
     with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
         writer = writer_at(endpoint_at(endpoint.url))

@@ -18,8 +18,7 @@ from model_directories import Letters
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.inference.export import export
 from ownwords.models import atomic_dir, bundle, quantize
-from ownwords.models.base_license import BaseLicense
-from ownwords.models.directory import base_name
+from ownwords.models.directory import BaseLicense, base_name
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.bpe import ByteTokenizer, train

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ownwords.models.memory_pool import MemoryPool
+from ownwords.models.fused import MemoryPool
 
 
 def test_a_buffer_is_reused_once_no_tensor_uses_it() -> None:

@@ -86,10 +86,9 @@ def test_a_compiler_that_cannot_read_ahead_does_without(
 def test_for_this_machine_the_baseline_and_the_best_that_compiles_are_built(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = f"int ownwords_best_isa() {{ return {int(Isa.AVX512)}; }}\n"
-    (build.SOURCES / "best.cpp").write_text(
-        '__attribute__((visibility("default"))) extern "C" ' + answer, "utf-8"
-    )
+    exported = 'extern "C" __attribute__((visibility("default")))'
+    answer = f"{exported} int ownwords_best_isa() {{ return {int(Isa.AVX512)}; }}\n"
+    (build.SOURCES / "best.cpp").write_text(answer, "utf-8")
     for isa in ISA_FLAGS:
         library_path(isa, small).write_bytes(b"of earlier sources")
     assert build.build_for_here(small) == ""
@@ -304,7 +303,9 @@ def test_a_library_that_computes_wrong_numbers_is_not_used(
     shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
     functions = set(bindings.interface().functions) - {"ownwords_source_hash"}
     wrong = "".join(f"int {name}() {{ return 0; }}\n" for name in functions)
-    wrong += f'const char *ownwords_source_hash() {{ return "{build.source_hash()}"; }}\n'
+    wrong += (
+        f'const char *ownwords_source_hash() {{ return "{build.source_hash(build.SOURCES)}"; }}\n'
+    )
     source = tmp_path / "wrong.c"
     source.write_text(wrong)
     path = library_path(best, tmp_path)

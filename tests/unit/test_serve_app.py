@@ -8,7 +8,6 @@ import re
 import socket
 import sqlite3
 import threading
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -426,13 +425,6 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Serve]:
 
 
 FOREVER = {**ORDER, "max_tokens": 4000, "stream": True}
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_shutdown_is_immediate_and_announced_to_streams(

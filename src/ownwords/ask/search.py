@@ -225,8 +225,10 @@ def _stems(words: Iterable[str]) -> list[str]:
 
 def _plain_spelling(stem: str, is_english: bool) -> str:
     """A word as typed on a keyboard without accents."""
-    parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
-    plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    plain = stem
+    if not stem.isascii():
+        parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
+        plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
     if not is_english:
         for two, one in _UMLAUTS:
             plain = plain.replace(two, one)

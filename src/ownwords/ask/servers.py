@@ -277,6 +277,7 @@ def _is_named(entry: object) -> bool:
 
 _MOST_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
 _LONGEST_EVENT = 1 << 20  # bytes
+_DONE = b"[DONE]"  # ends an event stream
 _EXCERPT = 160  # characters quoted from a server's message
 _EMBEDDING_BATCH = 64  # texts of one request for vectors
 _TOO_LONG = frozenset({"exceed_context_size_error", "context_length_exceeded"})
@@ -330,7 +331,7 @@ def _request(
                     (received + chunk).split(b"\n") if is_stream else [received + chunk]
                 )
                 for line in lines:
-                    if line.strip() == b"data: [DONE]":
+                    if _payload(line) == _DONE:
                         return
                     yield from _event_in(line, endpoint)
                 if len(received) > (_LONGEST_EVENT if is_stream else _MOST_BYTES):
@@ -363,9 +364,15 @@ def _request(
         ) from error
 
 
+def _payload(line: bytes) -> bytes:
+    """What a line of an event stream carries; nothing if it is a comment or an event's name."""
+    return line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+
+
 def _event_in(line: bytes, endpoint: Endpoint) -> Iterator[Any]:
-    """The object of a line of an event stream; none in comments and event names."""
-    if payload := line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b"":
+    """The object of a line of an event stream, if it carries one."""
+    payload = _payload(line)
+    if payload and payload != _DONE:
         event = _parsed(payload, endpoint)
         if _dict(event).get("error"):
             raise _refusal(endpoint, 200, payload)

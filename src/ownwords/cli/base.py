@@ -15,7 +15,7 @@ from ownwords.cli.output import confirm, stderr
 from ownwords.cli.training import TRAINING, TrainingOptions, train_from_scratch
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import source_name
-from ownwords.models import base_license
+from ownwords.models import directory
 from ownwords.models.directory import CARD
 from ownwords.training.plan import number, size
 from ownwords.view.blocks import Span, Table
@@ -225,7 +225,7 @@ def _figures(base: "Entry | KnownBase") -> dict[str, Any]:
         }
     else:
         source = base.source
-        license = base_license.license_of(base.folder)
+        license = directory.license_of(base.folder)
         figures = asdict(base) | {"folder": str(base.folder), "license": license}
     task = TuningTask(0, _BLOG_BYTES, flops_per_s=ExpectedBits.load().flops_per_s())
     curve = curve_of(base.name, source)

@@ -78,7 +78,7 @@ class ScoredModel:
     @property
     def trained_s(self) -> float | None:
         """Duration of its training, if recorded."""
-        seconds = self.provenance.get("outcome", {}).get("seconds")
+        seconds = (self.provenance.get("outcome") or {}).get("seconds")
         return None if seconds is None else float(seconds)
 
     @property

@@ -229,9 +229,9 @@ def score_model(
             WritingSample(each.prompt, each.seed, text, by_base.get(each), each.title)
             for each, text in zip(run.prompts, samples, strict=True)
         ),
-        plan=tuple(ours.provenance.get("compared", ())),
+        plan=tuple(ours.provenance.get("compared") or ()),
         seconds=tuple(StageTime(name, took) for name, took in seconds.items()),
-        notes=tuple(_notes(run, ours.provenance.get("corpus", ""))),
+        notes=tuple(_notes(run, ours.provenance.get("corpus") or "")),
     )
     return with_conclusions(card)
 

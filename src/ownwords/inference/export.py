@@ -13,8 +13,8 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import writing_atomically
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, gguf, ollama
-from ownwords.models.base_license import BaseLicense
 from ownwords.models.bundle import Bundle
+from ownwords.models.directory import BaseLicense
 from ownwords.tokenizers import chat, tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 

@@ -200,7 +200,8 @@ class GenerationState:
     def _banned_ids(self) -> list[int]:
         """What would continue a loop, or copy too much of the training text."""
         looping = self._loops.banned if self._loops is not None else []
-        return looping + (self.request.guard.banned(self._ids) if self.request.guard else [])
+        guard = self.request.guard
+        return looping + (guard.banned(self._ids) if guard else [])
 
     def _truncate_to_length(self) -> None:
         if len(self._ids) - self._start > self.length:

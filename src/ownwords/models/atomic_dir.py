@@ -6,9 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ownwords.core.errors import WorkspaceError
@@ -17,8 +16,6 @@ from ownwords.core.workspace import UMASK, translate_os_errors
 UNFINISHED = ".writing"
 _ASIDE = ".replaced"
 DELETED = ".deleted"
-# Where locks do not work, an unfinished folder of this age counts as abandoned.
-_ABANDONED_S = 24 * 3600
 
 
 @contextmanager
@@ -35,15 +32,16 @@ def replace_dir(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _settle(folder)
         beside = Path(
-            tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent)
+            tempfile.mkdtemp(
+                prefix=f".{folder.name}.{os.getpid()}.", suffix=UNFINISHED, dir=folder.parent
+            )
         )
         try:
-            with _lock(beside):
-                yield beside
-                beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders readable by the owner only
-                _flush(beside)
-                _put(beside, folder)
-                _flush(folder.parent)
+            yield beside
+            beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders readable by the owner only
+            _flush(beside)
+            _put(beside, folder)
+            _flush(folder.parent)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
@@ -137,53 +135,19 @@ def _exchange(first: Path, second: Path) -> bool:
     raise OSError(number, os.strerror(number), str(second))
 
 
-if sys.platform == "win32":
-
-    def _flush(folder: Path) -> None:
-        """Do nothing: Windows has no such call, and its file system journals names."""
-
-    @contextmanager
-    def _lock(folder: Path) -> Iterator[None]:
-        yield
-
-    def _is_abandoned(folder: Path) -> bool:
-        with suppress(OSError):
-            return time.time() - folder.stat().st_mtime > _ABANDONED_S
-        return False
-
-else:
-    import fcntl
-
-    def _flush(folder: Path) -> None:
-        """Flush the names in a folder to the disk."""
+def _flush(folder: Path) -> None:
+    """Flush the names in a folder to the disk; Windows has no such call, and journals names."""
+    if sys.platform != "win32":
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
-    @contextmanager
-    def _lock(folder: Path) -> Iterator[None]:
-        """Lock a folder as being written, until this process ends at the latest."""
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # some network file systems lack locks: age decides there
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-        finally:
-            os.close(handle)
 
-    def _is_abandoned(folder: Path) -> bool:
-        try:
-            handle = os.open(folder, os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return time.time() - folder.stat().st_mtime > _ABANDONED_S
-        finally:
-            os.close(handle)
-        return True
+def _is_abandoned(draft: Path) -> bool:
+    """Whether the process that the name of a draft tells is gone."""
+    import psutil  # noqa: PLC0415 - only where a process was killed
+
+    parts = draft.name.split(".")
+    return not parts[-3].isdecimal() or not psutil.pid_exists(int(parts[-3]))

@@ -21,7 +21,6 @@ import torch
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir, directory, weights
-from ownwords.models.base_license import BaseLicense
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import (
     CARD,
@@ -33,6 +32,7 @@ from ownwords.models.directory import (
     RESERVED,
     TOKENIZER,
     TOKENIZER_FILES,
+    BaseLicense,
     ModelDirectory,
     Tokenizer,
     check_size,

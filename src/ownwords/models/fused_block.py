@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ownwords.models import fused
+from ownwords.models.fused import pool
 from ownwords.models.layers import Angles, Attention, AttentionMask, GatedMLP, RMSNorm, gelu_tanh
 from ownwords.models.lora import LoraLinear
-from ownwords.models.memory_pool import pool
 from ownwords.native.bindings import interface
 
 _BlockArgs: Any = interface().structs["BlockArgs"]

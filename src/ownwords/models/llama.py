@@ -1,6 +1,8 @@
-"""Llama 2 and 3: pre-norm blocks with RMSNorm, RoPE, SwiGLU and grouped-query attention.
+"""Llama 2 and 3, and Qwen3: pre-norm blocks with RMSNorm, RoPE, SwiGLU, grouped-query attention.
 
-Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783).
+Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.21783). Qwen3, which
+the models trained here are, adds norms on queries and keys (Yang et al. 2025, arXiv 2505.09388);
+its head dimension is independent of the width, and some layers may have a sliding window.
 Shapes: B batch, T tokens, C width.
 """
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from ownwords.models import fused_block
 from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
     Angles,
@@ -82,3 +85,13 @@ class Llama(CausalLM):
         if name in ("embedding.weight", "head.weight"):
             return 0.0, embedding_std(shape[1])
         return 0.0, float(shape[1]) ** -0.5
+
+
+class Qwen3(Llama):
+    """A Qwen3 model; sliding windows are supported."""
+
+    config: Qwen3Config
+
+    def block(self, layer: int) -> LlamaBlock:
+        config = self.config
+        return LlamaBlock(layer, config, lambda: RMSNorm(config.head_dim, config.norm_eps))

@@ -15,7 +15,7 @@ from ownwords.models.configs.qwen3 import Qwen3Config
 FAMILIES: Mapping[type[ModelConfig], str] = {
     GPT2Config: "gpt2.GPT2",
     LlamaConfig: "llama.Llama",
-    Qwen3Config: "qwen3.Qwen3",
+    Qwen3Config: "llama.Qwen3",
     Gemma3Config: "gemma3.Gemma3",
 }
 

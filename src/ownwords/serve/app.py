@@ -42,7 +42,9 @@ from ownwords.serve.workspace_list import WorkspaceList
 
 
 @dataclass(eq=False)
-class _OpenBlog:
+class OpenBlog:
+    """A blog with its routes."""
+
     state: AppState
     router: Router
     requests: int = 0  # a tab that shows the blog has one all the time: its stream of events
@@ -59,7 +61,7 @@ class OpenBlogs:
         self, first: AppState, routes: Callable[[AppState, Open], list[BaseRoute]]
     ) -> None:
         self._routes_of = routes
-        self._open: dict[str, _OpenBlog] = {}  # by path
+        self._open: dict[str, OpenBlog] = {}  # by path
         self._closing: set[asyncio.Task[None]] = set()
         self._first = self._last = self._add(first)
 
@@ -70,16 +72,21 @@ class OpenBlogs:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. Raises ApiError if there is no such blog."""
-        blog = await self._find(QueryParams(scope["query_string"]).get("blog", ""))
+        blog = await self.find(QueryParams(scope["query_string"]).get("blog", ""))
         blog.requests += 1
         try:
             await blog.router(scope, receive, send)
         finally:
             blog.requests -= 1
 
-    async def find(self, path: str) -> AppState:
+    async def find(self, path: str) -> OpenBlog:
         """The listed blog at this path, opened on first use. Raises ApiError if there is none."""
-        return (await self._find(path)).state
+        if not path:
+            return self._last
+        if path not in self._open:
+            known = WorkspaceList(self.last.workspace)
+            return self._of(await self.last.run(lambda: known.find(path)))
+        return self._open[path]
 
     async def open(self, workspace: Workspace) -> None:
         """Open a blog, which requests that name none are about from now on."""
@@ -94,15 +101,7 @@ class OpenBlogs:
                 running[name] += runs
         return ((name, waiting[name], running[name]) for name in waiting)
 
-    async def _find(self, path: str) -> _OpenBlog:
-        if not path:
-            return self._last
-        if path not in self._open:
-            known = WorkspaceList(self.last.workspace)
-            return self._of(await self.last.run(lambda: known.find(path)))
-        return self._open[path]
-
-    def _of(self, workspace: Workspace) -> _OpenBlog:
+    def _of(self, workspace: Workspace) -> OpenBlog:
         path = path_of(workspace)
         if path not in self._open:
             self._close_idle()
@@ -111,9 +110,9 @@ class OpenBlogs:
             return self._add(state)
         return self._open[path]
 
-    def _add(self, state: AppState) -> _OpenBlog:
+    def _add(self, state: AppState) -> OpenBlog:
         routes = self._routes_of(state, self.open)
-        blog = _OpenBlog(state, Router(routes, redirect_slashes=False))
+        blog = OpenBlog(state, Router(routes, redirect_slashes=False))
         self._open[path_of(state.workspace)] = blog
         return blog
 

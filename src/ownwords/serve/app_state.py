@@ -350,7 +350,8 @@ class AppState:
         """Make what a job has fetched a source."""
         if kind == "fetch" and (path := Path(str(printed.get("path")))).exists():
             label, name = str(printed.get("label", "")), str(printed.get("name", ""))
-            self.sources.add(path, "feed", label, name)
+            with suppress(OwnwordsError):  # such as too many sources: the jobs are listed anyway
+                self.sources.add(path, "feed", label, name)
 
     def model_to_export(self, name: str = "") -> tuple[str, Path]:
         """The name and folder of a model of this workspace; "" is the current one."""

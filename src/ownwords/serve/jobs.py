@@ -250,9 +250,10 @@ class JobProcess:
         """The contents of `job.json`; None if it is missing or damaged."""
         try:
             record = decode(JobRecord, json.loads(self._record_path.read_bytes()), unknown="ignore")
-        except (OSError, ValueError, OwnwordsError):
+            parse_request(record.kind, record.request)
+        except (OSError, ValueError, OwnwordsError):  # damaged, or of a kind that is gone
             return None
-        return record if record.kind in REQUESTS else None
+        return record
 
     def is_alive(self) -> bool:
         """Whether the process runs."""

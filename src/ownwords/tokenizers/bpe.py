@@ -140,14 +140,12 @@ def _document(
         "use_regex": False,
     }
     both: tokenizer_json.Json = {"type": "Sequence", "pretokenizers": [split, as_letters]}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": i, "content": name, **flags, "special": True}
-            for i, name in enumerate(special, len(vocabulary))
+            tokenizer_json.added_token(i, name) for i, name in enumerate(special, len(vocabulary))
         ],
         "normalizer": None,
         "pre_tokenizer": as_letters if pattern is None else both,

@@ -129,6 +129,20 @@ def bpe_model(
     }
 
 
+def added_token(number: int, content: str, *, special: bool = True) -> Json:
+    """An entry of `added_tokens`: a token that is matched before a text is split."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": number, "content": content, **flags, "special": special}
+
+
+def merge_pair(entry: object) -> tuple[str, str]:
+    """The two tokens of a merge, written as "left right" or as a pair."""
+    pair = entry.split(" ") if isinstance(entry, str) else entry
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise TokenizerError(f"{TOKENIZER} has the merge {str(entry)[:60]!r}, which is not a pair")
+    return pair[0], pair[1]
+
+
 @dataclass(frozen=True)
 class SpecialTokensConfig:
     """Start token, end token and chat template from tokenizer_config.json and related files."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ownwords.tokenizers.text import TokenizerError
-from ownwords.tokenizers.tokenizer_json import BYTE_OF
+from ownwords.tokenizers.tokenizer_json import BYTE_OF, merge_pair
 
 Document = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def trim(document: Document, ids: Iterable[int]) -> tuple[dict[str, Any], list[i
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise TokenizerError("only the vocabulary of a BPE tokenizer can be trimmed")
     vocabulary: dict[str, int] = model["vocab"]
-    merges = [_pair(entry) for entry in model.get("merges") or ()]
+    merges = [merge_pair(entry) for entry in model.get("merges") or ()]
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     added = {entry["id"]: entry for entry in document.get("added_tokens") or ()}
     names = {number: name for name, number in vocabulary.items()}
@@ -91,13 +91,6 @@ def _is_byte(token: str) -> bool:
     return _BYTE_TOKEN.fullmatch(token) is not None or (
         len(token) == 1 and (token.isascii() or token == _BLANK)
     )
-
-
-def _pair(entry: object) -> tuple[str, str]:
-    pair = entry.split(" ", 1) if isinstance(entry, str) else entry
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise TokenizerError(f"tokenizer.json has the merge {str(entry)[:60]!r}: no pair")
-    return pair[0], pair[1]
 
 
 def _is_special(entry: Document) -> bool:

@@ -103,7 +103,8 @@ class Checkpoints:
             data = torch.load(path, map_location="cpu", weights_only=True)
             return Checkpoint(step, data["groups"], data["record"])
         except _DAMAGED as error:
-            raise CheckpointError(f"{path} is damaged ({str(error).splitlines()[:1]})") from error
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise CheckpointError(f"{path} is damaged ({reason})") from error
 
     def newest(self, note: Callable[[str], None], before: int | None = None) -> Checkpoint | None:
         """The newest intact checkpoint, older than `before` if given; damaged ones are noted."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ownwords.core import hardware
 from ownwords.core.hardware import keep_freed_memory
-from ownwords.models.memory_pool import pool
+from ownwords.models.fused import pool
 from ownwords.training.settings import Precision
 
 # Messages of the CPU's and MPS's allocators; the others raise torch.OutOfMemoryError.

@@ -57,7 +57,7 @@ class Meter:
         model: CausalLM,
         dataset: TokenDataset,
         loop: LoopConfig,
-        peak_flops: float | None,  # of all devices together, per second
+        peak_flops: float,  # of all devices together, per second; 0: unknown
     ) -> None:
         # The first token of a document is not predicted.
         self._tokens_per_byte = (dataset.tokens - dataset.documents) / max(1, dataset.text_bytes)

@@ -24,10 +24,10 @@ from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import atomic_dir, bundle, fused, lora
-from ownwords.models.base_license import BaseLicense
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.directory import BaseLicense
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.tokenizers import bpe

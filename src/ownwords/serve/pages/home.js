@@ -1,13 +1,12 @@
 // Home: five steps from a blog to a model, and the state of each; a step that is done folds to one line.
 
-import { setTitle } from "/app.js";
-import { blogStep, lookStep } from "/blog.js";
-import { add, el, fill, icon, masthead, uniqueId } from "/components.js";
-import { follow, isOpen, isRunning, know, newest, shareOf } from "/jobs.js";
-import { makeStep } from "/making.js";
-import { announce } from "/messages.js";
-import { get } from "/server.js";
-import { resultStep, useStep } from "/using.js";
+import { address, setTitle } from "/app.js";
+import { add, bullets, button, checkbox, command, count, el, field, fill, folded, icon, input, lines, link, masthead, p, problem, quiet, quote, row, select,
+  size, totals, uniqueId, when } from "/components.js";
+import { follow, isOpen, isOpenScoring, isRunning, know, newest, progress, shareOf, start } from "/jobs.js";
+import { announce, ask, toast } from "/messages.js";
+import { baseChoice } from "/models.js";
+import { ApiError, get, load, ofBlog, patch, post, remove, stream, upload } from "/server.js";
 
 const REREAD = ["workspace", "sources", "blog", "model", "models"];
 
@@ -113,4 +112,372 @@ function panel(number, step) {
       return state === "done";
     },
   };
+}
+
+// ---- steps 1 and 2 ----------------------------------------------------------------------------
+
+const KINDS = "Publii, WordPress, Ghost, Substack, Medium, Blogger, Markdown, EPUB or plain text; zip files are fine.";
+const TAKES = [["drafts", "Drafts"], ["pages", "Pages, such as “About”"], ["hidden", "Hidden posts"], ["private", "Private posts"]];
+
+function blogStep(state) {
+  const sources = el("div"), found = el("div"), sending = el("div", { role: "status" });
+  const fetching = progress();
+  const file = el("input", { type: "file", multiple: true, hidden: true, on: { change: () => { send([...file.files]); file.value = ""; } } });
+  const zone = el("div", { class: "drop" }, icon("drop"), el("p", { class: "title" }, "Drop your blog’s file here"), row(button("Choose a file", () => file.click(), { kind: "primary" }), file), quiet(KINDS));
+  const path = input({ placeholder: "/home/me/Documents/Publii/sites/my-blog", spellcheck: "false" });
+  const site = input({ type: "url", placeholder: "https://blog.example", inputmode: "url" });
+  const fetchIt = button("Fetch", null, { type: "submit", disabled: true });
+  site.addEventListener("input", () => {
+    fetchIt.disabled = !hostOf(site.value);
+    fetchIt.textContent = hostOf(site.value) ? `Fetch from ${hostOf(site.value)}` : "Fetch";
+  });
+  const others = folded("A folder, or a blog’s address",
+    form(() => addPath(path.value.trim()), field("Folder or file on this machine", path), button("Add", null, { type: "submit" })),
+    form(() => start({ kind: "fetch", url: site.value.trim(), host: hostOf(site.value) }), field("Feed or site address", site, "Nothing is fetched before you press the button, and nothing from any other host."), fetchIt));
+  let asked = null;
+
+  for (const [event, isOver] of [["dragenter", true], ["dragover", true], ["dragleave", false], ["drop", false]]) {
+    zone.addEventListener(event, (moved) => {
+      moved.preventDefault();
+      zone.classList.toggle("over", isOver);
+      if (event !== "drop") return;
+      const isFolder = [...moved.dataTransfer.items].some((item) => item.webkitGetAsEntry?.()?.isDirectory);
+      if (isFolder) toast("This is a folder. Drop it as a zip file, or type its path below.");
+      else send([...moved.dataTransfer.files]);
+    });
+  }
+
+  async function send(files) {
+    for (const each of files) {
+      const ends = new AbortController(), gauge = el("progress", { class: "bar", max: "1", value: 0, "aria-label": `Reading ${each.name}` });
+      fill(sending, gauge, row(p(`Reading ${each.name}, ${size(each.size)}`), button("Stop", () => ends.abort(), { kind: "small" })));
+      try {
+        await upload(`/api/uploads?name=${encodeURIComponent(each.name)}`, each, (share) => { gauge.value = share; }, ends.signal);
+        fill(sending);
+      } catch (error) {
+        fill(sending, problem(error));
+        return;
+      }
+    }
+    await read();
+  }
+
+  async function addPath(wanted) {
+    if (!wanted) return path.focus();
+    try {
+      await post("/api/sources", { path: wanted });
+      path.value = "";
+      fill(sending);
+      await read();
+    } catch (error) {
+      fill(sending, problem(error));
+    }
+    return undefined;
+  }
+
+  async function read() {
+    await start({ kind: "look" });
+    await state.refresh();
+  }
+
+  async function drop(source) {
+    try {
+      await remove(`/api/sources/${encodeURIComponent(source.id)}`);
+      await state.refresh();
+      if (state.home.sources.length) await start({ kind: "look" });
+    } catch (error) {
+      toast(error);
+    }
+  }
+
+  async function search() {
+    asked ??= get("/api/sources").catch(() => ({ found: [] }));
+    const sites = (await asked).found;
+    fill(found, sites.length ? [el("h3", {}, "Found on this machine"), el("ul", { class: "rows" }, sites.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.label, item.path].filter(Boolean).join(" · "))),
+      button("Add", () => addPath(item.path), { label: `Add ${item.name}` }))))] : null);
+  }
+
+  const draw = () => {
+    const all = state.home.sources;
+    fill(sources, all.length ? el("ul", { class: "rows" }, all.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([item.label, item.bytes ? size(item.bytes) : "", item.how === "path" ? item.path : ""].filter(Boolean).join(" · ")),
+      item.problem ? problem({ message: item.problem }) : null), button("Remove", () => drop(item), { kind: "small" })))) : null);
+    zone.querySelector(".title").textContent = all.length ? "Drop another file here to add it" : "Drop your blog’s file here";
+    fetching.update(newest("fetch"));
+  };
+
+  return {
+    heading: "Your blog", node: el("div", { class: "stack" }, sources, zone, sending, found, others, fetching), draw, opened: search,
+    state: () => (state.home.sources.length || state.home.blog?.is_read ? "done" : "now"),
+    summary: () => state.home.sources.map((item) => item.name).join(", ") || state.home.name,
+    changed(what) {
+      if (what.includes("sources")) asked = null;
+    },
+  };
+}
+
+function lookStep(state) {
+  const reading = progress(), body = el("div", { class: "stack" });
+  let shown = "";
+  const blog = () => state.home.blog;
+  const isReading = () => isRunning(newest("look"));
+
+  async function choose(name, isOn) {
+    try {
+      await patch("/api/blog", { [name]: isOn });
+      await start({ kind: "look" });
+    } catch (error) {
+      toast(error);
+    }
+  }
+
+  function draw() {
+    const job = newest("look");
+    reading.update(blog()?.is_read && job?.status === "done" ? null : job);
+    const text = JSON.stringify([blog(), isReading(), Boolean(job)]);
+    if (text === shown) return;
+    shown = text;
+    const result = blog();
+    if (!result?.is_read) return void fill(body, isReading() ? null : job ? null : row(button("Read my blog", () => start({ kind: "look" }), { kind: "primary" }), quiet("It takes seconds, and changes nothing in your files.")));
+    fill(body, result.problem ? problem({ message: result.problem }) : null, el("div", { class: "lines" }, result.lines.map((line) => p(line))),
+      result.new_sentence ? el("p", { class: "notice" }, result.new_sentence, ".") : null,
+      result.is_stale && !isReading() ? row(el("p", { class: "notice" }, "Your blog has changed since it was read."), button("Read it again", () => start({ kind: "look" }), { kind: "small" })) : null,
+      row(result.decisions ? el("a", { class: "button", href: address("posts", ["decisions"]) }, `Decide about ${count(result.decisions, "post")}`) : null, link(address("posts", ["report"]), "Read the full report"), link(address("posts"), "All posts")),
+      folded("What is read", el("div", { class: "checks" }, TAKES.map(([name, label]) => checkbox(label, result.flags?.[name] ?? false, (isOn) => choose(name, isOn)))), row(button("Read it again", () => start({ kind: "look" }), { kind: "small" }))));
+  }
+
+  return {
+    heading: "What is in it", node: el("div", { class: "stack" }, reading, body), draw, later: "What is yours, what repeats, what can be learned",
+    state: (isNext) => (blog()?.is_read && !isReading() ? "done" : isNext ? "now" : "later"),
+    isOpen: () => !state.home.model && (isReading() || !newest("make")),
+    summary: () => [blog().texts, count(blog().words, "word"), blog().new_sentence].filter(Boolean).join(", "),
+  };
+}
+
+const form = (run, ...parts) => el("form", { class: "inline", on: { submit: (event) => { event.preventDefault(); run(); } } }, parts);
+
+function hostOf(text) {
+  try {
+    const parsed = new URL(text.trim());
+    return /^https?:$/.test(parsed.protocol) ? parsed.host : "";
+  } catch {
+    return "";
+  }
+}
+
+// ---- step 3 -----------------------------------------------------------------------------------
+
+const BUDGETS = [["quick", "Quick", "a first impression"], ["good", "Good", "right for most blogs"], ["best", "Best", "for long blogs"]];
+
+function makeStep(state) {
+  const running = progress({ isStaged: true }), body = el("div"), details = folded("Details");
+  let offer = null, shown = "", leaveDetails = null, isAgain = false;
+  details.hidden = true;
+  details.addEventListener("toggle", async () => {
+    leaveDetails?.();
+    leaveDetails = null;
+    if (!details.open) return;
+    const inside = el("div");
+    fill(details, details.querySelector("summary"), inside);
+    leaveDetails = (await load("/details.js")).details(inside);
+  });
+
+  function draw(status) {
+    const job = newest("make"), isOver = !job || job.status === "done";
+    running.update(isOver ? null : job);
+    details.hidden = !job && !state.home.model;
+    const next = `${status} ${job?.id} ${job?.status} ${isAgain} ${Boolean(offer)}`;
+    if (next === shown || status === "later") return;
+    shown = next;
+    const wantsForm = isOver ? !state.home.model || isAgain : false;
+    if (wantsForm && !offer) return void options();
+    fill(body, wantsForm ? formOf() : isRunning(job) ? null : row(button(isOver ? "Make another model" : "Start over with other choices", again, { kind: isOver ? "" : "small" })),
+      isAgain && !isOver ? formOf() : null);
+  }
+
+  function again() {
+    isAgain = true;
+    shown = "";
+    if (!offer) return void options();
+    fill(body, formOf());
+    body.querySelector("input:checked")?.focus();
+    return undefined;
+  }
+
+  async function options() {
+    try {
+      offer = await get("/api/models");
+      fill(body, formOf());
+      if (isAgain) body.querySelector("input:checked")?.focus();
+    } catch (error) {
+      fill(body, problem(error, options));
+    }
+  }
+
+  function formOf() {
+    if (!offer.can_train) return problem({ message: "training needs PyTorch, which is not installed", hint: 'install it with pip install "ownwords[train]", then start ownwords again' });
+    const budget = { name: "good" };
+    const cards = el("fieldset", { class: "cards" }, el("legend", {}, "How long may it take?"), BUDGETS.map(([name, label, remark]) => el("label", {},
+      el("input", { type: "radio", name: "budget", value: name, checked: name === budget.name, on: { change: () => { budget.name = name; minutes.value = ""; } } }),
+      el("span", {}, el("strong", {}, label), el("span", {}, count(offer.minutes[name], "minute")), el("small", {}, remark)))));
+    const base = baseChoice(offer, async () => { offer = await get("/api/models"); return offer; });
+    const minutes = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", placeholder: "as chosen above" });
+    const name = input({ maxlength: "80", placeholder: "chosen for you" });
+    return el("form", { class: "stack", on: { submit: async (event) => {
+      event.preventDefault();
+      const job = await start({ kind: "make", minutes: Number(minutes.value) || offer.minutes[budget.name], base: base.value(), ...name.value.trim() && { name: name.value.trim() } });
+      if (!job) return;
+      isAgain = false;
+      state.refresh();
+    } } }, cards, base, folded("More", el("div", { class: "two" }, field("Name of the model", name), field("Minutes", minutes, "For reading, training and scoring together."))),
+    row(button("Start", null, { kind: "primary", icon: "start", type: "submit" }),
+      quiet(state.home.model ? "The models you have stay." : "You can stop at any time and go on later.")));
+  }
+
+  return {
+    heading: "Make my model", node: el("div", { class: "stack" }, running, body, details), draw, later: "Minutes, on this machine",
+    state: (isNext) => (isOpen(newest("make"), state.home.model) ? "now" : state.home.model ? "done" : isNext ? "now" : "later"),
+    isOpen: () => isOpen(newest("make"), state.home.model) || isAgain || !state.home.model,
+    summary: () => [state.home.model.name, state.home.model.minutes ? count(state.home.model.minutes, "minute") : ""].filter(Boolean).join(", "),
+    changed(what) {
+      if (what.includes("bases")) offer = null;
+    },
+  };
+}
+
+// ---- steps 4 and 5 ----------------------------------------------------------------------------
+
+const SAMPLE_WORDS = 70, SAMPLE_LINES = 6;
+const MORE = 3, SAMPLE_TOKENS = 100; // as many samples as are shown, and about as long
+/** The first lines and words of a text. One word at a time: a pattern that repeats takes forever on a short text. */
+function beginning(text) {
+  const words = /\S+/g;
+  for (let i = 0; i < SAMPLE_WORDS; i += 1) if (!words.test(text)) return cut(text);
+  return cut(`${text.slice(0, words.lastIndex)} …`);
+}
+
+function cut(text) {
+  const all = lines(text);
+  return all.length > SAMPLE_LINES ? [...all.slice(0, SAMPLE_LINES), "…"] : all;
+}
+
+function resultStep(state) {
+  const scoring = progress({ isStaged: false }), body = el("div", { class: "stack" }), samples = el("div", { class: "samples three" });
+  const writer = button("Write more samples", () => (writing ? writing.abort() : write()));
+  let shown = "", of = "", writing = null;
+
+  function draw(status) {
+    const job = newest("score"), model = state.home.model;
+    scoring.update(isOpenScoring(job, model) ? job : null);
+    const isBusy = isRunning(job) || isRunning(newest("make")), text = JSON.stringify([model, isBusy]);
+    if (text === shown || status === "later" || !model) return;
+    shown = text;
+    if (of !== JSON.stringify(model)) {
+      of = JSON.stringify(model);
+      writing?.abort();
+      fill(samples, model.samples.map((item) => quote(beginning(item.text), { cite: item.beginning.replace(/ …$/, "\u00a0…"), class: "tuned" })));
+    }
+    fill(body, model.sentence ? el("p", { class: ["verdict", model.tone] }, model.sentence) : p("This model has not been scored yet."), model.figures.length ? totals(model.figures) : null,
+      samples, model.limits.length ? el("div", {}, el("h3", {}, "What it is not good for"), bullets(model.limits)) : null,
+      row(model.sentence ? el("a", { class: "button", href: address("models", [model.name]) }, "See the scorecard") : isBusy ? null : button("Score it", () => start({ kind: "score" })), writer));
+  }
+
+  /** Let the model write new texts beside the samples, until there are enough or the reader stops it. */
+  async function write() {
+    const { signal } = (writing = new AbortController());
+    writer.lastChild.textContent = "Stop";
+    announce("Writing samples");
+    try {
+      for (let i = 0; i < MORE && !signal.aborted; i += 1) await writeOne(signal);
+    } catch (error) {
+      if (!signal.aborted) toast(error);
+    }
+    announce(signal.aborted ? "Stopped" : "Samples written");
+    writing = null;
+    writer.lastChild.textContent = "Write more samples";
+  }
+
+  async function writeOne(signal) {
+    const words = el("div", {}, "…"), node = el("blockquote", { class: "tuned", dir: "auto" }, el("cite", {}, "A new text"), words);
+    let text = "";
+    add(samples, node);
+    try {
+      for await (const { event, data } of stream("/api/write", { tokens: SAMPLE_TOKENS, seed: Math.floor(Math.random() * 2 ** 31) }, { signal })) {
+        if (!samples.isConnected) writing.abort(); // another page is open
+        if (event === "error") throw new ApiError(data.message, data.hint);
+        if (event === "text") text += data;
+        fill(words, lines(event === "end" && data.finished === "stop" ? text : `${text} …`).map((line) => p(line)));
+      }
+    } finally {
+      if (!text) node.remove();
+    }
+  }
+
+  return {
+    heading: "Result", node: el("div", { class: "stack" }, scoring, body), draw, later: "How good it is, in one sentence",
+    state: () => (state.home.model ? "done" : "later"), isOpen: () => Boolean(state.home.model) && !isRunning(newest("make")),
+    summary: () => `${state.home.model.name}${state.home.model.sentence ? "" : ": not scored yet"}`,
+  };
+}
+
+function useStep(state) {
+  const node = el("div", { class: "stack" }), files = el("div", { class: "stack" }), connect = el("div", { class: "stack" }), exporting = progress();
+  let shown = "", isKnown = false;
+  const way = (part, name, wording) => el("a", { class: "way", href: address(part) }, icon(part), el("strong", {}, name), el("span", {}, wording));
+
+  function draw(status) {
+    exporting.update(newest("export")?.status === "done" ? null : newest("export"));
+    const text = `${status} ${state.home.model?.name}`;
+    if (text === shown || status === "later") return;
+    shown = text;
+    fill(node, el("div", { class: "ways" }, way("write", "Write", "Begin a text; your model goes on."), way("ask", "Ask", "What did I write about …? With quotations."), way("models", "Models", "Compare your models, or go back to an earlier one.")),
+      el("section", {}, el("h3", {}, "Take it with you"), files, exporting), el("section", {}, el("h3", {}, "Use it from other programs"), connect));
+  }
+
+  async function opened() {
+    if (!state.home.model || isKnown) return;
+    isKnown = true;
+    try {
+      const [made, api] = await Promise.all([get("/api/exports"), get("/api/connect")]);
+      fill(files, exportsOf(made));
+      fill(connect, connection(api));
+    } catch (error) {
+      isKnown = false;
+      toast(error);
+    }
+  }
+
+  return {
+    heading: "Use it", node, draw, opened, later: "Write, ask, export, or call it from a program",
+    state: () => (state.home.model ? (isRunning(newest("make")) ? "done" : "now") : "later"),
+    isOpen: () => Boolean(state.home.model) && !isRunning(newest("make")),
+    summary: () => "Write, ask, export",
+    changed(what) {
+      if (!what.includes("exports") && !what.includes("model")) return;
+      isKnown = false;
+      if (node.closest(".open")) opened();
+    },
+  };
+}
+
+function exportsOf({ options, exports: made }) {
+  const key = (item) => `${item.to} ${item.type ?? ""}`;
+  const first = options.find((item) => item.is_default) ?? options[0];
+  const which = first ? select(options.map((item) => [key(item), `${item.label}, about ${size(item.bytes)}`]), key(first)) : null;
+  const begin = () => {
+    const { to, type } = options.find((item) => key(item) === which.value);
+    start({ kind: "export", to, type });
+  };
+  const drop = async (item) => {
+    if (!(await ask(`Delete ${item.name}?`, quiet("Your model stays; you can export it again."), { yes: "Delete", danger: true }))) return;
+    remove(`/api/exports/${encodeURIComponent(item.name)}`).catch(toast);
+  };
+  return [made.length ? el("ul", { class: "rows" }, made.map((item) => el("li", {}, el("div", {}, el("strong", {}, item.name), quiet([size(item.bytes), when(item.made_at), item.path].join(" · ")),
+    item.commands.map((line) => command(line))), row(item.can_download ? el("a", { class: "button small", href: ofBlog(`/api/exports/${encodeURIComponent(item.name)}`), download: item.name }, "Download") : null, button("Delete", () => drop(item), { kind: "small", label: `Delete ${item.name}` }))))) : null,
+  which ? el("div", { class: "inline" }, field("Format", which, "GGUF runs in llama.cpp, LM Studio and Jan; the folder is for Hugging Face’s libraries."), button("Export", begin, { icon: "drop" })) : null];
+}
+
+function connection({ address: at, key, model, curl, python }) {
+  return [quiet(`An API like OpenAI’s, on this machine only. Programs call the model ${model}.`),
+    el("dl", { class: "facts" }, el("div", {}, el("dt", {}, "Address"), el("dd", {}, command(at))), key ? el("div", {}, el("dt", {}, "Key"), el("dd", {}, command(key, { isSecret: true }))) : null),
+    folded("With curl", command(curl)), folded("With the openai package of Python", command(python))];
 }
