@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -228,6 +227,8 @@ def build() -> "App":
 
 def _usage_error(error: "CycloptsError", verb: str) -> str:
     """The parser's error in our words."""
+    from difflib import get_close_matches
+
     from cyclopts import (
         CoercionError,
         MissingArgumentError,
