@@ -25,8 +25,8 @@ import httpx
 from selectolax.lexbor import LexborHTMLParser
 
 from ownwords.archive.document import RawDocument
-from ownwords.archive.files.untrusted_files import decode_text
 from ownwords.archive.sources import gutenberg
+from ownwords.archive.untrusted_files import decode_text
 from ownwords.core.errors import OwnwordsError, SourceError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import write_atomically

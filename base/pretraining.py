@@ -4,11 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from bench.machine import BackgroundWork
-from ownwords.training.job import LossModule, TrainJob, identity, next_token
 
 import mix
 from ownwords.core.errors import ConfigError, WorkspaceError
@@ -20,15 +19,14 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training.batches import Batch, Batches
-from ownwords.training.checkpoint import LoadedCheckpoint
+from ownwords.training.batches import Batches
+from ownwords.training.checkpoint import Checkpoint, Run
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
-from ownwords.training.loop import train
-from ownwords.training.metrics import SampleWriter, bits_per_byte
+from ownwords.training.loop import TrainJob, train
+from ownwords.training.metrics import LossModule, SampleWriter, bits_per_byte
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.run import Run
-from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Recipe, ScheduleConfig
 from ownwords.training.token_dataset import TokenDataset
 
 OPTIONS: tuple[tuple[str, float, str], ...] = (
@@ -218,9 +216,9 @@ class Pretraining:
                 "kind": "pretrain",
                 "base_name": "",
                 "recipe": {
-                    "optim": asdict(job.optim),
-                    "schedule": asdict(job.schedule),
-                    "train": asdict(job.loop),
+                    "optim": asdict(job.settings.optim),
+                    "schedule": asdict(job.settings.schedule),
+                    "train": asdict(job.settings.train),
                 },
                 "settings": asdict(chosen),
                 "start": self._read_before(),
@@ -256,7 +254,7 @@ class Pretraining:
 
     def _branch(
         self,
-        trunk: LoadedCheckpoint,
+        trunk: Checkpoint,
         name: str,
         chosen: BaseSettings,
         decay: int,
@@ -266,10 +264,9 @@ class Pretraining:
         run = self._run(name)
         job = self._job(run, chosen, trunk.step + decay, decay, brief)
         if not run.checkpoints.steps():
-            begun = {"evaluations": [], "stopped": "", "progress": trunk.step / job.loop.steps}
-            record = dict(trunk.state["record"], **begun)  # type: ignore[call-overload]
-            state = {"identity": identity(job), "record": record}
-            run.checkpoints.save(trunk.step, trunk.groups, state)
+            done = trunk.step / job.settings.train.steps
+            begun = {"evaluations": [], "stopped": "", "progress": done}
+            run.checkpoints.save(trunk.step, trunk.groups, {**trunk.record, **begun})
         return job
 
     def _read_before(self) -> Mapping[str, float]:
@@ -298,6 +295,7 @@ class Pretraining:
             name: self.mix.open(self.folder, name) for name in ("held-out modern", "held-out books")
         }
         tokens = chosen.step_tokens
+        data = DataConfig(replay=chosen.modern_share)
         return TrainJob(
             model=model,
             batches=Batches(
@@ -305,42 +303,49 @@ class Pretraining:
                 rows=chosen.rows,
                 context=chosen.context,
                 seed=1,
-                config=DataConfig(replay=chosen.modern_share),
+                config=data,
                 replay=self.mix.open(self.folder, "modern"),
             ),
-            loop=LoopConfig(
-                steps=steps,
-                batch_size=chosen.rows,
-                sequence_length=chosen.context,
-                micro_batch_size=_ROWS_AT_ONCE * self.settings.context // chosen.context,
-                precision="autocast",
-                ema_half_life=0.0 if brief else _AVERAGED / tokens / steps,
-                evaluations=1 if brief else max(1, round(steps * tokens / _EVALUATE)),
-                patience=0,
-                memorised_limit=0.0,
-                checkpoint_every_s=_CHECKPOINT_S,
-            ),
-            optim=optim,
-            schedule=ScheduleConfig(
-                warmup_fraction=min(_WARMUP, steps - decay) / steps,
-                decay_fraction=decay / steps,
+            settings=Recipe(
+                data=data,
+                optim=optim,
+                schedule=ScheduleConfig(
+                    warmup_fraction=min(_WARMUP, steps - decay) / steps,
+                    decay_fraction=decay / steps,
+                ),
+                train=LoopConfig(
+                    steps=steps,
+                    batch_size=chosen.rows,
+                    sequence_length=chosen.context,
+                    micro_batch_size=_ROWS_AT_ONCE * self.settings.context // chosen.context,
+                    precision="autocast",
+                    ema_half_life=0.0 if brief else _AVERAGED / tokens / steps,
+                    evaluations=1 if brief else max(1, round(steps * tokens / _EVALUATE)),
+                    patience=0,
+                    memorised_limit=0.0,
+                    checkpoint_every_s=_CHECKPOINT_S,
+                ),
             ),
             run=run,
             device=self.device,
-            tokenizer=self.tokenizer,
             validation=watched["held-out modern"],
-            objective=self._objective,
             progress=self.progress,
             samples=HeldOutReport(self, watched["held-out books"], chosen),
         )
 
-    def _objective(
-        self, model: CausalLM, batch: Batch, z_weight: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        self._background.give_way()
-        return next_token(model, batch, z_weight)
-
     def _model(self, chosen: BaseSettings) -> CausalLM:
+        """The model to train, which lets a benchmark go first before each loss."""
+        model = self._initial(chosen)
+        loss = model.loss
+
+        def after_others(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - what `loss` takes
+            self._background.give_way()
+            return loss(*args, **more)
+
+        model.loss = after_others  # type: ignore[method-assign]
+        return model
+
+    def _initial(self, chosen: BaseSettings) -> CausalLM:
         if self._start.exists():
             saved = bundle.load(self._start)
             model = build(
@@ -370,7 +375,7 @@ class HeldOutReport:
     def books(self, model: CausalLM) -> float:
         """Bits per byte of the held-out books."""
         return bits_per_byte(
-            LossModule(model, self._owner._objective),
+            LossModule(model),
             self._books,
             rows=_ROWS_AT_ONCE,
             context=self._chosen.context,
