@@ -54,7 +54,8 @@ def by_hand(
     def shares() -> dict[int, float]:
         most = max(remaining.values())
         weights = {i: math.exp((s - most) / params.temperature) for i, s in remaining.items()}
-        return {i: w / math.fsum(weights.values()) for i, w in weights.items()}
+        total = math.fsum(weights.values())
+        return {i: w / total for i, w in weights.items()}
 
     def first(order: list[int], needed: float) -> dict[int, float]:
         probabilities, reached, chosen = shares(), 0.0, {}
