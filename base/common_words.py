@@ -20,7 +20,7 @@ PIECE = re.compile(r" ?[^\W\d_]+(?:['’][^\W\d_]+)?| ?\d{1,3}| ?[^\w\s]+")
 # Every word that is left out costs 11 bits where an author uses it, since the base has never seen
 # it in pieces: with 24,000 it was one token in fifty, and 4% of all bits.
 KEPT = 76_000
-LEAST_DOCUMENTS = 3
+MIN_DOCUMENTS = 3
 LONGEST = 24  # characters
 DOCUMENT_CHARACTERS = 60_000  # of each, so that none decides
 FILE_CHARACTERS = 40_000_000
@@ -45,7 +45,7 @@ def main(paths: list[Path]) -> None:
     common = [
         piece
         for piece, _ in counts.most_common()
-        if documents[piece] >= LEAST_DOCUMENTS and len(piece) <= LONGEST
+        if documents[piece] >= MIN_DOCUMENTS and len(piece) <= LONGEST
     ]
     frequent = sorted(common[:KEPT])
     data = lzma.compress("\n".join(frequent).encode(), preset=9 | lzma.PRESET_EXTREME)

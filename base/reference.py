@@ -29,7 +29,7 @@ DIVIDER = "\x1c"
 # A word is one if several people have written it: no slip of the pen, no one author's dialect. Few
 # letters need more of them, for two or three stand for anything. Of proposals several are by one
 # author, and they name things that are no words.
-LEAST_AUTHORS, LEAST_OF_FOUR_LETTERS, LEAST_OF_FEWER, LEAST_PROPOSALS = 3, 6, 12, 4
+MIN_AUTHORS, MIN_OF_FOUR_LETTERS, MIN_OF_FEWER, MIN_PROPOSALS = 3, 6, 12, 4
 
 UNIT_WORDS, STRETCH = 250, 4  # passages of 250, 500 and 1,000 words
 STRETCHES = 5  # of each author: 5,000 words
@@ -134,17 +134,17 @@ class FeatureCounts:
     def common(self) -> frozenset[str]:
         """The words of the lexicon."""
         thresholds = {
-            1: LEAST_OF_FEWER,
-            2: LEAST_OF_FEWER,
-            3: LEAST_OF_FEWER,
-            4: LEAST_OF_FOUR_LETTERS,
+            1: MIN_OF_FEWER,
+            2: MIN_OF_FEWER,
+            3: MIN_OF_FEWER,
+            4: MIN_OF_FOUR_LETTERS,
         }
         books = {
             word
             for word, authors in self._authors.items()
-            if len(authors) >= thresholds.get(len(word), LEAST_AUTHORS) and not word.endswith("'s")
+            if len(authors) >= thresholds.get(len(word), MIN_AUTHORS) and not word.endswith("'s")
         }
-        modern = {word for word, n in self._proposals.items() if n >= LEAST_PROPOSALS}
+        modern = {word for word, n in self._proposals.items() if n >= MIN_PROPOSALS}
         return frozenset(books | modern) - {""}
 
     def stretches(self) -> dict[str, list[str]]:

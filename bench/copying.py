@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 BLOG = ROOT / "examples" / "blog"
 POSTS, STEPS = 8, 400
 SAMPLES, TOKENS, ROWS = 1000, 200, 8
-MOST_GIVEN = 14  # words of a post that a text goes on from: more than the guard lets stand
+MAX_GIVEN = 14  # words of a post that a text goes on from: more than the guard lets stand
 HEATS = (0.0, 0.5, 1.0)
 TIMED, REPEATS = 6, 12
 
@@ -143,7 +143,7 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
 
 
 def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[GenerationRequest]":
-    """Prompts of up to MOST_GIVEN words from random places of random posts."""
+    """Prompts of up to MAX_GIVEN words from random places of random posts."""
     from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.sampling import SamplingParams
     from ownwords.inference.text_generation import encode_prompt
@@ -152,8 +152,8 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Gen
     requests = []
     for number in range(count):
         words = dice.choice(texts).split(" ")
-        begin = dice.randrange(len(words) - MOST_GIVEN)
-        prompt = " ".join(words[begin : begin + dice.randint(1, MOST_GIVEN)])
+        begin = dice.randrange(len(words) - MAX_GIVEN)
+        prompt = " ".join(words[begin : begin + dice.randint(1, MAX_GIVEN)])
         requests.append(
             GenerationRequest(
                 ids=encode_prompt(model.tokenizer, prompt),

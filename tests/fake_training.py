@@ -104,7 +104,7 @@ class FakeTraining:
             evaluations=(),
             tokens=1000,
             seconds=self.seconds,
-            setbacks=0,
+            rollbacks=0,
             micro_batch_size=1,
         )
         return TrainedModel(work.folder, run, plan, outcome, score, ())

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 _PLAIN = "seen and heard, in a few words\n"
-_LEAST_S = 0.01  # what takes less is lost in the clock's grain
+_MIN_S = 0.01  # what takes less is lost in the clock's grain
 
 
 def is_far_from_quadratic(call: Callable[[str], object], text: str) -> bool:
@@ -20,6 +20,6 @@ def is_far_from_quadratic(call: Callable[[str], object], text: str) -> bool:
             began = time.process_time()
             call(text_of_length)
             times.append(time.process_time() - began)
-        return max(min(times), _LEAST_S)
+        return max(min(times), _MIN_S)
 
     return fastest_s(text) < 200 * fastest_s(_PLAIN * (len(text) // len(_PLAIN) + 1))

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-LEAST_CONTRAST = 4.5  # WCAG 2.2, AA, of text that is not large
-LEAST_CONTRAST_LARGE = 3.0  # from 24 px, or 18.7 px where it is bold
+MIN_CONTRAST = 4.5  # WCAG 2.2, AA, of text that is not large
+MIN_CONTRAST_LARGE = 3.0  # from 24 px, or 18.7 px where it is bold
 _TRIES, _PAUSE_MS = 600, 100
-LEAST_TARGET = 24  # px; WCAG 2.2, 2.5.8
+MIN_TARGET = 24  # px; WCAG 2.2, 2.5.8
 
 _CONTRAST = """([least, large]) => {
   const channels = (colour) => {
@@ -105,7 +105,7 @@ def until(page: "Page", expression: str) -> None:
 
 def too_faint(page: "Page") -> list[str]:
     """Texts that stand out too little from what is behind them."""
-    problems: list[str] = page.evaluate(_CONTRAST, [LEAST_CONTRAST, LEAST_CONTRAST_LARGE])
+    problems: list[str] = page.evaluate(_CONTRAST, [MIN_CONTRAST, MIN_CONTRAST_LARGE])
     return problems
 
 
@@ -129,7 +129,7 @@ def sticking_out(page: "Page") -> list[str]:
 
 def too_small(page: "Page") -> list[str]:
     """Controls that a finger would miss."""
-    problems: list[str] = page.evaluate(_SMALL, LEAST_TARGET)
+    problems: list[str] = page.evaluate(_SMALL, MIN_TARGET)
     return problems
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ownwords.archive.document import Segment
 from ownwords.ask.index import Floats, Ids, SearchIndex
 from ownwords.ask.query import QueryTerms
-from ownwords.ask.search import MOST_OF_A_POST, ArchiveSearcher, fuse, nearest
+from ownwords.ask.search import MAX_OF_A_POST, ArchiveSearcher, fuse, nearest
 from small_archives import Entry, put
 
 # What every post says, so that no word of it tells one from another.
@@ -204,7 +204,7 @@ def test_no_post_takes_all_passages_and_scores_decrease(tmp_path: Path) -> None:
     searcher = searching(tmp_path / "archive.sqlite", {"long": long} | other_posts)
     passages = searcher.find("kettle").passages
     assert len(passages) == 8
-    assert sum(item.document == "long" for item in passages) == MOST_OF_A_POST
+    assert sum(item.document == "long" for item in passages) == MAX_OF_A_POST
     scores = [item.score for item in passages]
     assert scores == sorted(scores, reverse=True)
     assert len(searcher.find("kettle", limit=3).passages) == 3

@@ -157,7 +157,7 @@ OUTCOME = TrainOutcome(
     evaluations=(),
     tokens=27,
     seconds=12.5,
-    setbacks=0,
+    rollbacks=0,
     micro_batch_size=4,
 )
 

@@ -51,7 +51,7 @@ OUTCOME = TrainOutcome(
     ),
     tokens=27,
     seconds=12.5,
-    setbacks=1,
+    rollbacks=1,
     micro_batch_size=4,
 )
 

@@ -145,7 +145,7 @@ def test_a_non_finite_loss_rolls_back(
 
     run_job = _job(tmp_path, replace(LOOP, precision=precision), objective=spoilt)
     outcome = train(run_job)
-    assert (outcome.setbacks, outcome.stopped, outcome.steps) == (1, "done", 12)
+    assert (outcome.rollbacks, outcome.stopped, outcome.steps) == (1, "done", 12)
     assert calls == 7 + (12 - 4)
     assert all(bool(p.isfinite().all()) for p in run_job.model.parameters())
     assert counts_seen["blocks"] > 0

@@ -185,7 +185,7 @@ def test_time_that_a_rollback_loses_is_lost(
 
     set_objective(timed, ChangedLoss(spoil))
     outcome = train(timed)
-    assert outcome.setbacks == 1 and clock.now == 20 and outcome.steps == 20 - (9 - 5)
+    assert outcome.rollbacks == 1 and clock.now == 20 and outcome.steps == 20 - (9 - 5)
 
 
 def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_out_of_memory_in_the_optimizer_leaves_no_half_updated_weights(
     run_job = job(tmp_path)
     outcome = train(run_job)
     assert failures and outcome.micro_batch_size == 2
-    assert outcome.setbacks == 0 and outcome.steps == 12
+    assert outcome.rollbacks == 0 and outcome.steps == 12
     if failing_step == 0:
         assert weights_of(run_job) == weights_of(by_two)
     assert torch.isfinite(torch.tensor(outcome.bits_per_byte))
@@ -362,7 +362,7 @@ def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
     recorder = EventLog()
     spoilt = ChangedLoss(lambda call, loss: loss * math.nan if call == 7 else loss)
     outcome = train(job(tmp_path, objective=spoilt, progress=recorder.progress()))
-    assert outcome.setbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
+    assert outcome.rollbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
     assert "The loss is not a number at step 7: back to step 4, with 0.5 of the" in recorder.notes()
     assert spoilt.calls == 7 + (12 - 4)
     rates = recorder.values("rate")
@@ -391,7 +391,7 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
     outcome = train(job(tmp_path, loop, objective=spoilt, progress=recorder.progress()))
     assert outcome.stopped == "done"
     assert "The loss diverged" in recorder.notes()
-    assert outcome.setbacks == 2
+    assert outcome.rollbacks == 2
     assert "back to step 45," in recorder.notes() and "back to step 40," in recorder.notes()
 
 

@@ -52,7 +52,7 @@ def test_loss_and_gradients_equal_the_plain_ones(
     exact: float,
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_LOGITS", rows * V)
-    monkeypatch.setattr(module, "LEAST_ROWS", 1)
+    monkeypatch.setattr(module, "MIN_ROWS", 1)
     hidden, head, targets = _inputs(dtype)
     mean_loss, count = chunked_cross_entropy(
         hidden, head, targets, softcap=softcap, z_weight=z_weight
@@ -155,7 +155,7 @@ def test_the_logits_of_a_large_vocabulary_are_never_whole() -> None:
     with _LargestResult() as largest:  # type: ignore[no-untyped-call]
         loss, _ = chunked_cross_entropy(hidden, head, targets)
         backward(loss)
-    assert largest.numbers == module.LEAST_ROWS * vocabulary == tokens * vocabulary / 4
+    assert largest.numbers == module.MIN_ROWS * vocabulary == tokens * vocabulary / 4
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -169,4 +169,4 @@ def test_a_frozen_head_is_read_in_smaller_chunks(frozen: bool) -> None:
         patch.setattr(module, "CHUNK_LOGITS", vocabulary)
         loss, _ = chunked_cross_entropy(hidden, head, targets)
         backward(loss)
-    assert largest.numbers == (head.numel() if frozen else 2 * module.LEAST_ROWS * vocabulary)
+    assert largest.numbers == (head.numel() if frozen else 2 * module.MIN_ROWS * vocabulary)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ownwords.core.progress import Event
-from ownwords.training.run import MOST_POINTS, RunHistory
+from ownwords.training.run import MAX_POINTS, RunHistory
 
 
 def metric(
@@ -92,7 +92,7 @@ def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(evaluat
         *(metric(n, total=5000, bits_per_byte=1.0 + 1 / n) for n in range(1, evaluations + 1))
     )
     steps = [point.step for point in history.points]
-    assert len(steps) <= MOST_POINTS
+    assert len(steps) <= MAX_POINTS
     assert steps[-1] == evaluations
     assert all(a < b for a, b in pairwise(steps))
-    assert min(evaluations, MOST_POINTS // 2) <= len(steps)
+    assert min(evaluations, MAX_POINTS // 2) <= len(steps)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ownwords.archive.document import Segment
 from ownwords.core.text import LETTERS
 
-_LEAST_LINES = 8
-_LEAST_CHARACTERS = 600
+_MIN_LINES = 8
+_MIN_CHARACTERS = 600
 _SAMPLE_CHARACTERS = 60_000  # sample size that keeps a block of any size under 20 ms
 
 _DATE = (
@@ -58,10 +58,10 @@ def log_reason(text: str) -> str | None:
     Pure and fast. A block of fewer than 8 lines and 600 characters is never judged; source code,
     poems, recipes, dialogue, lists of names or chapters and short configurations are not dumps.
     """
-    if len(text) < _LEAST_CHARACTERS and text.count("\n") + 1 < _LEAST_LINES:
+    if len(text) < _MIN_CHARACTERS and text.count("\n") + 1 < _MIN_LINES:
         return None
     all_lines = [line for line in text.split("\n") if line and not line.isspace()]
-    if len(text) < _LEAST_CHARACTERS and len(all_lines) < _LEAST_LINES:
+    if len(text) < _MIN_CHARACTERS and len(all_lines) < _MIN_LINES:
         return None
     lines = _sample(all_lines)
     if _kept_by_a_person(lines):
@@ -128,7 +128,7 @@ def _split_prose(paragraphs: list[Segment]) -> list[Segment]:
         for number, segment in enumerate(paragraphs)
         for line in segment.text.split("\n")
     ]
-    if len(lines) < _LEAST_LINES:
+    if len(lines) < _MIN_LINES:
         return paragraphs
     marked = [is_log_line(line) for _, line in lines]
     runs = [run for run in _runs(marked) if log_reason("\n".join(t for _, t in lines[slice(*run)]))]
@@ -155,7 +155,7 @@ def _runs(marked: list[bool]) -> list[tuple[int, int]]:
         elif start >= 0:
             misses += 1
             if number - last > 2 or misses * 5 > number - start + 4:
-                if last + 1 - start >= _LEAST_LINES:
+                if last + 1 - start >= _MIN_LINES:
                     runs.append((start, last + 1))
                 start = -1
     return runs
@@ -174,13 +174,13 @@ def _sample(lines: list[str]) -> list[str]:
     total = sum(map(len, lines))
     if total <= _SAMPLE_CHARACTERS:
         return lines
-    step = max(1, -(-total // _SAMPLE_CHARACTERS)) if len(lines) >= 4 * _LEAST_LINES else 1
+    step = max(1, -(-total // _SAMPLE_CHARACTERS)) if len(lines) >= 4 * _MIN_LINES else 1
     most = _SAMPLE_CHARACTERS // max(1, len(lines) // step)
     return [line[:most] for line in lines[::step]]
 
 
 def _by_lines(lines: list[str], count: int, only_marks: bool = False) -> str | None:
-    if len(lines) < _LEAST_LINES:
+    if len(lines) < _MIN_LINES:
         return None
 
     def share(pattern: re.Pattern[str]) -> float:

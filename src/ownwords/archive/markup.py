@@ -117,9 +117,9 @@ def _mark(link: LexborNode) -> str | None:
     return "footnote mark" if to_note and _NOTE_MARK.fullmatch(text) else None
 
 
-_MOST_OPEN = 200
-_MOST_FORMATTING = 30
-_MOST_ATTRIBUTES = 1000
+_MAX_OPEN = 200
+_MAX_FORMATTING = 30
+_MAX_ATTRIBUTES = 1000
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--", re.ASCII)
 _VERY_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}>?")
 # Void elements, and elements the parser closes by itself.
@@ -142,7 +142,7 @@ def limit_nesting(html: str) -> str:
     """
     if len(html) > 10_000:
         html = _VERY_LONG_TAG.sub(_without_attributes, html)
-    return _without_depths(html) if html.count("<") > _MOST_OPEN else html
+    return _without_depths(html) if html.count("<") > _MAX_OPEN else html
 
 
 def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -> int:
@@ -161,7 +161,7 @@ def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -
 
 def _without_attributes(tag: re.Match[str]) -> str:
     words = tag[0].split()
-    return tag[0] if len(words) < _MOST_ATTRIBUTES else words[0] + ">"
+    return tag[0] if len(words) < _MAX_ATTRIBUTES else words[0] + ">"
 
 
 def _without_depths(html: str) -> str:
@@ -182,7 +182,7 @@ def _without_depths(html: str) -> str:
                 last = opened.pop()
                 open_count[last] -= 1
                 closed = last == name
-        elif len(opened) >= _MOST_OPEN or (name in _FORMATTING and formatting >= _MOST_FORMATTING):
+        elif len(opened) >= _MAX_OPEN or (name in _FORMATTING and formatting >= _MAX_FORMATTING):
             pieces.append(html[position : tag.start()])
             start = position = html.find(">", start) + 1 or len(html)
         elif name not in _CLOSED:
@@ -409,7 +409,7 @@ def markdown_to_html(text: str, dropped: Drops) -> str:
     Removes and counts template tags, Hugo's shortcodes and `%%comments%%` outside code; the code
     in `highlight` tags and figure captions stay. Quotes and addresses are left unchanged.
     """
-    return str(_markdown()(_TemplateStripper(text, dropped).taken_out()))
+    return str(_markdown()(_TemplateStripper(text, dropped).stripped()))
 
 
 @cache
@@ -461,7 +461,7 @@ class _TemplateStripper:
         self.text, self.dropped = text, dropped
         self.missing: set[str] = set()  # closing patterns known to be absent
 
-    def taken_out(self) -> str:
+    def stripped(self) -> str:
         pieces: list[str] = []
         position = 0
         code = _indented_code(self.text)
@@ -553,7 +553,7 @@ class _TemplateStripper:
                 return closer.end(), f"\n\n{code_html(inside, language)}\n\n"
             if name in _QUOTE_TAGS:
                 self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
-                inside = _TemplateStripper(inside, self.dropped).taken_out()
+                inside = _TemplateStripper(inside, self.dropped).stripped()
                 return closer.end(), f"\n\n<blockquote>\n\n{inside}\n\n</blockquote>\n\n"
             if name == "raw":
                 return closer.end(), inside

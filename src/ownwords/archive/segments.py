@@ -208,8 +208,8 @@ class SegmentBuilder:
 
 # ---- split plain text into paragraphs, and rejoin lines that were wrapped at a fixed width
 
-_LEAST_BREAKS = 8  # too few line breaks to infer a width
-_MOST_BREAKS = 20_000
+_MIN_BREAKS = 8  # too few line breaks to infer a width
+_MAX_BREAKS = 20_000
 _WIDTHS = range(55, 101)
 _RAGGED = 8  # columns by which a full line may fall short of the width
 _ITEM = re.compile(r"\s*(?:[-*+•·]|\d{1,3}[.)])\s")
@@ -242,8 +242,8 @@ def _blocks(text: str) -> Iterator[list[str]]:
 def _width(blocks: list[list[str]]) -> int:
     """The width at which the document's lines were wrapped, or 0."""
     pairs = ((lines[n], lines[n + 1]) for lines in blocks for n in range(len(lines) - 1))
-    breaks = list(islice(pairs, _MOST_BREAKS))
-    if len(breaks) < _LEAST_BREAKS:
+    breaks = list(islice(pairs, _MAX_BREAKS))
+    if len(breaks) < _MIN_BREAKS:
         return 0
     lengths = sorted(len(line) for line, _ in breaks)
     width = lengths[int(0.98 * (len(lengths) - 1))]
@@ -303,7 +303,7 @@ _ROOT = "<own-words>"  # a fragment needs one root; no text closes this tag by a
 _ANY_PARAGRAPH = re.compile(r"<p[\s>]", re.IGNORECASE)
 _BLANK_START = re.compile(r"\A(?:[ \t]*\n)+")
 _UNCOUNTED_COMMENT = re.compile(r"\s*(?:/?wp:|more\b|nextpage|noteaser|kg-card-(?:begin|end))")
-_MOST_INDENT = 12
+_MAX_INDENT = 12
 _NEVER = 1 << 60
 
 
@@ -493,7 +493,7 @@ class _HtmlWalker(SegmentBuilder):
         ordered, number = self.lists[-1]
         self.lists[-1] = ordered, number + 1
         self.marker = f"{number}. " if ordered else "  " if node.tag == "dd" else "- "
-        self.indent = "  " * min(len(self.lists) - 1, _MOST_INDENT)
+        self.indent = "  " * min(len(self.lists) - 1, _MAX_INDENT)
         self.loose = False
 
         def leave() -> None:

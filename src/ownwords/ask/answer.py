@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ownwords.ask import dates
 from ownwords.ask.citations import (
     CHECKED,
-    LEAST_QUOTE,
     LONGEST_QUOTE,
+    MIN_QUOTE,
     AnswerBuilder,
     Citation,
     with_marks,
@@ -188,7 +188,7 @@ def _date_answer(question: str, counted: str, passages: Sequence[Passage]) -> An
     for passage in passages:
         spans = best_sentences(question, passage.text, limit=1) + sentences(passage.text)
         quotes = (passage.text[begin : min(end, begin + LONGEST_QUOTE)] for begin, end in spans)
-        long_enough = (quote for quote in quotes if len(quote.encode()) >= LEAST_QUOTE)
+        long_enough = (quote for quote in quotes if len(quote.encode()) >= MIN_QUOTE)
         citations += [Citation(passage, quote) for quote in islice(long_enough, 1)]
     numbers = "".join(f"[{number}]" for number in range(1, len(citations) + 1))
     return Answer(

@@ -29,7 +29,7 @@ from ownwords.ask.query import forms_of
 from ownwords.view.format import count, plain
 
 # Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.
-LEAST_QUOTE = 12  # bytes
+MIN_QUOTE = 12  # bytes
 
 _DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
@@ -50,10 +50,10 @@ _MARK = re.compile(
 _LONE_QUOTE = re.compile(_QUOTED)
 _UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d{1,3}\s*(?::[^\]]*)?\Z", re.IGNORECASE)
 _LONGEST = 20_000  # characters
-_MOST_QUOTES = 20  # of one passage in a list of sources
+_MAX_QUOTES = 20  # of one passage in a list of sources
 # Placeholders for marks and quotes while a text is split into sentences.
 _MARK_AT, _QUOTE_AT = 0xE000, 0xE800
-_MOST_PLACES = 0x800
+_MAX_PLACES = 0x800
 _SOURCES = re.compile(r"\W*(?:sources?|citations?|references?|quotes?|answer)\W*\Z", re.IGNORECASE)
 _PLACES = re.compile("[\ue000-\uefff]")
 _CUT, _FOREIGN = "\uf000", re.compile("[\ue000-\uf8ff]")
@@ -181,7 +181,7 @@ def _is_source_line(sentence: AnswerSentence) -> bool:
 def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> CitationMark:
     if mark.quotes:
         return mark
-    quotes = (quote for number in mark.numbers for quote in sources.get(number, ())[:_MOST_QUOTES])
+    quotes = (quote for number in mark.numbers for quote in sources.get(number, ())[:_MAX_QUOTES])
     return CitationMark(mark.numbers, tuple(quotes))
 
 
@@ -191,7 +191,7 @@ def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
     quotes: list[str] = []
 
     def replace_mark(match: re.Match[str]) -> str:
-        if len(marks) == _MOST_PLACES:
+        if len(marks) == _MAX_PLACES:
             return ""
         numbers = tuple(int(number) for number in re.findall(r"\d+", match["numbers"]))
         inside = (match["inside"] or "").strip()
@@ -202,7 +202,7 @@ def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
         return chr(_MARK_AT + len(marks) - 1)
 
     def replace_quote(match: re.Match[str]) -> str:
-        if len(quotes) == _MOST_PLACES:
+        if len(quotes) == _MAX_PLACES:
             return match[0]
         quotes.append(match[0])
         return chr(_QUOTE_AT + len(quotes) - 1)
@@ -219,7 +219,7 @@ def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
         quoted = [
             quotes[ord(c) - _QUOTE_AT][1:-1]
             for c in part
-            if ord(c) - _QUOTE_AT in range(_MOST_PLACES)
+            if ord(c) - _QUOTE_AT in range(_MAX_PLACES)
         ]
         if sentence_marks and quoted and not any(mark.quotes for mark in sentence_marks):
             # A quote in the sentence belongs to the mark next to it.
@@ -241,9 +241,9 @@ def _marks_with_adjacent_quotes(
     pending: list[str] = []
     for letter in part:
         code = ord(letter)
-        if _QUOTE_AT <= code < _QUOTE_AT + _MOST_PLACES:
+        if _QUOTE_AT <= code < _QUOTE_AT + _MAX_PLACES:
             quote = quotes[code - _QUOTE_AT][1:-1]
-            if len(quote.encode()) < LEAST_QUOTE:
+            if len(quote.encode()) < MIN_QUOTE:
                 continue
             if result and not result[-1].quotes and not pending:
                 result[-1] = CitationMark(result[-1].numbers, (quote,))
@@ -306,7 +306,7 @@ def find_quote(quote: str, text: str) -> Span | None:
     """
     normalized, places = _normalized(text)
     parts = [part for each in _PARTED.split(quote) if (part := _normalized(each)[0])]
-    if not parts or len("".join(parts).encode()) < LEAST_QUOTE:
+    if not parts or len("".join(parts).encode()) < MIN_QUOTE:
         return None
     begin = end = -1
     for part in parts:
@@ -477,13 +477,13 @@ def _normalized(text: str) -> tuple[str, list[int]]:
 
 # Quotes from posts this many years apart get a note about their ages.
 _YEARS_TO_MENTION = 5
-_MOST_UNCHECKED = 6  # words named in a note
+_MAX_UNCHECKED = 6  # words named in a note
 CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
     " around the quotes say what the post means."
 )
 _GROWTH = 1.05  # of the text from one reading to the next
-_MOST_REASONS = 2  # reasons named for sentences left out
+_MAX_REASONS = 2  # reasons named for sentences left out
 
 
 class AnswerBuilder:
@@ -568,7 +568,7 @@ class AnswerBuilder:
         """Notes on sentences left out, with the reasons, and on the citations."""
         notes = []
         if self._unchecked:
-            words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MOST_UNCHECKED])
+            words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MAX_UNCHECKED])
             notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
         if self._left_out:
             what = count(self._left_out, "sentence")
@@ -594,7 +594,7 @@ class AnswerBuilder:
 
     def reasons(self) -> str:
         """The reasons for left-out sentences and failed citations, most frequent first."""
-        common = [why for why, _ in self._reasons.most_common(_MOST_REASONS)]
+        common = [why for why, _ in self._reasons.most_common(_MAX_REASONS)]
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 

@@ -27,7 +27,7 @@ from ownwords.view.format import count, quoted
 _LONGEST = 300  # characters; longer questions ask for more than a date
 _TIES = 3  # ties named one by one; above that, only their number is given
 _RECENT = 3  # posts for "lately"
-_MOST_MONTHS = 24  # months listed one by one; above that, years are listed
+_MAX_MONTHS = 24  # months listed one by one; above that, years are listed
 
 # ---- periods
 
@@ -362,7 +362,7 @@ class _Question:
         if not dated:
             return self._how_many()
         by_month = Counter(day[:7] for day in dated)
-        is_monthly = "per-month" in self._words and len(by_month) <= _MOST_MONTHS
+        is_monthly = "per-month" in self._words and len(by_month) <= _MAX_MONTHS
         counts = by_month if is_monthly else Counter(day[:4] for day in dated)
         times = [f"{counts[time]} in {_month(time)}" for time in sorted(counts)]
         undated = len(posts) - len(dated)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 MODULES = "modules.json"
 _PROMPTS = "config_sentence_transformers.json"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
-_MOST_TOKENIZER_BYTES = 64 << 20
+_MAX_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
 _TOKENS_AT_ONCE = 512
 _SAMPLE_BYTES = 1 << 20  # of each file of weights
@@ -90,7 +90,7 @@ class SentenceModel:
             )
         self._folder = folder
         self._pooling = _pooling(folder)
-        data = read_bytes(folder / "config.json", _MOST_TOKENIZER_BYTES)
+        data = read_bytes(folder / "config.json", _MAX_TOKENIZER_BYTES)
         config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
         self.dimensions = config.width
         self.max_tokens, self._lowercase = _sequence_length(folder, config)
@@ -242,7 +242,7 @@ def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Toke
             hint="transformers writes it with"
             " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
-    data = read_bytes(path, _MOST_TOKENIZER_BYTES)
+    data = read_bytes(path, _MAX_TOKENIZER_BYTES)
     model = parse_json(data, str(path)).get("model")
     kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
     if kind not in _KINDS:

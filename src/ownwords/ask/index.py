@@ -170,7 +170,7 @@ _MERGE_FROM = 0.3
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 
-_MOST_FOUND = 1000  # chunks
+_MAX_FOUND = 1000  # chunks
 _MARKED = re.compile("\x01([^\x02]+)\x02")
 
 # A post that was left out is somebody else's, unless it is only a copy of another post.
@@ -379,13 +379,13 @@ class SearchIndex:
             return int(db.execute(sql, (match,)).fetchone()[0])
 
     def chunks_with(self, match: str, ids: Iterable[int] | None = None) -> list[int]:
-        """The chunks that match an FTS5 query, of these ids if given; at most `_MOST_FOUND`."""
+        """The chunks that match an FTS5 query, of these ids if given; at most `_MAX_FOUND`."""
         among = "" if ids is None else " AND rowid IN (SELECT value FROM json_each(?))"
         parameters = [match] if ids is None else [match, json.dumps(list(ids))]
         with self.reading() as db:
             rows = db.execute(
                 f"SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?{among}"  # noqa: S608
-                f" LIMIT {_MOST_FOUND}",
+                f" LIMIT {_MAX_FOUND}",
                 parameters,
             )
             return [row[0] for row in rows]

@@ -67,7 +67,7 @@ ANSWER: Final = 1000  # tokens
 _ANSWER_SHARE = 4
 # Below this many prompt tokens, short rules leave more room for passages.
 _SMALL = 1200
-_LEAST_PART = 120  # bytes of a shortened excerpt; a shorter one is no evidence
+_MIN_PART = 120  # bytes of a shortened excerpt; a shorter one is no evidence
 _PER_MESSAGE = 8  # tokens of a chat template around each message
 
 NOT_THERE = "NOT IN THE PASSAGES"
@@ -226,4 +226,4 @@ def _part(question: str, text: str, count: Callable[[str], int], room: int) -> s
             if count(text[spans[begin][0] : spans[end][1]]) <= room:
                 first, last, grows = begin, end, True
     part = text[spans[first][0] : spans[last][1]]
-    return part if len(part.encode()) >= _LEAST_PART else ""
+    return part if len(part.encode()) >= _MIN_PART else ""

@@ -130,7 +130,7 @@ _FLAG = "\U0001f3f4"
 
 # Longer texts are cut; their beginning says what they are about.
 _LONGEST = 10_000  # characters
-MOST_WORDS = 64
+MAX_WORDS = 64
 
 # Letters and digits, with the vowel marks of India and South-East Asia. Terms are passed to FTS5 in
 # quotes, so they must not contain operators or quotation marks.
@@ -260,7 +260,7 @@ class QueryTerms:
         language, empty = detect_stop_words([unit[0] for unit in all_words])
         content_words = _content_words(all_words, empty)
         words = list(dict.fromkeys(QueryTerm(unit) for unit in all_words if unit in content_words))
-        words = words[:MOST_WORDS]
+        words = words[:MAX_WORDS]
         phrases = [
             QueryTerm(tuple(part for unit in word_units(quotation) for part in unit))
             for quotation in quotations(text)

@@ -81,7 +81,7 @@ def nearest(passages: Ids, cosines: Floats, limit: int) -> Ranking:
     return list(zip(passages[places].tolist(), cosines[places].tolist(), strict=True))
 
 
-_MOST_NAMED = 4  # terms named in a sentence
+_MAX_NAMED = 4  # terms named in a sentence
 _LONGEST_NAMED = 40  # characters of each
 
 
@@ -138,7 +138,7 @@ class RetrievalResult:
 
 def quoted_list(terms: Sequence[QueryTerm], joined: str) -> str:
     """The terms in quotation marks, the last one joined by "or" or "and"."""
-    words = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms[:_MOST_NAMED]]
+    words = [f"“{say.plain(term.label, _LONGEST_NAMED)}”" for term in terms[:_MAX_NAMED]]
     return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
@@ -298,15 +298,15 @@ def _is_misspelling(a: str, b: str) -> bool:
     )
 
 
-MOST_OF_A_POST = 3  # passages, so that one long post cannot push out the others
+MAX_OF_A_POST = 3  # passages, so that one long post cannot push out the others
 
 # BM25 weights of title, heading, date and text.
 _WEIGHTS = (5.0, 2.0, 1.0, 1.0)
 _AT_ONCE = 16
 # Chunks are looked up by the rarest words, up to this many matches in all: BM25 is computed for
 # each match, and common words say little.
-_MOST_HELD = 6000
-_MOST_WORDS = 24
+_MAX_HELD = 6000
+_MAX_WORDS = 24
 # Maximum words of a title, and of a question, when looking for titles in a question.
 _TITLE_WORDS, _QUESTION_WORDS = 24, 48
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
@@ -327,8 +327,8 @@ _ENOUGH, _TOGETHER, _SHARE = 0.45, 2, 0.3
 _STRENGTH_SHARE, _NEAR_ENOUGH = 0.1, 0.38
 # With fewer than 50 chunks IDF means little: half of the words in one chunk are enough.
 _FEW, _HALF = 50, 0.5
-_LEAST_IDF = 1e-6  # for terms in half of the chunks or more
-_MOST_SUBSTITUTED = 12  # words without a match to substitute
+_MIN_IDF = 1e-6  # for terms in half of the chunks or more
+_MAX_SUBSTITUTED = 12  # words without a match to substitute
 _NO_VECTORS = (np.empty(0, np.int64), np.empty(0, np.float32))
 
 
@@ -394,7 +394,7 @@ class ArchiveSearcher:
         unmatched = 0
         for term in terms.words:
             number = self.index.count(term.match)
-            if not number and len(term.words) == 1 and unmatched < _MOST_SUBSTITUTED:
+            if not number and len(term.words) == 1 and unmatched < _MAX_SUBSTITUTED:
                 unmatched += 1
                 others = self._vocabulary.substitutes(term.words[0], terms.language)
                 candidate = QueryTerm(term.words, others)
@@ -509,7 +509,7 @@ class ArchiveSearcher:
             for passage in self.index.passages(some, by):
                 if len(chosen) == limit:
                     return chosen
-                if of_post[passage.document] == MOST_OF_A_POST:
+                if of_post[passage.document] == MAX_OF_A_POST:
                     continue
                 word_runs = _runs(passage.text)
                 if len(word_runs & shown) > _COPY_SHARE * len(word_runs):
@@ -573,7 +573,7 @@ class _Rarity:
 
     def _idf(self, count: int) -> float:
         """As in SQLite's bm25, for a term in so many chunks."""
-        return max(_LEAST_IDF, math.log((self._chunks - count + 0.5) / (count + 0.5)))
+        return max(_MIN_IDF, math.log((self._chunks - count + 0.5) / (count + 0.5)))
 
     @property
     def _present(self) -> float:
@@ -606,12 +606,12 @@ class _Rarity:
 def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
     """The rare terms that select chunks, and the common ones that only add to their scores."""
     ordered = sorted((term for term in counts if counts[term]), key=lambda term: counts[term])
-    ordered = ordered[:_MOST_WORDS]
+    ordered = ordered[:_MAX_WORDS]
     rare: list[QueryTerm] = []
     chunks_held = 0
     for term in ordered:
         chunks_held += counts[term]
-        if rare and chunks_held > _MOST_HELD:
+        if rare and chunks_held > _MAX_HELD:
             break
         rare.append(term)
     return rare, ordered[len(rare) :]

@@ -78,7 +78,7 @@ _PROBE_S = 0.3  # a local server answers sooner
 _SILENCES = 3  # waits of a probe: for the connection, the headers and the body
 _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _OPENAI = "api.openai.com"
-_MOST_MODELS = 1000
+_MAX_MODELS = 1000
 _LONGEST_NAME = 200
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
 
@@ -106,7 +106,7 @@ class ServedModel:
     @property
     def is_fit(self) -> bool:
         """Whether it is large enough to answer questions, as far as its size is known."""
-        return not 0 < self.parameters < _LEAST_PARAMETERS
+        return not 0 < self.parameters < _MIN_PARAMETERS
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def with_models(endpoint: Endpoint, limits: RequestLimits = DEFAULT_LIMITS) -> E
         raise EndpointError(
             f"{endpoint.label} did not answer with a list of models", hint=_NOT_AN_ENDPOINT
         )
-    entries = [entry for entry in listed[:_MOST_MODELS] if _is_named(entry)]
+    entries = [entry for entry in listed[:_MAX_MODELS] if _is_named(entry)]
     if not entries:
         raise EndpointError(f"{endpoint.label} has no model", hint="load one there, then ask again")
     owners = sorted(str(entry.get("owned_by")) for entry in entries)
@@ -275,7 +275,7 @@ def _is_named(entry: object) -> bool:
 
 # ---- requests
 
-_MOST_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
+_MAX_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
 _LONGEST_EVENT = 1 << 20  # bytes
 _DONE = b"[DONE]"  # ends an event stream
 _EXCERPT = 160  # characters quoted from a server's message
@@ -334,7 +334,7 @@ def _request(
                     if _payload(line) == _DONE:
                         return
                     yield from _event_in(line, endpoint)
-                if len(received) > (_LONGEST_EVENT if is_stream else _MOST_BYTES):
+                if len(received) > (_LONGEST_EVENT if is_stream else _MAX_BYTES):
                     raise EndpointError(f"{endpoint.label} sent too much data")
                 if time.monotonic() > until:
                     raise EndpointError(
@@ -447,10 +447,10 @@ def _one_line(text: str) -> str:
 # Smaller models imitate the form of an answer, not its content: of 31 answers of Gemma 3 270M, with
 # examples before the question, none cited a passage, nor did any that copied a sentence copy the
 # one that answers (docs/log.md).
-_LEAST_PARAMETERS = 400_000_000
-_MOST_TRIED = 3  # models of an endpoint to try until one can chat
+_MIN_PARAMETERS = 400_000_000
+_MAX_TRIED = 3  # models of an endpoint to try until one can chat
 _NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
-_MOST_NAMED = 6  # models listed in an error
+_MAX_NAMED = 6  # models listed in an error
 _LONGEST_TEXT = 200_000  # characters of an answer
 # Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
 _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
@@ -542,11 +542,11 @@ def open_backend(
             if model in (served.name, served.name.removesuffix(":latest")):
                 return EndpointBackend(replace(endpoint, models=(served,)), named=True)
     known = [f"{served.name} ({each.name})" for each in running for served in each.models]
-    more = "" if len(known) <= _MOST_NAMED else f" and {len(known) - _MOST_NAMED} more"
+    more = "" if len(known) <= _MAX_NAMED else f" and {len(known) - _MAX_NAMED} more"
     raise OwnwordsError(
         f"there is no model called {model!r:.200}: no such folder, no base of that name, and"
         + (
-            f" no such model is running here (there are {', '.join(known[:_MOST_NAMED])}{more})"
+            f" no such model is running here (there are {', '.join(known[:_MAX_NAMED])}{more})"
             if known
             else " no Ollama, llama.cpp, LM Studio or vLLM is running here"
         ),
@@ -561,7 +561,7 @@ class EndpointBackend:
         self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = DEFAULT_LIMITS
     ) -> None:
         self._endpoint, self._limits = endpoint, limits
-        self._models = list(endpoint.models[: 1 if named else _MOST_TRIED])
+        self._models = list(endpoint.models[: 1 if named else _MAX_TRIED])
         self.context = self._models[0].context if self._models else 0
         self.prompt_tokens = 0
         self.ended: FinishReason | None = None
@@ -590,7 +590,7 @@ class EndpointBackend:
         """Request the list of models if none is known yet; EndpointError if there are none."""
         if not self._models:
             self._endpoint = with_models(self._endpoint, self._limits)
-            self._models = list(self._endpoint.models[:_MOST_TRIED])
+            self._models = list(self._endpoint.models[:_MAX_TRIED])
             self.context = self._models[0].context
 
     def count(self, text: str) -> int:

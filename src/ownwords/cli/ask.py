@@ -14,7 +14,7 @@ from ownwords.cli.output import StreamingWordWrap, are_terminals, confirm, stder
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.view import format as say
 from ownwords.view.blocks import Block, Code, Item, Items, Paragraph, Span
-from ownwords.view.terminal import QUIET, TerminalWriter
+from ownwords.view.terminal import DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.ask.servers import LLMBackend
 
-_PASSAGES, _MOST_PASSAGES = 8, 50
+_PASSAGES, _MAX_PASSAGES = 8, 50
 _ADVICE = (
     "No model runs on this machine, so these are the passages. For an answer in words, run Ollama,"
     " LM Studio or llama.cpp, or name a model with --model."
@@ -86,8 +86,8 @@ def ask(
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.workspace import resolve_workspace
 
-    if not 1 <= passages <= _MOST_PASSAGES:
-        raise ConfigError(f"--passages must be from 1 to {_MOST_PASSAGES}, not {passages}")
+    if not 1 <= passages <= _MAX_PASSAGES:
+        raise ConfigError(f"--passages must be from 1 to {_MAX_PASSAGES}, not {passages}")
     if model and no_model:
         raise ConfigError("--model and --no-model exclude each other", hint="give only one of them")
     text = _question_text(question, output)
@@ -279,7 +279,7 @@ def print_answer(
         writer.line(answer.answer)
     if answer.why:
         writer.space()
-        writer.line(answer.why, QUIET if answer.answer else None)
+        writer.line(answer.why, DIM if answer.answer else None)
     cited = [
         _entry(
             cited.passage,
@@ -303,7 +303,7 @@ def print_answer(
             writer.blocks([Items(rows=[entry], style="passages")])
     if answer.nearest:
         writer.space()
-        writer.line("The closest passages:", QUIET)
+        writer.line("The closest passages:", DIM)
     for passage in answer.nearest:
         matching = [
             Paragraph(line=say.plain(passage.text[begin:end], _NEAREST), style="quiet")

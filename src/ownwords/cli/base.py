@@ -19,7 +19,7 @@ from ownwords.models import directory
 from ownwords.models.directory import CARD
 from ownwords.training.plan import number, size
 from ownwords.view.blocks import Span, Table
-from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
+from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,7 +158,7 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
     if known.terms is None or not OutputOptions(json=common.json).may_ask:
         return False
     writer = TerminalWriter(stderr())
-    writer.line(f"{known.name} comes under the {known.terms.title}", LOUD)
+    writer.line(f"{known.name} comes under the {known.terms.title}", BOLD)
     writer.copied(known.terms.url)
     writer.line(known.terms.gist)
     return confirm("Do you accept these terms?", default=False)
@@ -259,7 +259,7 @@ def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console:
     writer = TerminalWriter(console)
     writer.space()
     if not catalogue.has_shipped():
-        writer.line("This installation lacks the model in the box.", LOUD)
+        writer.line("This installation lacks the model in the box.", BOLD)
         writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
         writer.space()
     bases: list[Entry | KnownBase] = [*found, *known]
@@ -273,12 +273,12 @@ def _print_list(found: Sequence["Entry"], known: Sequence["KnownBase"], console:
             writer.line(
                 f"{entry.name} has read texts under {', '.join(entry.text_licenses)};"
                 f" {entry.folder / CARD} names their authors.",
-                QUIET,
+                DIM,
             )
     writer.line(
         f"Memory, minutes and bits per byte: to tune it once on a blog of {size(_BLOG_BYTES)} in"
         " English on this machine, and what to expect of it then; - was not measured.",
-        QUIET,
+        DIM,
     )
     usable = [entry.name for entry in found if not entry.problem]
     if usable:

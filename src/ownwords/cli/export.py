@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, require_package
-from ownwords.view.terminal import QUIET, TerminalWriter
+from ownwords.view.terminal import DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def _print(written: "ExportResult", console: "Console") -> None:
     kind = f", {written.type}" if written.type else ""
     writer.copied(f"{written.path} ({written.bytes / 1e6:,.1f} MB{kind})")
     for note in written.notes:
-        writer.line(note, QUIET)
+        writer.line(note, DIM)
     if written.form == "ollama":
         folder = written.path.parent
         writer.copied(f"Next: cd {folder} && ollama create {folder.name} -f Modelfile")

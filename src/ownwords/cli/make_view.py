@@ -17,7 +17,7 @@ from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
 from ownwords.training.plan import number, times
 from ownwords.view import format as say
 from ownwords.view.blocks import Figures
-from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
+from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from ownwords.training.plan import Plan
@@ -51,10 +51,10 @@ class MakeView(TerminalWriter, MakeCallbacks):
             return
         totals, years = report.totals, summary.years_spanned(report)
         self.space()
-        self.line(summary.name(report), LOUD)
+        self.line(summary.name(report), BOLD)
         for source in report.sources[:_FEW]:
             self.line(
-                f"{source.path}, {source.detected_as}" if source.detected_as else source.path, QUIET
+                f"{source.path}, {source.detected_as}" if source.detected_as else source.path, DIM
             )
         self.rest(len(report.sources), _FEW, "source")
         self.rule()
@@ -118,7 +118,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             self.line("The model writes:")
         self.space()
         if title:
-            self.line(title, LOUD, indent=_INDENT)
+            self.line(title, BOLD, indent=_INDENT)
             self.space()
         # Straight to the console's file, word by word: rich would hold a line back.
         StreamingWordWrap(
@@ -156,12 +156,12 @@ class MakeView(TerminalWriter, MakeCallbacks):
         card = result.scorecard
         self.rule()
         if card:
-            self.line(card.verdict.sentence, LOUD)
+            self.line(card.verdict.sentence, BOLD)
             for reason in card.verdict.because:
                 self.line(reason, indent=2)
             if figures := headline(card):
                 self.blocks([Figures(rows=figures)])
-            self.line(judged_on(card.about), QUIET)
+            self.line(judged_on(card.about), DIM)
         else:
             self.line("Too few texts to hold any out for testing, so the quality is unknown.")
         self.heading("Where things are")
@@ -191,7 +191,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         grid.add_column(no_wrap=True, width=_LABEL, overflow="crop")
         grid.add_column(width=self.width - _LABEL - _TIME - 4, overflow="fold")
         grid.add_column(no_wrap=True, width=_TIME, justify="right", overflow="crop")
-        grid.add_row(self.text(label, LOUD), self.text(what), self.text(took, QUIET))
+        grid.add_row(self.text(label, BOLD), self.text(what), self.text(took, DIM))
         self.put(grid)
         self.console.file.flush()
 

@@ -234,11 +234,11 @@ def picture(
     from rich.table import Table
     from rich.text import Text
 
-    from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
+    from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
     writer = TerminalWriter(console)
     width = writer.width
-    left = Text("Training", style=LOUD).append(
+    left = Text("Training", style=BOLD).append(
         f"  step {_counted(history.step, history.total or None, '')}", style="not bold"
     )
     right = duration(training.seconds)
@@ -286,7 +286,7 @@ def picture(
     for event in others[-1:]:  # within the training, such as an evaluation
         of = f" of {event.total:,}" if event.total else ""
         grid.add_row("")
-        grid.add_row(writer.text(f"{event.stage} {event.done:,}{of}" if of else event.stage, QUIET))
+        grid.add_row(writer.text(f"{event.stage} {event.done:,}{of}" if of else event.stage, DIM))
     return Padding(grid, (0, 0, 0, writer.margin), expand=False)
 
 
@@ -295,7 +295,7 @@ def _figures(history: RunHistory, writer: "TerminalWriter") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ownwords.view.terminal import LOUD, QUIET
+    from ownwords.view.terminal import BOLD, DIM
 
     plain = not writer.can_show("━●")
     latest = history.latest
@@ -322,9 +322,9 @@ def _figures(history: RunHistory, writer: "TerminalWriter") -> "Table":
     meaning_width = writer.width - 12 - 9 - 4
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, width=12, overflow="crop")
-    grid.add_column(no_wrap=True, justify="right", style=LOUD, width=9, overflow="crop")
+    grid.add_column(no_wrap=True, justify="right", style=BOLD, width=9, overflow="crop")
     if meaning_width >= 14:
-        grid.add_column(no_wrap=True, width=meaning_width, overflow="crop", style=QUIET)
+        grid.add_column(no_wrap=True, width=meaning_width, overflow="crop", style=DIM)
     for mark, style, name, figure, meaning in rows:
         label = Text(mark, style=style).append(f" {name}", style="default")
         grid.add_row(label, figure, *([meaning] if meaning_width >= 14 else []))
@@ -350,7 +350,7 @@ def line_chart(
     """
     from rich.text import Text
 
-    from ownwords.view.terminal import QUIET
+    from ownwords.view.terminal import DIM
 
     columns, end = width - _AXIS, max(steps, 1)
     if not (line or marks) or columns < 8 or height < 2:
@@ -376,8 +376,8 @@ def line_chart(
     rows = []
     for y in range(height):
         label = {0: _figure(high), height - 1: _figure(low)}.get(y, "")
-        row = Text(f"{label:>{_AXIS - 2}} ", style=QUIET)
-        row.append("|" if plain else "┤" if label else "│", style=QUIET)
+        row = Text(f"{label:>{_AXIS - 2}} ", style=DIM)
+        row.append("|" if plain else "┤" if label else "│", style=DIM)
         for x in range(columns):
             if (x, y) in marked:
                 row.append("o" if plain else "●", style=_VALIDATED)
@@ -389,7 +389,7 @@ def line_chart(
     last = f"step {steps:,.0f}"
     first = "0" if len(last) < columns - 1 else ""
     scale = (first + last.rjust(columns - len(first)))[:columns]
-    return [*rows, Text(" " * _AXIS + scale, style=QUIET)]
+    return [*rows, Text(" " * _AXIS + scale, style=DIM)]
 
 
 def _sampled(line: Sequence[Point], end: float, count: int) -> Iterator[tuple[int, float]]:

@@ -30,7 +30,7 @@ from ownwords.core.progress import Progress, parse_event
 from ownwords.core.workspace import Workspace
 from ownwords.training.run import RunHistory
 from ownwords.view.blocks import Line, Pairs, Paragraph
-from ownwords.view.terminal import LOUD, QUIET, TerminalWriter
+from ownwords.view.terminal import BOLD, DIM, TerminalWriter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -350,10 +350,10 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     writer, outcome = TerminalWriter(console), made.outcome
     writer.space()
     if made.bits_per_byte is None:
-        writer.line("The model is trained. No text was held out, so its quality is unknown.", LOUD)
+        writer.line("The model is trained. No text was held out, so its quality is unknown.", BOLD)
     else:
         before = "" if made.before is None else f"; the base had {made.before:.3f}"
-        writer.line(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", LOUD)
+        writer.line(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", BOLD)
     marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
     if len(marks) > 1:
         writer.space()
@@ -367,8 +367,8 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     sentences = [*made.judged, _STOPPED.get(outcome.stopped, "")]
     if made.bits_per_byte is not None:
         sentences.append(_saved_weights(made))
-    if outcome.setbacks:
-        times = "once" if outcome.setbacks == 1 else f"{outcome.setbacks} times"
+    if outcome.rollbacks:
+        times = "once" if outcome.rollbacks == 1 else f"{outcome.rollbacks} times"
         sentences.append(
             f"The loss diverged {times}; training went back to a checkpoint and halved the learning"
             " rate."
@@ -381,7 +381,7 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     writer.copied(folder)
     writer.copied(f"For other tools: ownwords export {shlex.quote(folder)} --to gguf")
     writer.copied(f"All figures: {relative_path(made.run.folder)}")
-    writer.line("More --minutes start a new run from scratch, with a larger plan.", QUIET)
+    writer.line("More --minutes start a new run from scratch, with a larger plan.", DIM)
 
 
 def _history(made: "TrainedModel") -> RunHistory:

@@ -34,7 +34,7 @@ _log = logging.getLogger("ownwords.device")
 # What "auto" tries, the best first; then the CPU. ROCm's name in PyTorch is cuda.
 TRAINING_DEVICES = ("cuda", "xpu", "mps")
 RUNNING_DEVICES = ("cuda",)  # elsewhere the CPU, with the native engine
-LEAST_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
+MIN_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
 _noted: set[str] = set()  # each reason is given once, not at every stage of a run
 
 # Names in /proc/cpuinfo, sysctl and Windows -> common names.
@@ -309,7 +309,7 @@ def choose_device(
     best: Sequence[str] = RUNNING_DEVICES,
     note: Callable[[str], object] | None = None,
     *,
-    memory_bytes: int = LEAST_MEMORY,
+    memory_bytes: int = MIN_MEMORY,
 ) -> str:
     """PyTorch's name of the device to use, after running a small product on it.
 

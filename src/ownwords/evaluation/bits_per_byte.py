@@ -19,7 +19,7 @@ from torch import Tensor
 from ownwords.core.errors import ConfigError
 from ownwords.evaluation.intervals import DocumentScore, Score
 from ownwords.models.decoder import CausalLM, eval_mode
-from ownwords.models.loss import CHUNK_LOGITS, IGNORED, LEAST_ROWS
+from ownwords.models.loss import CHUNK_LOGITS, IGNORED, MIN_ROWS
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 Ids = npt.NDArray[np.int64]
@@ -155,7 +155,7 @@ def _window_nats(model: CausalLM, rows: Sequence[Ids], batch: Sequence[Window]) 
 
 def _target_nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tensor:
     """Cross-entropy of each target, computing a limited number of logits at a time."""
-    rows = max(LEAST_ROWS, CHUNK_LOGITS // model.config.vocabulary)
+    rows = max(MIN_ROWS, CHUNK_LOGITS // model.config.vocabulary)
     pairs = zip(torch.split(hidden_NC, rows), torch.split(targets_N, rows), strict=True)
     parts = [
         torch.nn.functional.cross_entropy(

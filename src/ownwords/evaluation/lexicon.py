@@ -14,7 +14,7 @@ FILE = "words.txt.xz"
 
 # Minimum share of a text's words that are among the 400 most frequent of the language: 0.55 to 0.75
 # in English prose of any kind, less than 0.1 in other European languages.
-_LEAST_FREQUENT = 0.35
+_MIN_FREQUENT = 0.35
 _LOOKED_AT = 100_000  # characters of each text used to identify its language
 
 # Letters with accents and inner apostrophes; `words_in` drops matches that contain a digit.
@@ -46,7 +46,7 @@ def is_in_the_language(texts: Sequence[str], frequent: Sequence[str]) -> bool:
     """Whether texts are in the language with these most frequent words; true without any words."""
     known = frozenset(frequent)
     is_known = [folded(word[0]) in known for text in texts for word in words_in(text[:_LOOKED_AT])]
-    return not is_known or sum(is_known) / len(is_known) >= _LEAST_FREQUENT
+    return not is_known or sum(is_known) / len(is_known) >= _MIN_FREQUENT
 
 
 @dataclass(frozen=True, slots=True)

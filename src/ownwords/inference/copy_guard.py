@@ -34,7 +34,7 @@ from ownwords.core.workspace import writing_atomically
 from ownwords.inference.ngram_index import (
     FACTOR,
     MASK,
-    MOST_BITS,
+    MAX_BITS,
     Array,
     Numbers,
     PrefixTrie,
@@ -261,7 +261,7 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     for name in ("tokens", "words"):
         offsets, marks, values = (arrays[f"{name}.{part}"] for part in _TABLE)
         buckets = len(offsets) - 1
-        if buckets < 1 or buckets & (buckets - 1) or buckets > 1 << MOST_BITS:
+        if buckets < 1 or buckets & (buckets - 1) or buckets > 1 << MAX_BITS:
             raise ValueError(f"{name} have {buckets} parts")
         if len(marks) != len(values) or values.dtype not in (np.uint16, np.uint32):
             raise ValueError(f"{name} have {len(marks)} hashes and {len(values)} values")

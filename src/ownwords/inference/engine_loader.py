@@ -80,7 +80,7 @@ def choose_device(device: str, folder: Path) -> str:
         return "cpu"
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     # Twice, because bfloat16 may become float32.
-    return hardware.choose_device(device, memory_bytes=hardware.LEAST_MEMORY + 2 * weights)
+    return hardware.choose_device(device, memory_bytes=hardware.MIN_MEMORY + 2 * weights)
 
 
 def has_driver() -> bool:

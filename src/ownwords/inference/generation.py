@@ -21,7 +21,7 @@ from ownwords.inference.sampling import (
     top_logprobs,
 )
 
-_LEAST_REPEATED, _MOST_REPEATED = 8, 32  # tokens
+_MIN_REPEATED, _MAX_REPEATED = 8, 32  # tokens
 
 
 class LoopDetector:
@@ -63,7 +63,7 @@ class LoopDetector:
         return [
             self._ids[-distance]
             for distance, run in self._runs.items()
-            if run >= min(_MOST_REPEATED, max(_LEAST_REPEATED, 2 * distance))
+            if run >= min(_MAX_REPEATED, max(_MIN_REPEATED, 2 * distance))
         ]
 
 

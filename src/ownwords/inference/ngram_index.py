@@ -19,7 +19,7 @@ FACTOR = 0x9E3779B97F4A7C15
 _FNV, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 MASK = (1 << 64) - 1
 # A table stores part of a hash: the first bits select the bucket, 16 more (the mark) the entry.
-MOST_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
+MAX_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
 _IN_A_BUCKET = 8
 
 # UTF-8 of general, Latin-1 and CJK punctuation, which is treated as spaces. At the end of a text,
@@ -46,7 +46,7 @@ class Table:
     def build(cls, keys_N: Numbers, values_N: Array) -> "Table":
         """Build a table from pairs of a hash and its continuation, without duplicate pairs."""
         bits = max(0, math.ceil(math.log2(max(1, len(keys_N)) / _IN_A_BUCKET)))
-        bits = min(bits, MOST_BITS)
+        bits = min(bits, MAX_BITS)
         shift = np.uint64(64 - _MARK_BITS - bits)
         # Sort instead of np.unique, which hashes first: these numbers share their low bits.
         entries = (keys_N >> shift << np.uint64(_VALUE_BITS)) | values_N.astype(np.uint64)

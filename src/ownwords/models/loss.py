@@ -17,10 +17,10 @@ from ownwords.models import fused
 
 IGNORED = -100
 # CHUNK_LOGITS keeps a chunk's logits in the processor's cache (16 MB in float32). With fewer rows
-# than LEAST_ROWS, accumulating the head's gradient costs more than the chunk itself. A single chunk
+# than MIN_ROWS, accumulating the head's gradient costs more than the chunk itself. A single chunk
 # needs no float32 accumulator, so it is better while its logits take less memory than that.
 CHUNK_LOGITS = 2**22
-LEAST_ROWS = 256
+MIN_ROWS = 256
 LARGEST_ROWS = 2048
 # The library packs the head for each chunk, and accumulates its gradient if it is trained.
 TRAINED_ROWS = 1024
@@ -119,7 +119,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
         if _is_fused(hidden_NC, head_VC, softcap, dtype):
-            rows = TRAINED_ROWS if needs_grad[1] else LEAST_ROWS
+            rows = TRAINED_ROWS if needs_grad[1] else MIN_ROWS
             rows = _even_rows(tokens, max(rows, CHUNK_LOGITS // head_VC.shape[0]))
             total, *grads = fused.head_loss(
                 *(hidden_NC, head_VC, targets_N, weights_N, z_weight, rows, needs_grad)
@@ -128,7 +128,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 grads[0], None if grads[1] is None else grads[1].to(head_VC.dtype)
             )
             return loss + total
-        rows = max(LEAST_ROWS, CHUNK_LOGITS // head_VC.shape[0])
+        rows = max(MIN_ROWS, CHUNK_LOGITS // head_VC.shape[0])
         if needs_grad[1]:
             # At least about `width` rows: accumulating the head's gradient then costs less than
             # computing it.

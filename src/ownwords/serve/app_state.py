@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 _Task = tuple[Callable[[], Any], Future[Any]]
 
-FROM_NOTHING = "from-nothing"
+FROM_SCRATCH = "from-nothing"
 EXPORTS = "exports"  # the folder of a workspace
 _RETRY_AFTER_S = 1
 _LONG_THREADS, _LONG_QUEUE = 4, 16
@@ -202,7 +202,7 @@ class AppState:
         for kept in self.library.models():
             if not kept.is_current:
                 models.setdefault(kept.name, kept.model)
-        for name, folder in (self._base(), (FROM_NOTHING, self._from_nothing)):
+        for name, folder in (self._base(), (FROM_SCRATCH, self._from_nothing)):
             if name not in models and _is_model(folder):
                 models[name] = folder
         return models
@@ -315,7 +315,7 @@ class AppState:
 
     @property
     def _from_nothing(self) -> Path:
-        return self.workspace.runs / FROM_NOTHING / "model"
+        return self.workspace.runs / FROM_SCRATCH / "model"
 
     def _base(self) -> tuple[str, Path]:
         """The name and folder of the base of the workspace's model, or of the built-in base."""

@@ -28,8 +28,8 @@ LONGEST_TEMPLATE = 1 << 18  # characters; the longest of known models have some 
 ALLOWANCE = 1 << 25  # characters and elements made while rendering once
 LIMIT_S = 5.0
 # Limits on what a list holds, the lists in it included (16 characters count as one), and nesting.
-_MOST_BUILT, _DEEPEST = 1 << 20, 64
-_MOST_BITS = 4096  # of an integer operand or power
+_MAX_BUILT, _DEEPEST = 1 << 20, 64
+_MAX_BITS = 4096  # of an integer operand or power
 
 _FILTERS = """abs capitalize count d default dictsort e escape first float int items last length
     list lower map max min reject rejectattr reverse round safe select selectattr sort string title
@@ -128,7 +128,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
             elif isinstance(entry, list | tuple):
                 inside = entry
             size += 1 + (len(entry) // 16 if isinstance(entry, str) else 0)
-            if size > _MOST_BUILT or depth > _DEEPEST:
+            if size > _MAX_BUILT or depth > _DEEPEST:
                 raise SecurityError("it builds too large a list")
             left += [(part, depth + 1) for part in inside]
         self.charge(len(value) if isinstance(value, str | dict | list | tuple) else 1)
@@ -149,7 +149,7 @@ class JinjaSandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * (right if operator == "**" else 1)
-            if bits > _MOST_BITS:
+            if bits > _MAX_BITS:
                 raise SecurityError("it computes too large a number")
         elif not (isinstance(left, int | float) and isinstance(right, int | float)):
             if operator == "%":

@@ -21,7 +21,7 @@ FILES = (TOKENIZER, CONFIG, TEMPLATE, SPECIAL_MAP)
 
 # The largest known tokenizer.json (262,144 tokens) has 33 MB, 0.6 million brackets and 2 million
 # commas. A parsed value takes up to 80 bytes, so a file within these limits stays below 0.5 GB.
-LARGEST, MOST_BRACKETS, MOST_COMMAS = 64 << 20, 2_000_000, 4_000_000
+LARGEST, MAX_BRACKETS, MAX_COMMAS = 64 << 20, 2_000_000, 4_000_000
 
 Json = dict[str, object]
 
@@ -57,7 +57,7 @@ def read(name: str, data: bytes) -> Json:
     """Parse a JSON object; data that is too large, damaged, too deep or no object is an error."""
     if len(data) > LARGEST:
         raise TokenizerError(f"{name} has {len(data) >> 20} MB; at most {LARGEST >> 20} are read")
-    if data.count(b"[") + data.count(b"{") > MOST_BRACKETS or data.count(b",") > MOST_COMMAS:
+    if data.count(b"[") + data.count(b"{") > MAX_BRACKETS or data.count(b",") > MAX_COMMAS:
         raise TokenizerError(f"{name} holds more values than any tokenizer needs")
     try:
         document = json.loads(data, parse_constant=_refuse)
@@ -243,8 +243,8 @@ PATTERNS = {
 
 _BLANK = "▁"  # what sentencepiece writes for a space
 _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
-_MOST_TOKENS = 1 << 20
-_MOST_STEPS = 16  # in one part of the file; known models have up to four
+_MAX_TOKENS = 1 << 20
+_MAX_STEPS = 16  # in one part of the file; known models have up to four
 _LONGEST_TOKEN = 1 << 12  # characters
 _REPLACEMENT = "\ufffd"
 # A vocabulary that was learned from text may lack bytes that the text did not have (SmolLM2 has no
@@ -318,7 +318,7 @@ def _parts(document: Json, name: str, inner: str, known: Mapping[str, Json]) -> 
             continue
         kind = part.get("type") if isinstance(part, dict) else None
         steps = part.get(inner) if isinstance(part, dict) and kind == "Sequence" else None
-        if isinstance(steps, list) and len(steps) + len(left) + len(found) < _MOST_STEPS:
+        if isinstance(steps, list) and len(steps) + len(left) + len(found) < _MAX_STEPS:
             left = [*steps, *left]
         elif isinstance(part, dict) and isinstance(kind, str) and kind in known:
             for setting, value in known[kind].items():
@@ -372,7 +372,7 @@ def read_added_tokens(document: Json) -> list[tuple[int, str, bool]]:
 
 
 def _is_id(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < _MOST_TOKENS
+    return type(value) is int and 0 <= value < _MAX_TOKENS
 
 
 def token_table(

@@ -274,7 +274,7 @@ class TrainingState:
         If the last rollback was to that checkpoint too, the one before it is restored. Returns
         False if no checkpoint is intact.
         """
-        setbacks = self.record.setbacks + (lr_factor < 1)
+        rollbacks = self.record.rollbacks + (lr_factor < 1)
         lr_factor *= self.record.lr_factor
         elapsed = self.record.elapsed
         checkpoint = self._newest()
@@ -284,7 +284,7 @@ class TrainingState:
             return False
         self._restore(checkpoint)
         self._saved_step = self._rolled_back_to = checkpoint.step
-        self.record.setbacks, self.record.lr_factor = setbacks, lr_factor
+        self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
         self.record.elapsed = elapsed  # the steps come back, the time does not
         self.optimizer.lr_factor = lr_factor
         if self._world.is_first:

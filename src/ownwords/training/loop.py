@@ -94,7 +94,7 @@ class TrainOutcome:
     evaluations: tuple[Evaluation, ...] = ()
     tokens: int = 0
     seconds: float = 0.0  # evaluations included, interruptions excluded
-    setbacks: int = 0
+    rollbacks: int = 0
     micro_batch_size: int = 0  # at the end
 
 
@@ -428,7 +428,7 @@ class _TrainingLoop:
 
     def _roll_back(self, problem: str) -> None:
         """Restore a good checkpoint at half the learning rate, at most MAX_ROLLBACKS times."""
-        if self.record.setbacks >= MAX_ROLLBACKS:
+        if self.record.rollbacks >= MAX_ROLLBACKS:
             raise TrainingError(
                 f"{problem}, after {MAX_ROLLBACKS} rollbacks, each to half the learning rate",
                 hint="start another run with lower learning rates (optim.learning_rate,"
@@ -466,7 +466,7 @@ class _TrainingLoop:
             evaluations=tuple(record.evaluations),
             tokens=record.tokens,
             seconds=record.seconds,
-            setbacks=record.setbacks,
+            rollbacks=record.rollbacks,
             micro_batch_size=self.micro_batch_size,
         )
 

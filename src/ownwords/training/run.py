@@ -11,14 +11,14 @@ CHECKPOINTS = "checkpoints"  # folder in a run's
 COMPARISON = "comparison"  # beginning of the name of a run that is only compared with
 STAGE = "train"  # the stage that reports training metrics
 SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
-MOST_POINTS = 300  # of the curve, about as many as a screen can show
+MAX_POINTS = 300  # of the curve, about as many as a screen can show
 _SMOOTHED = 20  # metrics over which the curve is smoothed, fewer at the start
-_MOST_NOTES = 400
+_MAX_NOTES = 400
 _EVALUATED = frozenset({"validation_bits_per_byte", "averaged_bits_per_byte", "memorised"})
 
 # The time moves the schedule by at most this much a step: after the machine was asleep, too, the
 # learning rate decays over several steps.
-_MOST_PROGRESS = 0.1
+_MAX_PROGRESS = 0.1
 _ROUNDING = 1e-9  # ten times a tenth may be a little less than one
 _PRIOR = 0.05  # weight of the planned steps in an estimate, as a share of the run
 
@@ -106,7 +106,7 @@ class RunRecord:
     elapsed: float = 0.0  # share of the run's time that is used; 0 where only the steps count
     progress: float = 0.0  # share of the schedule that lies behind; it never decreases
     lr_factor: float = 1.0
-    setbacks: int = 0
+    rollbacks: int = 0
     stopped: Literal["", "done", "early", "memorised"] = ""  # the reason, once the run has ended
     evaluations: list[Evaluation] = field(default_factory=list)
     divergence: DivergenceDetector = field(default_factory=DivergenceDetector)
@@ -117,7 +117,7 @@ class RunRecord:
         Call it once before each step, and after the last.
         """
         self.elapsed = elapsed
-        by_time = min(elapsed, self.progress + _MOST_PROGRESS)
+        by_time = min(elapsed, self.progress + _MAX_PROGRESS)
         progress = max(self.progress, self.step / max_steps, by_time)
         self.progress = progress if progress < 1 - _ROUNDING else 1.0
 
@@ -272,7 +272,7 @@ class RunHistory:
             self.points[-1] = point
         else:
             self.points.append(point)
-        if len(self.points) > MOST_POINTS:
+        if len(self.points) > MAX_POINTS:
             self.points = self.points[::2]
             self._every *= 2
 
@@ -298,4 +298,4 @@ class RunHistory:
 
     def _note(self, text: str, time: float | None = None) -> None:
         self.notes.append((self.time if time is None else time, text))
-        del self.notes[:-_MOST_NOTES]
+        del self.notes[:-_MAX_NOTES]

@@ -37,17 +37,17 @@ FIRST_SEED = 1  # the seed of all trials except repetitions
 _RANDOM_TRIALS = 8  # before TPE has enough scores to learn from
 # (finalists, new seeds, minimum number of trials in the budget), the most thorough first.
 _REPETITIONS = ((2, 3, 14), (1, 3, 9), (1, 2, 7))
-_MOST_FAILURES = 8  # consecutive failures that end the search
-_MOST_ATTEMPTS = 3  # per trial, if its process is killed each time
+_MAX_FAILURES = 8  # consecutive failures that end the search
+_MAX_ATTEMPTS = 3  # per trial, if its process is killed each time
 # A trial of another worker is lost after this many trial lengths plus this many seconds.
 _LOST_LENGTHS, _LOST_S = 3.0, 600.0
 _LOCK_S = 5  # after which the lock of the journal, held for a line, is that of a killed process
 # Of the search space:
 TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value
-_MOST_DROPOUT = 0.3
-_MOST_REPLAY = 0.75  # more leaves too little of the author's text
-_MOST_EPOCHS = 2.0  # times the plan's epochs; more would memorise the text
-_LEAST_RANGE = 1.25  # minimum ratio of the upper limit to the plan; less is not worth searching
+_MAX_DROPOUT = 0.3
+_MAX_REPLAY = 0.75  # more leaves too little of the author's text
+_MAX_EPOCHS = 2.0  # times the plan's epochs; more would memorise the text
+_MIN_RANGE = 1.25  # minimum ratio of the upper limit to the plan; less is not worth searching
 _RATE, _MEMORY, _SIZE = "rate", "memory", "size"
 _DROP, _SHARE, _READ = "dropout", "replay", "readings"
 # The settings that each axis sets; an axis is not searched if the user has set one of them.
@@ -143,17 +143,17 @@ def search_space(
     """
     recipe = plan.recipe
     dropout = SearchAxis(
-        _DROP, 0.0, max(_MOST_DROPOUT, recipe.train.dropout), recipe.train.dropout, False, "dropout"
+        _DROP, 0.0, max(_MAX_DROPOUT, recipe.train.dropout), recipe.train.dropout, False, "dropout"
     )
     axes = [SearchAxis(_RATE, 1 / TIMES, TIMES, 1.0, True, "learning rate, times the plan's")]
     if has_base:
         axes.append(dropout)
         if recipe.data.replay:
-            most = max(_MOST_REPLAY, recipe.data.replay)
+            most = max(_MAX_REPLAY, recipe.data.replay)
             share = "share of the rows that are the base's own text"
             axes.append(SearchAxis(_SHARE, 0.0, most, recipe.data.replay, False, share))
         most_times = _most_steps(plan, seconds) / recipe.train.steps
-        most = min(_MOST_EPOCHS, most_times) if most_times >= _LEAST_RANGE else 1.0
+        most = min(_MAX_EPOCHS, most_times) if most_times >= _MIN_RANGE else 1.0
         often = "readings of the text, times the plan's"
         axes.append(SearchAxis(_READ, 1 / TIMES, most, 1.0, True, often))
     else:
@@ -403,7 +403,7 @@ class Search:
         if self.max_trials is not None and len(begun) >= self.max_trials:
             return False
         ended = [trial.state for trial in begun if trial.state != "running"]
-        if ended[-_MOST_FAILURES:] == ["failed"] * _MOST_FAILURES:
+        if ended[-_MAX_FAILURES:] == ["failed"] * _MAX_FAILURES:
             return False
         needed_s = (1 + self.repetitions(trials)) * self.longest_s(trials)
         return self.left_s >= (needed_s if begun else 0)
@@ -446,7 +446,7 @@ class Search:
     def try_out(self, trial: TrialRecord) -> bool:
         """Run a trial and store its result."""
         number = trial.number
-        if trial.attempts >= _MOST_ATTEMPTS:
+        if trial.attempts >= _MAX_ATTEMPTS:
             error = f"its process was killed {trial.attempts} times"
             self.study.end(number, TrialState.PRUNED, error=error)
             return True

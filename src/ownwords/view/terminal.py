@@ -12,17 +12,17 @@ from rich.text import Text
 from ownwords.view import blocks as b
 from ownwords.view.format import count, inline, percent, plain
 
-LOUD = Style(bold=True)
-QUIET = Style(dim=True)
+BOLD = Style(bold=True)
+DIM = Style(dim=True)
 # Plain blue is unreadable on many black terminals.
 ACCENT = Style(color="bright_blue")
 
-_SPAN_STYLES = {"strong": LOUD, "mark": LOUD, "quiet": QUIET}
+_SPAN_STYLES = {"strong": BOLD, "mark": BOLD, "quiet": DIM}
 _MARGIN = 2
 _WIDEST = 104  # maximum comfortable line length
 _FEW, _SAMPLES = 5, 2  # entries of a list
 _QUOTE_CHARACTERS = 420
-_LEAST_FOLDED = 8  # columns that words in a table need
+_MIN_FOLDED = 8  # columns that words in a table need
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 # For terminals that cannot show typographic characters.
 _ASCII = str.maketrans(
@@ -84,7 +84,7 @@ class TerminalWriter:
 
     def copied(self, line: str, label: str = "") -> None:
         """Print a line that is to be copied, unbroken however long."""
-        shown = Text(" " * self.margin).append(label, style=QUIET).append_text(self.text(line))
+        shown = Text(" " * self.margin).append(label, style=DIM).append_text(self.text(line))
         self.console.print(shown, soft_wrap=True)
 
     def space(self) -> None:
@@ -94,17 +94,17 @@ class TerminalWriter:
     def rule(self) -> None:
         """Print a horizontal line."""
         self.space()
-        self.line(("─" if self._has_blocks else "-") * self.width, QUIET)
+        self.line(("─" if self._has_blocks else "-") * self.width, DIM)
 
     def heading(self, text: str) -> None:
         """Print a section heading."""
         self.space()
-        self.line(text, LOUD + ACCENT)
+        self.line(text, BOLD + ACCENT)
 
     def rest(self, total: int, shown: int, noun: str) -> None:
         """Print how many entries are not shown."""
         if total > shown:
-            self.line(f"and {count(total - shown, f'more {noun}')}", QUIET)
+            self.line(f"and {count(total - shown, f'more {noun}')}", DIM)
 
     def grid(self) -> Table:
         """An empty table without grid lines."""
@@ -132,7 +132,7 @@ class TerminalWriter:
         return isinstance(block, b.Fold) or (block.detail and self._shortens)
 
     def _paragraph(self, block: b.Paragraph) -> None:
-        looks = {"lede": LOUD, "statement": LOUD, "quiet": QUIET}
+        looks = {"lede": BOLD, "statement": BOLD, "quiet": DIM}
         self.line(block.line, looks.get(block.style))
 
     def _heading(self, block: b.Heading) -> None:
@@ -150,7 +150,7 @@ class TerminalWriter:
         grid.add_column(overflow="fold")
         for row in block.rows:
             about = ", ".join(part for part in (row.label, row.note) if part)
-            grid.add_row(self.text(row.figure, LOUD), self.text(about))
+            grid.add_row(self.text(row.figure, BOLD), self.text(about))
         self.put(grid)
 
     def _pairs(self, block: b.Pairs) -> None:
@@ -168,7 +168,7 @@ class TerminalWriter:
         grid.add_column(max_width=30, overflow="fold")
         grid.add_column(overflow="fold")
         for label, line in block.rows:
-            grid.add_row(self.text(label, QUIET), self.text(line))
+            grid.add_row(self.text(label, DIM), self.text(line))
         self.put(grid)
 
     def _items(self, block: b.Items) -> None:
@@ -180,16 +180,16 @@ class TerminalWriter:
         for row in rows:
             if block.style == "passages":
                 self.space()
-            title = self.text(row.label, ACCENT if row.is_marked else QUIET)
+            title = self.text(row.label, ACCENT if row.is_marked else DIM)
             title.append("  " if row.label else "")
-            title.append_text(self.text(row.title, None if block.style == "notes" else LOUD))
+            title.append_text(self.text(row.title, None if block.style == "notes" else BOLD))
             if row.aside:
-                title.append("  ").append_text(self.text(row.aside, QUIET))
+                title.append("  ").append_text(self.text(row.aside, DIM))
             self.put(title)
             for line in row.lines:
                 self.line(line, indent=2)
             if row.code:
-                code = self.text(row.code, QUIET)
+                code = self.text(row.code, DIM)
                 code.truncate(self.width - 2, overflow=self._overflow)
                 self.put(code, indent=2)
             self.blocks(row.blocks[:1] if self._shortens else row.blocks, indent=2)
@@ -220,14 +220,14 @@ class TerminalWriter:
             is_figure = all(text[:1].isdigit() or len(text) == 1 for text in texts)
             width = max(map(cell_len, (str(head), *texts)))
             is_whole = at == 0 or is_figure  # other words may be folded
-            needed += width if is_whole else min(width, _LEAST_FOLDED)
+            needed += width if is_whole else min(width, _MIN_FOLDED)
             justify: Literal["left", "right"] = "right" if is_figure else "left"
             grid.add_column(justify=justify, no_wrap=is_whole, overflow="fold")
         if needed > self.width:
             return None
-        grid.add_row(*(self.text(head, QUIET) for head in heads))
+        grid.add_row(*(self.text(head, DIM) for head in heads))
         for first, *others in rows:
-            grid.add_row(self.text(first, LOUD), *map(self.text, others))
+            grid.add_row(self.text(first, BOLD), *map(self.text, others))
         return grid
 
     def _shares(self, block: b.Shares) -> None:
@@ -273,10 +273,10 @@ class TerminalWriter:
         for label, value, remark in rows:
             grid.add_row(
                 self.text(label),
-                self.text(self._bar(value / most, bar), QUIET if remark else ACCENT),
+                self.text(self._bar(value / most, bar), DIM if remark else ACCENT),
                 self.text(count(value)),
-                self.text(percent(value / total), LOUD),
-                *([self.text(remark, QUIET)] if remarks else []),
+                self.text(percent(value / total), BOLD),
+                *([self.text(remark, DIM)] if remarks else []),
             )
         self.put(grid)
 
@@ -288,7 +288,7 @@ class TerminalWriter:
 
     def _gauges(self, block: b.Gauges) -> None:
         """Print label, bar, figure and range, aligned."""
-        self.line(block.title, QUIET)
+        self.line(block.title, DIM)
         bar = max(6, min(20, self.width // 4))
         figures = max(len(row.text) for row in block.rows)
         ranges = [f"({row.span})" if row.span else "" for row in block.rows]
@@ -302,17 +302,17 @@ class TerminalWriter:
             grid.add_column(no_wrap=True, width=widest, overflow="crop")
         for row, span in zip(block.rows, ranges, strict=True):
             grid.add_row(
-                self.text(row.label, LOUD if row.is_ours else None),
-                self.text(self._bar(row.value / block.top, bar), ACCENT if row.is_ours else QUIET),
-                self.text(row.text, LOUD),
-                *([self.text(span, QUIET)] if widest else []),
+                self.text(row.label, BOLD if row.is_ours else None),
+                self.text(self._bar(row.value / block.top, bar), ACCENT if row.is_ours else DIM),
+                self.text(row.text, BOLD),
+                *([self.text(span, DIM)] if widest else []),
             )
         self.put(grid)
 
     def _quote(self, block: b.Quote) -> None:
         indent = 0 if self._indent else 2
         if block.cite:
-            self.line([*b.spans(block.cite), ":"], QUIET, indent)
+            self.line([*b.spans(block.cite), ":"], DIM, indent)
         self.line(self._quoted(block), indent=indent)
 
     @staticmethod
@@ -328,16 +328,16 @@ class TerminalWriter:
         left, right = (f"{b.text_of(q.cite)}: {self._quoted(q)}" for q in quotes)
         if not self._is_wide:
             self.line(left, indent=2)
-            self.line(right, QUIET, indent=2)
+            self.line(right, DIM, indent=2)
             return
         grid = self.grid()
         grid.add_column(ratio=1, overflow="fold")
         grid.add_column(ratio=1, overflow="fold")
-        grid.add_row(self.text(left), self.text(right, QUIET))
+        grid.add_row(self.text(left), self.text(right, DIM))
         self.put(grid, indent=2)
 
     def _aside(self, block: b.Aside) -> None:
-        self.line(block.title, QUIET)
+        self.line(block.title, DIM)
         self.blocks(block.blocks)
 
 
@@ -345,14 +345,14 @@ def print_view(view: b.View, console: Console, page: str = "") -> None:
     """Print a view in short; `page` is the path of its HTML file."""
     writer = TerminalWriter(console, shortens=True)
     writer.space()
-    writer.line(view.kicker, QUIET)
-    writer.line(view.heading, LOUD)
+    writer.line(view.kicker, DIM)
+    writer.line(view.heading, BOLD)
     writer.rule()
     writer.blocks(view.intro)
     for section in view.sections:
         writer.section(section.title, section.blocks)
     writer.rule()
     if page:
-        writer.line(f"The full {view.kind}, to read and print:", QUIET)
+        writer.line(f"The full {view.kind}, to read and print:", DIM)
         writer.line(page, ACCENT)
         writer.space()

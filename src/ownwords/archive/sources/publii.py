@@ -359,7 +359,7 @@ def _document(
         return SkippedItem("post", "it has no number in the database", title=title)
     settings = parse_json(_text(core))
     settings = settings if isinstance(settings, dict) else {}
-    kind, status = _standing(_text(flags))
+    kind, status = _kind_and_status(_text(flags))
     ref = f"{kind}/{number}"
     body = addresses.resolve(_text(text), number)
     markup = _markup(body, str(settings.get("editor", "")))
@@ -386,7 +386,7 @@ def _document(
     )
 
 
-def _standing(flags: str) -> tuple[Kind, Status]:
+def _kind_and_status(flags: str) -> tuple[Kind, Status]:
     """Kind and status from the list of flags; the strictest wins ("published,trashed": trashed)."""
     given = {flag.strip() for flag in flags.split(",")}
     kind: Kind = "page" if "is-page" in given else "post"

@@ -107,10 +107,10 @@ def tensor_type(name: str) -> TensorType:
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)  # version 2 differs only in features we do not use
 _ALIGNMENT = 32
-_MOST_KEYS = 65_536
-_MOST_TENSORS = 1_000_000
+_MAX_KEYS = 65_536
+_MAX_TENSORS = 1_000_000
 _LONGEST_NAME = 65_535
-_MOST_DIMENSIONS = 4
+_MAX_DIMENSIONS = 4
 
 Numbers: TypeAlias = npt.NDArray[Any]
 Value: TypeAlias = bool | int | float | str | list[str] | Numbers
@@ -193,9 +193,9 @@ class _Header:
             raise self._broken(f"is GGUF version {version}; versions 2 and 3 are read")
         tensors, keys = self._int("<Q"), self._int("<Q")
         # The smallest possible entries: 13 bytes for a key and value, 24 for a tensor.
-        if keys > min(_MOST_KEYS, self._left // 13):
+        if keys > min(_MAX_KEYS, self._left // 13):
             raise self._broken(f"claims {keys:,} metadata entries")
-        if tensors > min(_MOST_TENSORS, self._left // 24):
+        if tensors > min(_MAX_TENSORS, self._left // 24):
             raise self._broken(f"claims {tensors:,} tensors")
         metadata: dict[str, Value] = {}
         for _ in range(keys):
@@ -236,7 +236,7 @@ class _Header:
     def _entry(self) -> TensorEntry:
         name = self._string(_LONGEST_NAME)
         dimensions = self._int("<I")
-        if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        if not 1 <= dimensions <= _MAX_DIMENSIONS:
             raise self._broken(f"gives the tensor {preview([name])} {dimensions} dimensions")
         shape = tuple(self._int("<Q") for _ in range(dimensions))[::-1]
         number, offset = self._int("<I"), self._int("<Q")

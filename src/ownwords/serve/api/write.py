@@ -19,7 +19,7 @@ from ownwords.evaluation.verbatim import SharedPassage, shared_passages
 from ownwords.inference import generation
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.app_state import FROM_NOTHING, AppState
+from ownwords.serve.app_state import FROM_SCRATCH, AppState
 from ownwords.serve.json_api import read_body
 from ownwords.serve.model_worker import DecodedStream, GenerationStream, LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
@@ -145,7 +145,7 @@ def _models(state: AppState) -> list[dict[str, Any]]:
     def role(name: str) -> str:
         if name == own:
             return "tuned"
-        if name == FROM_NOTHING:
+        if name == FROM_SCRATCH:
             return "from nothing"
         return "base" if name in bases else "other"
 

@@ -8,7 +8,7 @@ import { get, post, stream } from "/server.js";
 import { savedList, saver } from "/texts.js";
 
 const SEEDS = 1_000_000_000;
-const MOST_PROMPT = 20_000; // characters; more than any of our models reads
+const MAX_PROMPT = 20_000; // characters; more than any of our models reads
 // Settings stay while other pages are open.
 let settings = null;
 
@@ -160,7 +160,7 @@ function pageOf(element, offer, saved, query) {
 
   async function run(model, prompt, seed, ends, onText) {
     const result = { begin: null, end: null, problem: null };
-    const body = { model, prompt: prompt.slice(-MOST_PROMPT), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
+    const body = { model, prompt: prompt.slice(-MAX_PROMPT), tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
       min_p: set.cut === "min_p" ? set.min_p : 0, top_p: set.cut === "top_p" ? set.top_p : 1 };
     // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", frame = 0;
@@ -194,7 +194,7 @@ function pageOf(element, offer, saved, query) {
   }
 
   async function origins(asked) {
-    const written = (last ? text.value.slice(last.from) : text.value).slice(-MOST_PROMPT);
+    const written = (last ? text.value.slice(last.from) : text.value).slice(-MAX_PROMPT);
     asked.disabled = true;
     try {
       const result = await post("/api/write/origins", { text: written });
