@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from families import EVEN, TINY
+from ownwords.training import checkpoint
 from ownwords.training.loop import TrainingInterrupted, train
 from ownwords.training.settings import LoopConfig, Precision
 from training_jobs import checksum, job, model
@@ -141,8 +142,8 @@ def while_writing(folder: Path) -> dict[str, Any]:
         setattr(owner, name, deadly)
 
     moments: list[tuple[object, str, int, bool]] = [
-        (torch, "save", 4, False),
-        (torch, "save", 4, True),
+        (checkpoint, "write_tensors", 4, False),
+        (checkpoint, "write_tensors", 4, True),
         (os, "replace", 4, False),
         (os, "replace", 4, True),
         (Path, "unlink", 2, False),

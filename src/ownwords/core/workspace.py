@@ -16,7 +16,7 @@ from ownwords.core.errors import InUseError, OwnwordsError, WorkspaceError
 
 SUFFIX = ".ownwords"
 DATA_FOLDER_VARIABLE = "OWNWORDS_HOME"
-_UNFINISHED = ".unfinished"
+UNFINISHED = ".unfinished"
 _NO_SUCH_PLACE = {
     errno.ENOENT,
     errno.ENOTDIR,
@@ -314,9 +314,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to be replaced atomically; nothing is replaced if the block raises."""
     with translate_os_errors(path):
         # In the same folder, since a rename works only within one file system.
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED
-        )
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
@@ -332,7 +330,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 def remove_unfinished(folder: Path) -> None:
     """Delete what a killed process has left half written; hold the lock of the folder's writers."""
-    for draft in folder.glob(f".*{_UNFINISHED}"):
+    for draft in folder.glob(f".*{UNFINISHED}"):
         draft.unlink(missing_ok=True)
 
 

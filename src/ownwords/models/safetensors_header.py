@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.core.workspace import writing_atomically
 from ownwords.models.untrusted_files import ModelError, open_file, parse_json, preview
 
 # Enough for 60,000 tensors; the largest models have a few hundred per file.
@@ -148,14 +147,16 @@ def write_file(
     blocks: Iterable[memoryview],
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write a file whole or not at all; WorkspaceError if the disk is full or cannot be written.
+    """Write a new file and flush it to the disk; raises OSError.
 
     `tensors` are names, types and shapes, `blocks` the bytes of all of them in that order.
     """
-    with writing_atomically(path) as file:
+    with path.open("xb") as file:
         file.write(encode_header(tensors, metadata))
         for block in blocks:
             file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 # NumPy has no bfloat16, so its bits are mapped as uint16.

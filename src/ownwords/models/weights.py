@@ -122,7 +122,7 @@ def write_tensors(
     dtype: torch.dtype | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a file whole or not at all, in `dtype` or the tensors' own types."""
+    """Write a new file, in `dtype` or the tensors' own types, and flush it; raises OSError."""
     types = {name: dtype or tensor.dtype for name, tensor in tensors.items()}
     if wrong := {name for name, each in types.items() if each not in _CODES}:
         raise ModelError(f"{preview(wrong)} cannot be saved as {types[min(wrong)]}")

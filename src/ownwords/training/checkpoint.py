@@ -1,6 +1,7 @@
 """The folder of a run, its checkpoints, and the training state that they hold."""
 
 import json
+import os
 import re
 import time
 from collections import defaultdict
@@ -17,6 +18,7 @@ from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.progress import JsonLines, Progress, printable
 from ownwords.core.validation import decode
 from ownwords.core.workspace import (
+    UNFINISHED,
     locked,
     remove_unfinished,
     translate_os_errors,
@@ -76,7 +78,15 @@ class Checkpoints:
             for group, tensors in groups.items()
             for name, each in tensors.items()
         }
-        write_tensors(self.path(step), named, metadata={_RECORD: json.dumps(record)})
+        path = self.path(step)
+        draft = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+        with translate_os_errors(path):
+            try:
+                write_tensors(draft, named, metadata={_RECORD: json.dumps(record)})
+                draft.replace(path)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                raise
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all checkpoints but the two newest and those of the steps in `best`."""
