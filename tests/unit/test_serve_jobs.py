@@ -481,6 +481,7 @@ def test_a_page_hears_what_changes(
         assert (await hear("job"))["id"] == job.id
         write_atomically(workspace.root / "sources.json", "{}")
         assert (await hear("changed"))["what"] == ["sources"]
+        await state.run(lambda: until(lambda: has_begun(workspace)))
         await state.run(lambda: jobs.stop(job.id))
         await state.run(lambda: wait_until_ended(jobs, job.id))
         await state.run(lambda: jobs.remove(job.id))
