@@ -1,6 +1,7 @@
 """From an empty folder to a model, its verdict, its export and an answer, only by clicking."""
 
 import html
+import importlib.util
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from browser import quick_ownwords
 from browser.looking import shown
 from browser.site import BLOG, Site, link_of, open_page
 from exports import wordpress
+from llama import open_llama
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.models.gguf.container import open_gguf
 from ownwords.serve.job_requests import MakeRequest
@@ -135,12 +137,9 @@ def check_gguf(path: Path) -> None:
     """llama.cpp opens it, where it is installed; our own reader does."""
     with open_gguf(path) as exported:
         assert exported.metadata["general.architecture"]
-    try:
-        import llama_cpp
-    except ImportError:
-        return
-    model = llama_cpp.Llama(str(path), n_ctx=64, verbose=False)
-    assert model("The trouble with", max_tokens=4)["choices"][0]["text"]
+    if importlib.util.find_spec("llama_cpp"):
+        model = open_llama(path, n_ctx=64)
+        assert model("The trouble with", max_tokens=4)["choices"][0]["text"]
 
 
 @pytest.mark.parametrize("write", [database, wordpress_file, markdown_zip])
