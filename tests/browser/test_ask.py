@@ -47,6 +47,32 @@ def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page"
     assert page.locator(".citations li").count() > 0
 
 
+# Holds the answer to the saving of a conversation until a link has been clicked.
+_HOLD_UNTIL_CLICKED = """() => {
+  const unheld = window.fetch;
+  const clicked = new Promise((release) => addEventListener("click", release));
+  window.fetch = async (path, options) => {
+    const answer = await unheld(path, options);
+    if (!path.startsWith("/api/texts") || options.method !== "POST") return answer;
+    document.documentElement.dataset.held = "yes";
+    await clicked;
+    return answer;
+  };
+}"""
+
+
+def test_a_citation_opens_its_post_though_the_conversation_is_saved_just_then(page: "Page") -> None:
+    shown(page, "/#/ask")
+    page.get_by_label("Who answers").select_option("none")
+    page.get_by_label("Your question").fill(QUESTION)
+    page.evaluate(_HOLD_UNTIL_CLICKED)
+    page.keyboard.press("Enter")
+    until(page, "document.documentElement.dataset.held")
+    page.locator(".passages-found a").first.click()
+    page.wait_for_selector("article.reading")
+    assert "#/posts/post/" in page.url
+
+
 def test_a_question_without_an_answer_is_refused_on_the_page(page: "Page") -> None:
     shown(page, "/#/ask")
     ask_question(page, "Did I ever parachute from a zeppelin over Antarctica?")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import fake_jobs
 from browser import playing
 from browser.looking import shown, until
 from browser.site import Site, open_page, workspace
@@ -93,6 +94,7 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")
     until(page, "document.querySelector('.progress .now')")
+    fake_jobs.until((home_workspace.root / "begun").exists)
     arguments = json.loads((home_workspace.root / "given.json").read_text())["arguments"]
     assert float(arguments[arguments.index("--minutes") + 1]) == 10
     assert "--base" not in arguments  # the best that the time allows

@@ -9,7 +9,7 @@ from browser.looking import shown, until
 from browser.site import Site, open_page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -81,6 +81,26 @@ def test_what_is_written_is_saved_found_and_deleted(page: "Page") -> None:
     page.locator(".saved").get_by_role("button", name="Delete").click()
     page.locator("dialog").get_by_role("button", name="Delete").click()
     until(page, "document.querySelectorAll('.saved > li').length === 0")
+
+
+def test_a_text_that_is_saved_after_leaving_does_not_change_the_address(page: "Page") -> None:
+    held: list[Route] = []
+
+    def hold(route: "Route") -> None:
+        if route.request.method == "POST":
+            held.append(route)
+        else:
+            route.continue_()
+
+    shown(page, "/#/write")
+    page.route("**/api/texts?*", hold)
+    page.get_by_label("Your text").fill("A barge below the bridge")
+    page.locator("#parts").get_by_text("Posts").click()
+    page.wait_for_selector(".page.posts h1")
+    with page.expect_response(lambda response: response.request.method == "POST"):
+        held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.url.endswith("#/posts")
 
 
 def test_two_models_write_the_same_beginning(page: "Page") -> None:

@@ -34,6 +34,7 @@ function decoded(text) {
 /** Go to another page. `replace`: without a new entry in the history; `quietly`: only change the
  *  address, since the page has already changed itself. */
 export function go(href, { replace = false, quietly = false } = {}) {
+  if (quietly && location.hash !== shown) return; // a link was followed, and its page is about to be shown
   byLink = !quietly;
   if (quietly) {
     history[replace ? "replaceState" : "pushState"](null, "", href);
@@ -54,7 +55,7 @@ let byLink = false; // else by the browser's buttons, which restore the scroll p
 const heights = new Map();
 let turn = 0;
 let shown = null;
-export const place = { name: "", version: "", path: "" };
+const place = { name: "" };
 
 async function route() {
   if (location.hash && !location.hash.startsWith("#/")) return; // an anchor on this page

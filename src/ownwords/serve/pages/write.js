@@ -33,8 +33,9 @@ function pageOf(element, offer, saved, query) {
   const set = (settings ??= { model: first.name, beside: "", tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p", min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
   set.model = named(saved?.model) || named(query.get("model")) || named(set.model) || first.name;
   set.beside = named(query.get("beside") ?? set.beside);
-  let writing = null, last = null; // the stretch that was written last: {from, to, seed}
+  let writing = null, isLeft = false, last = null; // the stretch that was written last: {from, to, seed}
   const saving = saver(saved?.id ?? "", (result) => {
+    if (isLeft) return;
     if (location.hash !== address("write", [result.id])) go(address("write", [result.id]), { replace: true, quietly: true });
     list.mark(result.id);
   });
@@ -213,7 +214,7 @@ function pageOf(element, offer, saved, query) {
     return Boolean(writing);
   }
 
-  return { begin, stop, leave() { stop(); saving.flush(); } };
+  return { begin, stop, leave() { isLeft = true; stop(); saving.flush(); } };
 }
 
 function guardNote(blocked) {
