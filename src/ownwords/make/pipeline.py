@@ -42,7 +42,7 @@ from ownwords.make.result import (
     find_tuned_model,
     write_learned,
 )
-from ownwords.models import atomic_dir
+from ownwords.models import atomic_dir, directory
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.model_library import ModelLibrary
@@ -158,7 +158,11 @@ class MakeRun:
         self.model = self.workspace.root / "model"
         self.scratch_model = self.workspace.root / SCRATCH_MODEL
         self.cache = StageCache(self.workspace.root / FINISHED)
-        self.base = find_base(request.base) if request.base else None
+        # The built-in one where the request leaves it open, until `choose_base`.
+        self.base = find_base(request.base)
+        if self.base:  # refuse a damaged one before any text is read
+            with directory.open_directory(self.base) as folder:
+                directory.read(folder)
         self.is_new = False
         self._began = began
         self._asking_s = 0.0  # excluded: the time the author takes to answer
