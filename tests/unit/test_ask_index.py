@@ -166,7 +166,7 @@ def test_an_archive_of_another_version_is_rebuilt_with_its_search_tables(
         db.execute("PRAGMA user_version = 999")
     with pytest.raises(CorpusError, match="another version"):
         SearchIndex(path)
-    with Archive(path) as archive:
+    with Archive(path, rebuild=True) as archive:
         assert archive.keys() == {}
     put(path, {"hats": HATS})
     with SearchIndex(path) as reopened:

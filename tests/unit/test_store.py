@@ -1,3 +1,4 @@
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +10,7 @@ import pytest
 from ownwords.archive.document import Document, Link, ParsedBody, Segment
 from ownwords.archive.features import extract_features
 from ownwords.archive.store import VERSION, Archive, file_version
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import CorpusError, WorkspaceError
 
 
 @pytest.fixture
@@ -104,13 +105,33 @@ def test_an_archive_of_another_version_is_rebuilt(path: Path) -> None:
             """
         )
     assert file_version(path) == 999
-    with Archive(path) as archive:
+    before = path.read_bytes()
+    with pytest.raises(CorpusError, match="another version"):
+        Archive(path)
+    assert path.read_bytes() == before
+    with Archive(path, rebuild=True) as archive:
         assert archive.keys() == {}
     assert file_version(path) == VERSION
     with closing(sqlite3.connect(path)) as database:
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert "documents" in names
     assert not {"words", "words_data"} & names
+
+
+def test_an_archive_that_cannot_be_rebuilt_stays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    Archive(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 999")
+    before = path.read_bytes()
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(WorkspaceError, match="cannot be written"):
+        Archive(path, rebuild=True)
+    assert path.read_bytes() == before
 
 
 def test_a_file_that_is_not_a_database_is_reported(path: Path) -> None:

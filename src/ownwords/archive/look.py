@@ -68,7 +68,7 @@ def look(
     with counting_network_calls() as calls, place.opened(), _logged(place, progress):
 
         def run(notes: Sequence[str]) -> Report:
-            with Archive(place.archive) as store:
+            with Archive(place.archive, rebuild=True) as store:
                 store.verify()
                 look_run = _LookRun(place, store, progress, calls, provenance, split)
                 report = look_run.update(paths, archive, notes)

@@ -26,8 +26,9 @@ from ownwords.archive.document import (
 )
 from ownwords.archive.features import Features, decode_features, encode_features
 from ownwords.archive.selection import Side
-from ownwords.core.errors import InUseError, WorkspaceError
+from ownwords.core.errors import CorpusError, InUseError, WorkspaceError
 from ownwords.core.fingerprint import digest
+from ownwords.core.workspace import translate_os_errors
 
 # Increment when the tables change; an archive of another version is rebuilt from the author's
 # own files.
@@ -113,12 +114,16 @@ def _content_hash(header: Sequence[object], segments: Sequence[Sequence[object]]
 class Archive:
     """An open archive; its changes become visible together when `transaction` succeeds."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, rebuild: bool = False) -> None:
+        """Open an archive, or make an empty one.
+
+        One of another version is replaced by an empty one with `rebuild`, and refused without.
+        """
         self.path = path
         with translate_sqlite_errors(path):
             self._connect()
             try:
-                self._prepare()
+                self._prepare(rebuild)
             except BaseException:
                 self._db.close()
                 raise
@@ -352,8 +357,8 @@ class Archive:
         except (ValueError, TypeError) as error:
             raise DamagedArchiveError(self.path, str(error)) from error
 
-    def _prepare(self) -> None:
-        """Create the tables, in place of those of another version."""
+    def _prepare(self, rebuild: bool) -> None:
+        """Create the tables, with `rebuild` also in place of those of another version."""
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
         if names and "documents" not in names:
             raise WorkspaceError(
@@ -362,14 +367,25 @@ class Archive:
             )
         if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
             return
+        if names and not rebuild:
+            raise another_version(self.path)
         if names:
             self._db.close()
-            self.path.unlink()
+            with translate_os_errors(self.path):
+                self.path.unlink()
             self._connect()
         with self.transaction():
             for statement in _SCHEMA.split(";\n"):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def another_version(path: Path) -> CorpusError:
+    """The error for an archive that another version of ownwords has made."""
+    return CorpusError(
+        f"{path} was made by another version of ownwords",
+        hint="read your posts once more: ownwords look PATH",
+    )
 
 
 def file_version(path: Path) -> int:

@@ -23,6 +23,7 @@ from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.store import (
     VERSION,
     Archive,
+    another_version,
     file_version,
     translate_sqlite_errors,
 )
@@ -222,10 +223,7 @@ class SearchIndex:
             raise _nothing_read(archive)
         if file_version(archive) != VERSION:
             self.close()
-            raise CorpusError(
-                f"{archive} was made by another version of ownwords",
-                hint="read your posts once more: ownwords look PATH",
-            )
+            raise another_version(archive)
 
     def close(self) -> None:
         """Close the connections of all threads."""

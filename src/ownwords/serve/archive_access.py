@@ -117,7 +117,7 @@ class ArchivePool:
                 hint="read them with `ownwords look PATH`, or make a model: ownwords make PATH",
             )
         if version != store.VERSION:
-            # Opening it would rebuild it; only `look` should do that.
+            # Only `look` rebuilds it.
             raise ApiError(
                 HTTPStatus.CONFLICT,
                 f"{self.path.name} was made by another version of ownwords",
