@@ -7,6 +7,7 @@ import pytest
 
 from exports import ghost as export
 from items import documents
+from ownwords.archive import untrusted_files
 from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import ghost
 from ownwords.archive.sources.ghost import UnreadableError, from_lexical, from_mobiledoc
@@ -172,6 +173,16 @@ def test_json_of_other_programs_has_no_posts(tmp_path: Path, content: str) -> No
     ghost.detect(path)
     with pytest.raises(SourceError, match="has no posts"):
         list(ghost.read(path))
+
+
+def test_the_posts_may_begin_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    for at in range(untrusted_files.HEAD_BYTES - 8, untrusted_files.HEAD_BYTES + 2):
+        begin = '{"data": {"a": "'
+        begin += "x" * (at - len(begin) - 3) + '", '
+        path.write_text(begin + '"posts": []}}', encoding="utf-8")
+        assert len(begin) == at
+        assert ghost.detect(path)
 
 
 def test_other_files_are_not_detected_as_ghost(tmp_path: Path) -> None:

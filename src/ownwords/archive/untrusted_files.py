@@ -384,6 +384,7 @@ class ExportFormat:
         head = opened.read(HEAD_BYTES)
         if not self.mark.search(head):
             return False
+        opened.seek(0)  # it may lie across the end of the head
         return self.anywhere in head or count_bytes(self.anywhere, opened) > 0
 
     def _is_one(self, path: Path) -> bool:
