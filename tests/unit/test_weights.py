@@ -16,6 +16,7 @@ from ownwords.inference.engine import ForwardInput
 from ownwords.inference.engine_loader import load_engine
 from ownwords.models import safetensors_header, weight_mapping, weights
 from ownwords.models.decoder import build
+from ownwords.models.quantization_scheme import INT8
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
@@ -157,6 +158,20 @@ def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> N
     head[-1, -1] += 1
     put(path, tensors_read | {"lm_head.weight": head})
     with pytest.raises(ModelError, match=r"tied.*'lm_head.weight' differs from 'model.embed_tok"):
+        weights.load(tmp_path, model.config, "cpu", None)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        tensors_read[name] = torch.tensor(1.0)
+    put(path, tensors_read)
+    with pytest.raises(ModelError, match=r"'model.embed_tokens.weight' has the shape \[\]"):
+        weights.load(tmp_path, model.config, "cpu", None)
+
+
+def test_a_quantised_model_with_numbers_that_are_not_finite_is_refused(tmp_path: Path) -> None:
+    model = models.model("qwen3")
+    with torch.no_grad():
+        model.get_parameter("blocks.0.mlp_norm.weight")[0] = float("nan")
+    weights.write(tmp_path, model, None, (INT8, INT8))
+    with pytest.raises(ModelError, match=r"'blocks.0.mlp_norm.weight' holds numbers that are not"):
         weights.load(tmp_path, model.config, "cpu", None)
 
 

@@ -36,6 +36,7 @@ _KNOWN_BUFFER = re.compile("|".join(KNOWN_BUFFERS))
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 
 _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_BLOCK_BYTES = 1 << 20  # compared at a time
 # The fields of a config that are a dimension, or a factor of one, of some tensor.
 _DIMENSIONS = ("vocabulary", "width", "hidden", "heads", "kv_heads", "head_dim")
 
@@ -188,7 +189,9 @@ def _equal(left: TensorInfo, right: TensorInfo) -> bool:
     if (left.dtype, left.shape) != (right.dtype, right.shape) or left.dtype not in FLOATS:
         return False
     arrays = map_arrays((left, right))
-    return bool((arrays[left.name].view(np.uint8) == arrays[right.name].view(np.uint8)).all())
+    a, b = (arrays[info.name].reshape(-1).view(np.uint8) for info in (left, right))
+    blocks = (slice(at, at + _BLOCK_BYTES) for at in range(0, len(a), _BLOCK_BYTES))
+    return all(np.array_equal(a[block], b[block]) for block in blocks)
 
 
 def check_shapes(mapped: list[MappedTensor], config: ModelConfig, folder: Path) -> None:

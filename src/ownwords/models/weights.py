@@ -41,7 +41,8 @@ def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | No
     """
     stored = open_weights(folder, config)
     floats = [FLOATS[weight.dtype] for weight in stored if weight.scheme is None]
-    narrowest = [torch.bfloat16] if len(floats) < len(stored) else []
+    is_quantized = len(floats) < len(stored)
+    narrowest = [torch.bfloat16] if is_quantized else []
     model = build(
         config, device=device, dtype=dtype or reduce(torch.promote_types, narrowest + floats)
     )
@@ -53,7 +54,7 @@ def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | No
             for part, block in _blocks(weight):
                 rows[part] = _narrowed(block, target.dtype, weight.name)
             drop_pages(weight.array)
-            if weight.scheme and not target.isfinite().all():
+            if is_quantized and not target.isfinite().all():
                 raise ModelError(f"{folder}: {weight.name!r} holds numbers that are not finite")
     return model
 
