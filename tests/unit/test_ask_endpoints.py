@@ -230,6 +230,7 @@ def test_vectors_are_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) 
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]},
         {"data": [{"index": 0, "embedding": ["a"]}, {"index": 1, "embedding": ["b"]}]},
         {"data": [{"index": 0, "embedding": [1e999]}, {"index": 1, "embedding": [1.0]}]},
+        {"data": [{"index": [], "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
         {"data": "none"},
         [],
     ],

@@ -1,5 +1,6 @@
 """The scorecard as data: it round-trips through JSON; figures are cached."""
 
+import errno
 import json
 import os
 from dataclasses import dataclass
@@ -90,6 +91,18 @@ def test_a_damaged_or_foreign_cache_file_is_ignored(tmp_path: Path) -> None:
             MetricCache(tmp_path).get_or_measure("a", Figure, ["x"], lambda: Figure(3.0)).value
             == 2.0
         )
+
+
+def test_a_figure_is_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    MetricCache(tmp_path).get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
+    monkeypatch.setattr(Path, "touch", refuse)
+    store = MetricCache(tmp_path)
+    assert store.get_or_measure("a", Figure, ["x"], lambda: Figure(2.0)).value == 1.0
 
 
 def test_a_cached_figure_reports_its_measuring_time(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import json
 import random
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -132,6 +134,11 @@ def test_a_cached_card_is_shown_without_torch(
     assert process.stdout == first
 
 
+def of_another_version(here: Path) -> None:
+    with closing(sqlite3.connect(here / "blog.ownwords" / "archive.sqlite")) as database:
+        database.execute("PRAGMA user_version = 2")
+
+
 @pytest.mark.parametrize(
     ("prepare", "arguments", "sentence", "hint"),
     [
@@ -147,6 +154,7 @@ def test_a_cached_card_is_shown_without_torch(
             "was fine-tuned from elsewhere, which is not here",
             "--base none",
         ),
+        (of_another_version, ["score"], "made by another version", "ownwords look PATH"),
         (lambda here: None, ["score", "--base", "shiped"], "no base called shiped", "base"),
         (lambda here: None, ["score", "nowhere"], "nowhere does not exist", "folder of a model"),
     ],

@@ -394,6 +394,12 @@ def test_damaged_weights_are_reported_and_not_scored(tmp_path: Path) -> None:
         subject.score(training_texts(), ["a", "b", "c"])
 
 
+@pytest.mark.parametrize("outcome", [None, [1], "done", {}, {"seconds": "many"}])
+def test_what_anybody_wrote_beside_a_base_does_no_harm(outcome: object, tmp_path: Path) -> None:
+    bundle.save(tmp_path / "base", network(), TOKENIZER, provenance={"outcome": outcome})
+    assert ScoredModel(tmp_path / "base", "").trained_s is None
+
+
 def test_bfloat16_weights_score_as_in_float32(tmp_path: Path) -> None:
     """Also where this processor multiplies them as they are."""
     bundle.save(tmp_path / "model", network(), TOKENIZER, dtype=torch.bfloat16)

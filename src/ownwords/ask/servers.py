@@ -241,7 +241,10 @@ def embeddings(endpoint: Endpoint, model: str, texts: Sequence[str]) -> npt.NDAr
         reply = _answer(endpoint, "/embeddings", {"model": model, "input": batch})
         data = reply.get("data")
         entries = [_dict(entry) for entry in data] if isinstance(data, list) else []
-        by_index = {entry.get("index", at): entry for at, entry in enumerate(entries)}
+        by_index: dict[int, dict[str, Any]] = {}
+        for at, entry in enumerate(entries):
+            index = entry.get("index")
+            by_index[index if isinstance(index, int) else at] = entry
         if by_index.keys() != set(range(len(batch))):
             raise EndpointError(
                 f"{endpoint.label} sent {len(by_index)} vectors for {len(batch)} texts"

@@ -78,8 +78,9 @@ class ScoredModel:
     @property
     def trained_s(self) -> float | None:
         """Duration of its training, if recorded."""
-        seconds = (self.provenance.get("outcome") or {}).get("seconds")
-        return None if seconds is None else float(seconds)
+        outcome = self.provenance.get("outcome")  # a base's may be anybody's
+        seconds = outcome.get("seconds") if isinstance(outcome, dict) else None
+        return float(seconds) if isinstance(seconds, int | float) else None
 
     @property
     def epochs(self) -> float | None:

@@ -521,9 +521,10 @@ class MetricCache:
             entry = json.loads(path.read_bytes())
             figure = decode(kind, entry["figures"], complete=True)
             self.seconds[path.stem] = float(entry["seconds"])
-            path.touch()  # records the last use for `prune`
         except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
             return self._measure(path, measure)
+        with suppress(OSError):
+            path.touch()  # records the last use for `prune`
         return figure
 
     def _measure(self, path: Path, measure: Callable[[], T]) -> T:
