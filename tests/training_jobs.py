@@ -112,9 +112,8 @@ def set_objective(job: TrainJob, objective: Objective) -> None:
     job.model.loss = loss  # type: ignore[method-assign]
 
 
-def with_adapter(job: TrainJob, dropout: float = 0.0) -> TrainJob:
-    job.adapter = lora.attach(job.model, lora.AdapterConfig(rank=2, dropout=dropout), seed=3)
-    return job
+def attach_adapter(job: TrainJob, dropout: float = 0.0) -> lora.LoraAdapter:
+    return lora.attach(job.model, lora.AdapterConfig(rank=2, dropout=dropout), seed=3)
 
 
 def checksum(weights: Mapping[str, Tensor]) -> str:

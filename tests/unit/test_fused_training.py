@@ -17,11 +17,12 @@ from torch import Tensor
 from families import EVEN
 from ownwords.models import fused, fused_block
 from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.lora import LoraAdapter
 from ownwords.native.build import Isa
 from ownwords.training import optim
 from ownwords.training.loop import TrainingInterrupted, TrainJob, TrainOutcome, train
 from ownwords.training.settings import LoopConfig, Precision
-from training_jobs import LOOP, checksum, job, model, next_token, set_objective, with_adapter
+from training_jobs import LOOP, attach_adapter, checksum, job, model, next_token, set_objective
 
 if fused.find_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -112,7 +113,9 @@ def test_native_runs_differ_no_more_than_two_seeds(
         if "adapter" not in kind:
             return _bits(train(_job(tmp_path, loop, key, model=network)))
         frozen = network.to(torch.bfloat16 if precision == "bf16" else torch.float32)
-        return _bits(train(with_adapter(_job(tmp_path, loop, key, model=frozen))))
+        adapted = _job(tmp_path, loop, key, model=frozen)
+        attach_adapter(adapted)
+        return _bits(train(adapted))
 
     ours = run("ours")
     torch.set_num_threads(2)
@@ -159,18 +162,18 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
     """In the fused block, and layer by layer where the adapter has dropout."""
     loop = replace(RICH, precision=precision)
 
-    def adapted(key: str) -> TrainJob:
+    def adapted(key: str) -> tuple[TrainJob, LoraAdapter]:
         frozen = model(shape=GEMMA).to(torch.bfloat16)
-        return with_adapter(_job(tmp_path, loop, key, model=frozen), dropout=dropout)
+        made = _job(tmp_path, loop, key, model=frozen)
+        return made, attach_adapter(made, dropout=dropout)
 
-    uninterrupted = adapted("whole")
+    uninterrupted, adapter = adapted("whole")
     outcome, end = _train_to_end(uninterrupted)
     assert counts_seen["trained"] == (
         0 if dropout else 12 * 2 * GEMMA.layers
     )  # each step in two parts
     frozen = model(shape=GEMMA).to(torch.bfloat16)
-    assert uninterrupted.adapter is not None
-    uninterrupted.adapter.detach()
+    adapter.detach()
     assert checksum(dict(uninterrupted.model.named_parameters())) == checksum(
         dict(frozen.named_parameters())
     )
@@ -184,11 +187,11 @@ def test_an_adapter_on_bfloat16_weights_resumes_to_the_bit(
             signal.raise_signal(signal.SIGINT)
         return next_token(model, batch, z_weight)
 
-    first = adapted("parts")
+    first, _ = adapted("parts")
     set_objective(first, interrupted)
     with pytest.raises(TrainingInterrupted):
         train(first)
-    resumed, resumed_end = _train_to_end(adapted("parts"))
+    resumed, resumed_end = _train_to_end(adapted("parts")[0])
     assert resumed_end == end
     assert resumed.evaluations == outcome.evaluations
 

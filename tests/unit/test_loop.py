@@ -39,6 +39,7 @@ from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Prec
 from ownwords.training.weight_averaging import EMA
 from training_jobs import (
     LOOP,
+    attach_adapter,
     checksum,
     dataset,
     job,
@@ -46,7 +47,6 @@ from training_jobs import (
     next_token,
     set_objective,
     weights_of,
-    with_adapter,
 )
 
 RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
@@ -96,9 +96,10 @@ def stop_after(job: TrainJob, after: int) -> TrainJob:
 @pytest.mark.parametrize("kind", ["plain", "rich", "adapter"])
 def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -> None:
     def make(key: str) -> TrainJob:
+        made = job(tmp_path, RICH if kind == "rich" else LOOP, key=key)
         if kind == "adapter":
-            return with_adapter(job(tmp_path, key=key), dropout=0.1)
-        return job(tmp_path, RICH if kind == "rich" else LOOP, key=key)
+            attach_adapter(made, dropout=0.1)
+        return made
 
     uninterrupted = make("whole")
     outcome = train(uninterrupted)
@@ -190,11 +191,11 @@ def test_time_that_a_rollback_loses_is_lost(
 
 def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
     before = dict(model().named_parameters())
-    tuned = with_adapter(job(tmp_path))
+    tuned = job(tmp_path)
+    adapter = attach_adapter(tuned)
     train(tuned)
-    assert tuned.adapter is not None
-    assert all(layer.up.abs().max() > 0 for layer in tuned.adapter.layers.values())
-    tuned.adapter.detach()
+    assert all(layer.up.abs().max() > 0 for layer in adapter.layers.values())
+    adapter.detach()
     for name, parameter in tuned.model.named_parameters():
         assert torch.equal(parameter, before[name]), name
     saved = tuned.run.checkpoints.load(12).groups["weights"]

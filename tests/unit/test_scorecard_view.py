@@ -98,26 +98,6 @@ def test_every_figure_is_shown_with_a_sentence_for_its_kind() -> None:
         assert sentence in words(tree, "header")
 
 
-def test_a_terminal_shows_the_same() -> None:
-    page_text = re.sub(r"\s+", " ", print_card(sample_card.good(), 80))
-    for text in (
-        "It writes in your manner.",
-        "1.48 bits per byte on unseen posts, 1.59 for its base",
-        "Measured on 6 held-out posts (33 kB)",
-        "A man who wears …",
-        "Bits per byte Your model",
-        "(1.43 to 1.53)",
-        "Burrows’ Delta",
-        "Made-up words",
-        "Known by heart",
-        "On Idling, 4 May 2009",
-        "Scoring 41 s",
-        "60 of 120 held-out posts, chosen at random",
-        PAGE,
-    ):
-        assert text in page_text, text
-
-
 def test_a_bad_verdict_is_visible() -> None:
     assert not say.scorecard_view(sample_card.good()).is_bad
     assert say.scorecard_view(sample_card.copying()).is_bad

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Message
 
+from asgi_scope import http_scope
 from counting_engine import CountingEngine
 from ownwords.archive.look import look
 from ownwords.base import catalogue
@@ -98,21 +99,7 @@ def status_of(app: Starlette, path: str, method: str = "GET") -> int:
         sent.append(message)
 
     headers = {"host": "localhost", "content-type": "application/json", "x-ownwords": "1"}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "scheme": "http",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        "client": ("127.0.0.1", 5),
-        "server": ("127.0.0.1", 8377),
-    }
-    asyncio.run(app(scope, receive, send))
+    asyncio.run(app(http_scope(path, method, headers), receive, send))
     return int(sent[0]["status"])
 
 

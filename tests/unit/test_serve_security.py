@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from asgi_scope import http_scope
 from ownwords.core.errors import ConfigError
 from ownwords.serve.errors import ApiError
 from ownwords.serve.model_worker import Metrics
@@ -377,21 +378,7 @@ def played(app: Asgi, path: str, messages: list[Any], method: str = "POST") -> l
             sent.append(message)
 
         headers = {"host": HERE, "transfer-encoding": "chunked", **OURS}
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "scheme": "http",
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-            "client": CLIENT,
-            "server": ("127.0.0.1", 8377),
-        }
-        await app(scope, receive, send)
+        await app(http_scope(path, method, headers), receive, send)
         return sent
 
     return asyncio.run(play())

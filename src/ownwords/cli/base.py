@@ -84,7 +84,6 @@ def verify(
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Check the files against their checksums and each other, and open the model."""
-
     if name:
         folders = {name: catalogue.find(name)}
     else:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.archive.analysis import AskAuthor
-    from ownwords.archive.corpus import Corpus, TextCollection, TrainingText
+    from ownwords.archive.corpus import Corpus, TextCollection
     from ownwords.training.distributed import Mode, World
     from ownwords.training.plan import Plan, PlannedValue
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
 
-    Texts = Iterable[TrainingText]
-    PlanTraining = Callable[[Texts, Texts, TrainRequest, Texts | None], PlannedTraining]
+    PlanTraining = Callable[[Corpus, TrainRequest, TextCollection | None], PlannedTraining]
 
 _SAMPLES, _SAMPLE_TOKENS = 2, 80
 _STOPPED = {
@@ -90,11 +89,11 @@ def train_from_scratch(
     require_package("torch", "training a model")
 
     def plan(
-        texts: "Texts", held_out: "Texts", request: "TrainRequest", _: "Texts | None"
+        texts: "Corpus", request: "TrainRequest", _: "TextCollection | None"
     ) -> "PlannedTraining":
         from ownwords.training import recipes
 
-        return recipes.plan_pretraining(texts, held_out, request)
+        return recipes.plan_pretraining(texts.train, texts.validation, request)
 
     return _train(paths, common, options, plan, kind="pretrain")
 
@@ -134,16 +133,21 @@ def finetune(
     folder = catalogue.find(base)
 
     def plan(
-        texts: "Texts", held_out: "Texts", request: "TrainRequest", base_text: "Texts | None"
+        texts: "Corpus", request: "TrainRequest", base_text: "TextCollection | None"
     ) -> "PlannedTraining":
         from ownwords.training import recipes
 
         start = folder
         if not (no_trim or int(os.environ.get("WORLD_SIZE", "1")) > 1):
-            own, out = (text.text for text in texts), request.workspace / "runs" / TRIMMED
+            own, out = (text.text for text in texts.train), request.workspace / "runs" / TRIMMED
             start = trim(folder, own, out / folder.name, progress=request.progress).folder
         return recipes.plan_finetuning(
-            start, texts, held_out, request, replay=base_text, by_lora=lora or None
+            start,
+            texts.train,
+            texts.validation,
+            request,
+            replay=base_text,
+            by_lora=lora or None,
         )
 
     _train(paths, common, options, plan, kind="lora" if lora else "finetune", replay=replay)
@@ -190,7 +194,7 @@ def _train(
             out=options.out,
             began=began,
         )
-        planned = plan_training(texts.train, texts.validation, request, base_text)
+        planned = plan_training(texts, request, base_text)
         if world.is_first and not (common.json and not options.plan):
             common.show(
                 plan_figures(planned.plan), lambda console: print_plan(planned.plan, console)

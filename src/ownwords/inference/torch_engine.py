@@ -5,7 +5,7 @@ Shapes: R rows of the cache, B rows of a batch, T tokens, N positions, C width, 
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ownwords.inference.engine import (
     not_finite_error,
 )
 from ownwords.models import bundle
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
 from ownwords.models.quantize import quantize
 from ownwords.models.weight_mapping import SINGLE, find_tensors, is_quantized, read_schemes
@@ -106,7 +106,8 @@ class TorchEngineCache:
         kv_cache = self._open()
         self._check(inputs)
         logits: list[Tensor] = [torch.empty(0)] * len(inputs)
-        with _inference(self._network, frozen=self._engine.frozen):
+        mode = nullcontext() if self._engine.frozen else eval_mode(self._network)
+        with torch.inference_mode(), mode:
             for group in _groups([len(row_input.ids) for row_input in inputs]):
                 batch = [inputs[place] for place in group]
                 if self._graphs is not None and self._graphs.fits(batch):
@@ -308,17 +309,3 @@ def _quantized_format(folder: Path) -> WeightFormat | None:
     if not is_quantized(find_tensors(folder)):
         return None
     return "int4" if read_schemes(folder / SINGLE)[0].bits == 4 else "int8"
-
-
-@contextmanager
-def _inference(network: CausalLM, frozen: bool) -> Iterator[None]:
-    """Disable gradients and dropout for this call only, as when sampling during training."""
-    training = [] if frozen else [module for module in network.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module in training:
-            module.training = True

@@ -160,11 +160,6 @@ class AppState:
         self._loop = asyncio.get_running_loop()
         return await self._long.run(work)
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether the server shuts down."""
-        return self._shutdown.is_set()
-
     async def sleep(self, seconds: float) -> bool:
         """Sleep until the time is over or the server shuts down; return False at shutdown."""
         with suppress(TimeoutError):

@@ -105,7 +105,7 @@ class Authenticator:
 
 
 def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute]:
-    """The routes of the login form, its submission."""
+    """The routes of the login form and its submission."""
 
     async def show_form(request: Request) -> Response:
         return form.response(request) if authenticator.is_needed else _to_front(request)

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ class Checkpoint:
     """Tensors on the CPU by group and name, and the record of the run, as plain data."""
 
     step: int
-    groups: Mapping[str, Mapping[str, Tensor]]
+    groups: Groups
     record: Mapping[str, Any]
 
 
@@ -96,7 +96,7 @@ class Checkpoints:
         """Delete all later checkpoints."""
         self._delete(each for each in self.steps() if each > step)
 
-    def _delete(self, steps: Collection[int] | Iterator[int]) -> None:
+    def _delete(self, steps: Iterable[int]) -> None:
         with translate_os_errors(self.folder):
             for step in steps:
                 self.path(step).unlink()

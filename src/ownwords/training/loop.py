@@ -22,7 +22,6 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.models import lora
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
 from ownwords.training.batches import Batch, Batches, Prefetcher
@@ -31,7 +30,7 @@ from ownwords.training.device import Device, try_compile
 from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import lr_scale
-from ownwords.training.run import STAGE, Evaluation, RunRecord
+from ownwords.training.run import SAMPLE, STAGE, Evaluation, RunRecord
 from ownwords.training.settings import Recipe
 from ownwords.training.token_dataset import TokenDataset
 
@@ -60,7 +59,7 @@ class TrainingInterrupted(KeyboardInterrupt):
 class TrainJob:
     """Everything that `train` needs. Afterwards `model` has the best weights."""
 
-    model: CausalLM
+    model: CausalLM  # if an adapter is attached to it, only that is trained
     batches: Batches
     settings: Recipe
     run: Run
@@ -68,11 +67,10 @@ class TrainJob:
     validation: TokenDataset | None = None
     world: World = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)
-    adapter: lora.LoraAdapter | None = None  # attached to the model; only it is trained
     # Called at every evaluation:
     samples: Callable[[CausalLM], Sequence[str]] | None = None
     memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
-    peak_flops: float | None = None  # of the device, per second, as measured
+    peak_flops: float = 0.0  # of the device, per second, as measured; 0: unknown
     # Time for training, interruptions excluded; the run then ends when it is up, or after
     # `train.max_steps`. None: after `train.steps`.
     seconds: float | None = None
@@ -142,9 +140,8 @@ def train(job: TrainJob) -> TrainOutcome:
     """Train from the newest checkpoint, if there is one; `job.model` then has the best weights.
 
     SIGINT and SIGTERM end the run after the current step with `TrainingInterrupted`; it is saved.
-    Raises OwnwordsError if the run was started with other inputs or settings, is locked by another
-    process, or the disk is full; TrainingError if training cannot continue. Earlier checkpoints
-    always stay intact.
+    Raises OwnwordsError if the run is locked by another process, or the disk is full; TrainingError
+    if training cannot continue. Earlier checkpoints always stay intact.
     """
     with (
         job.run.opened(job.progress, writes=job.world.is_first) as progress,
@@ -175,7 +172,7 @@ class _TrainingLoop:
         self.micro_batch_size = self.world.min(job.run.micro_batch_limit(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = metrics.Meter(
-            job.model, job.batches.dataset, self.loop, (job.peak_flops or 0.0) * job.world.size
+            job.model, job.batches.dataset, self.loop, job.peak_flops * job.world.size
         )
         self.max_steps = (job.seconds and self.loop.max_steps) or self.loop.steps
         self.stage: Stage
@@ -378,7 +375,7 @@ class _TrainingLoop:
     def _write_samples(self, texts: Sequence[str]) -> None:
         if texts:
             self.job.run.add_samples(self.record.step, texts)
-            self.stage.note(f"sample: {printable(texts[0])}")
+            self.stage.note(f"{SAMPLE}{printable(texts[0])}")
 
     def _evaluates(self) -> bool:
         job = self.job

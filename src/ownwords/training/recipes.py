@@ -142,7 +142,7 @@ def plan_pretraining(
     def train() -> TrainedModel:
         model = build(shape(plan.recipe), device=session.device.torch_device)
         model.init_weights(plan.recipe.train.seed)
-        outcome = session.train(plan, model, None)
+        outcome = session.train(plan, model)
         return session.save(model, plan, outcome, outcome.bits_per_byte, "pretrain")
 
     return PlannedTraining(plan, session.run, train)
@@ -207,7 +207,7 @@ def plan_finetuning(
         if recipe.lora.rank and recipe.train.steps:
             settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
             adapter = lora.attach(model, settings, recipe.train.seed)
-        outcome = session.train(plan, model, adapter)
+        outcome = session.train(plan, model)
         share, bits, base_bits = session.best_share(model, adapter, plan, outcome, before)
         if adapter:
             if session.world.is_first:
@@ -425,7 +425,7 @@ class TrainingSession:
 
     # --- training --------------------------------------------------------------------------------
 
-    def train(self, plan: Plan, model: CausalLM, adapter: lora.LoraAdapter | None) -> TrainOutcome:
+    def train(self, plan: Plan, model: CausalLM) -> TrainOutcome:
         """Train an untrained model as planned, or resume; it then has the best weights."""
         self.held_out = self.encode_held_out(plan.expected.held_out_bytes)
         recipe, dataset = plan.recipe, self.dataset
@@ -465,7 +465,6 @@ class TrainingSession:
             validation=self.held_out,
             world=self.world,
             progress=self.progress,
-            adapter=adapter,
             samples=metrics.SampleWriter(
                 self.tokenizer,
                 max(8, round(_SAMPLE_BYTES * tokens_per_byte)),

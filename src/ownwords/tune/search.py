@@ -48,6 +48,7 @@ _MAX_DROPOUT = 0.3
 _MAX_REPLAY = 0.75  # more leaves too little of the author's text
 _MAX_EPOCHS = 2.0  # times the plan's epochs; more would memorise the text
 _MIN_RANGE = 1.25  # minimum ratio of the upper limit to the plan; less is not worth searching
+_BYTES = 261  # vocabulary of the byte tokenizer
 _RATE, _MEMORY, _SIZE = "rate", "memory", "size"
 _DROP, _SHARE, _READ = "dropout", "replay", "readings"
 # The settings that each axis sets; an axis is not searched if the user has set one of them.
@@ -74,7 +75,6 @@ class SearchSpace:
 
     axes: tuple[SearchAxis, ...]
     plan: Plan
-    has_base: bool
     seconds: float  # per trial
 
     def settings(self, values: Mapping[str, float]) -> dict[str, object]:
@@ -131,9 +131,6 @@ class SearchSpace:
         return rate(after.width) / rate(before.width)
 
 
-_BYTES = 261  # vocabulary of the byte tokenizer
-
-
 def search_space(
     plan: Plan, fixed: Mapping[str, object], seconds: float, *, has_base: bool
 ) -> SearchSpace:
@@ -162,7 +159,7 @@ def search_space(
         axes.append(dropout)
         axes.append(SearchAxis(_SIZE, 1 / TIMES, TIMES, 1.0, True, "parameters, times the plan's"))
     free = tuple(axis for axis in axes if not any(key in fixed for key in _SETS[axis.name]))
-    return SearchSpace(free, plan, has_base, seconds)
+    return SearchSpace(free, plan, seconds)
 
 
 def settings_toml(settings: Mapping[str, object]) -> str:

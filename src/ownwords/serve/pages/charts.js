@@ -59,7 +59,7 @@ export function lineChart(label, series, { sayX = count, sayY = (y) => y.toFixed
 const spread = (values) => values.reduce(([low, high], item) => [Math.min(low, item), Math.max(high, item)], [Infinity, -Infinity]);
 
 /** Round numbers from a little below `low` to a little above `high`. */
-export function niceTicks(low, high, most = 5) {
+function niceTicks(low, high, most = 5) {
   const raw = (high - low || Math.abs(high) || 1) / most, ten = 10 ** Math.floor(Math.log10(raw));
   const step = ten * [1, 2, 2.5, 5, 10].find((item) => item * ten >= raw);
   const first = Math.floor(low / step + 1e-9) * step;
@@ -69,7 +69,7 @@ export function niceTicks(low, high, most = 5) {
 }
 
 /** Redraw whenever the width changes; `takes` gets the function that redraws. */
-export function drawnToFit(holder, draw, takes = () => {}) {
+function drawnToFit(holder, draw, takes = () => {}) {
   let width = 0;
   const redraw = () => width && fill(holder, draw(width));
   new ResizeObserver(([entry]) => {

@@ -192,7 +192,7 @@ export function advice(error) {
 }
 
 /** Text in which `code` is set as code. */
-export const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
+const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
 export const loading = (wording = "Loading") => el("p", { class: "loading", role: "status" }, wording, el("span", { class: "dots", "aria-hidden": "true" }));
 

@@ -101,7 +101,7 @@ export function begin() {
 
 /** "42%", or "" where it is not known. */
 export const shareOf = (job) => (job.share === null ? "" : `${Math.floor(100 * job.share)}%`);
-export const failure = (job) => job.error ?? { message: sentence(job.line || "it ended unexpectedly"), hint: "" };
+const failure = (job) => job.error ?? { message: sentence(job.line || "it ended unexpectedly"), hint: "" };
 
 // ---- one job as its reader sees it ------------------------------------------------------------
 

@@ -292,8 +292,8 @@ void store_int15_sums(const MatmulArgs &w, i64 panel, i64 n, i64 rows, const int
     }
 }
 
-// Products with int8 weights by vectors: the same integers as in amx_bf16_int8.cpp, which is faster
-// from four rows on.
+// Products with int8 weights by vectors: the same integers as in amx.cpp, which is faster from four
+// rows on.
 
 namespace {
 

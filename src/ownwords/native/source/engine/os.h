@@ -37,7 +37,6 @@ int current_cpu();
 bool move_off_cpus(const int *taken, int count, int min_cpus);
 
 // Zeroed memory for weights and buffers.
-
 class PageBuffer {
   public:
     PageBuffer() = default;

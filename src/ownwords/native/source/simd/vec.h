@@ -1,4 +1,5 @@
-// Float and bfloat16: scalars, and vectors of float, as wide as the processor's, loaded from and stored to float and bfloat16.
+// Float and bfloat16: scalars, and vectors of float, as wide as the processor's, loaded from and
+// stored to both.
 // Written out, because compilers turn loops over bfloat16 into many more instructions.
 #pragma once
 
