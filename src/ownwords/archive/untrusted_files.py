@@ -188,12 +188,12 @@ _DAMAGE = (
 
 
 @contextmanager
-def _translated(shown: str) -> Iterator[None]:
+def _translated(shown: str, what: str = "is damaged or cannot be read") -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise SourceError(f"{shown} is damaged or cannot be read: {reason}") from error
+        raise SourceError(f"{shown} {what}: {reason}") from error
 
 
 class _MemberStream:
@@ -305,7 +305,7 @@ def _check_members(path: Path, sizes: Iterable[tuple[str, int]]) -> None:
 def open_packed(path: Path) -> Iterator[ExportFiles]:
     """Open a zip or tar; checks its members before unpacking any and writes nothing to disk."""
     with ExitStack() as stack:
-        with _translated(str(path)):
+        with _translated(str(path), "is not a whole zip or tar file"):
             if zipfile.is_zipfile(path):
                 members = _zip_files(path, stack.enter_context(zipfile.ZipFile(path)))
             else:
