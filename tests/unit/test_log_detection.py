@@ -141,7 +141,9 @@ CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15
         (DUMPS["syslog"], "bash", "log"),
     ],
 )
-def test_code_that_is_a_log_becomes_one_and_constants_do_not(text: str, language: str, kind: str) -> None:
+def test_code_that_is_a_log_becomes_one_and_constants_do_not(
+    text: str, language: str, kind: str
+) -> None:
     assert [s.kind for s in separate_logs([Segment("code", text, language)])] == [kind]
 
 
