@@ -10,7 +10,7 @@ import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
 from ownwords.inference.engine_loader import describe_cpu_engine, has_driver, load_engine
-from ownwords.models import bundle, directory
+from ownwords.models import bundle, directory, fused
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.native import bindings
