@@ -38,9 +38,7 @@ _IP_ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*[A-Za-z])")
 _HEXADECIMAL = re.compile(r"\b(?:0x)?(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{2,16}\b")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
 # What people do not write after the date and time of an entry in a diary or a chat.
-_MACHINE_SIGN = re.compile(
-    r"[\[\]{}=<>/|#@_\\]|\d[^\W\d_]|[^\W\d_]-?\d|\w[.:]\w|\d{5}"
-)
+_MACHINE_SIGN = re.compile(r"[\[\]{}=<>/|#@_\\]|\d[^\W\d_]|[^\W\d_]-?\d|\w[.:]\w|\d{5}")
 _CODE_END = re.compile(r"(?:[,;{}()\[\]]|\*/)\s*$")
 _NUMBER = re.compile(r"\d+")
 _SIGNS = re.compile(r"[\d_]|[^\w\s]")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from itertools import pairwise
 from textwrap import dedent
 from typing import Literal
@@ -455,7 +455,7 @@ _INLINE: dict[str, _Method] = {
     "q": _BodyParser._inline_quote,
 }
 # Block elements with a meaning in some modes only; in the others they are just blocks.
-_BY_MODE: dict[str, tuple[_Method, frozenset[str]]] = {
+_BY_MODE: dict[str, tuple[_Method, Set[str]]] = {
     tag: (method, modes)
     for tags, method, modes in (
         ("h1 h2 h3 h4 h5 h6", _BodyParser._heading, {"flow", "table"}),
