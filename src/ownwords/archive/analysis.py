@@ -11,7 +11,7 @@ from ownwords.archive.features import SHARED_KINDS
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
-from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_posts
+from ownwords.archive.phrases import favourite_phrases, sample_posts
 from ownwords.archive.report import (
     DeadLink,
     LogBlock,
@@ -228,20 +228,14 @@ class ArchiveAnalysis:
 
     def _find_phrases(self, report: Report) -> None:
         """Find the phrases of the training posts; posts left out may be by another author."""
-        sources = sample_posts(
-            PhraseSource(post.id, int(post.day[:4] or 0), post.own_words)
-            for post in report.posts
-            if post.decision != "leave out"
-        )
-        title = "Finding favourite phrases"
-        with self._progress.stage(title, len(sources), "posts") as stage:
+        posts = sample_posts(post for post in report.posts if post.decision != "leave out")
+        with self._progress.stage("Finding favourite phrases", len(posts), "posts") as stage:
 
             def text_of(id_: str) -> str:
-                if stage.done < len(sources):  # some texts are read twice
-                    stage.advance()
+                stage.advance()
                 return self._archive.text(id_, OWN_KINDS)
 
-            report.phrases = favourite_phrases(sources, text_of)
+            report.phrases = favourite_phrases(posts, text_of)
 
     def _list_logs(self, report: Report) -> None:
         report.dumps = []
