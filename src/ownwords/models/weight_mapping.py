@@ -87,14 +87,14 @@ def find_tensors(folder: Path) -> dict[str, TensorInfo]:
     if not (folder / INDEX).exists():
         raise _no_weights(folder)
     places = read_json(folder / INDEX).get("weight_map")
-    files = list(places.values()) if isinstance(places, dict) else [None]
-    if not all(isinstance(file, str) and _SHARD_NAME.fullmatch(file) for file in files):
+    if not isinstance(places, dict) or not all(
+        isinstance(file, str) and _SHARD_NAME.fullmatch(file) for file in places.values()
+    ):
         raise ModelError(f"{folder / INDEX} does not map tensors to safetensors files beside it")
     tensors: dict[str, TensorInfo] = {}
-    for file in sorted(set(files)):
+    for file in sorted(set(places.values())):
         tensors |= read_header(folder / file)
-    indexed = {(name, file) for name, file in places.items()}
-    if differing := indexed ^ {(name, tensor.path.name) for name, tensor in tensors.items()}:
+    if differing := places.items() ^ {(name, tensor.path.name) for name, tensor in tensors.items()}:
         raise ModelError(
             f"the files of weights in {folder} and {INDEX} disagree on"
             f" {preview({name for name, _ in differing})}",

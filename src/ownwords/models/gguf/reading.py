@@ -74,7 +74,7 @@ def _check_tensors(contents: GGUFContents, config: ModelConfig, path: Path) -> N
     if differing := expected.items() ^ found.items():
         raise ModelError(
             f"{path} does not hold the tensors of its architecture: {len(expected)} are expected,"
-            f" {len(found)} are there, and they differ in {preview({name for name, _ in differing})}"
+            f" {len(found)} are there; they differ in {preview({name for name, _ in differing})}"
         )
 
 

@@ -23,6 +23,7 @@ from ownwords.tokenizers.tokenizer_json import (
     added_token,
     bpe_model,
     merge_pair,
+    steps_of,
     write,
 )
 
@@ -139,11 +140,11 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     special = _role_ids(metadata, len(tokens))
     kind = metadata.get("tokenizer.ggml.model")
     if kind == "gpt2":
-        in_model, is_added = (NORMAL, UNKNOWN, BYTE), (CONTROL, USER_DEFINED)
+        in_model, is_added = {NORMAL, UNKNOWN, BYTE}, {CONTROL, USER_DEFINED}
         parts = _byte_level_parts(metadata)
     elif kind == "llama":
         # sentencepiece also merges user-defined tokens, such as Gemma's runs of tabs.
-        in_model, is_added = (NORMAL, UNKNOWN, BYTE, USER_DEFINED), (CONTROL, USER_DEFINED, UNKNOWN)
+        in_model, is_added = {NORMAL, UNKNOWN, BYTE, USER_DEFINED}, {CONTROL, USER_DEFINED, UNKNOWN}
         unknown = tokens[special["unknown"]] if "unknown" in special else None
         runs = _space_runs(tokens, types)
         tokens = [runs.get(number, token) for number, token in enumerate(tokens)]
@@ -221,13 +222,6 @@ def _numbers(
     return value
 
 
-def _steps_of(part: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
-    """The steps of a part such as the normalizer, which may be None, one step or a Sequence."""
-    if part is None:
-        return []
-    return list(part.get(inner, []) if part.get("type") == "Sequence" else [part])
-
-
 def _starting_with(token: str, number: int) -> dict[str, Any]:
     """The post-processor that puts a token before every text."""
     start = {"SpecialToken": {"id": token, "type_id": 0}}
@@ -241,13 +235,13 @@ def _starting_with(token: str, number: int) -> dict[str, Any]:
     }
 
 
-def _byte_level_metadata(parsed: Mapping[str, Any], notes: list[str]) -> dict[str, Value]:
-    if _steps_of(parsed.get("normalizer"), "normalizers"):
+def _byte_level_metadata(parsed: dict[str, Any], notes: list[str]) -> dict[str, Value]:
+    if steps_of(parsed, "normalizer"):
         notes.append(
             "unlike the tokenizer, llama.cpp does not normalise text (NFC) before it splits it"
         )
     model = parsed["model"]
-    split = _split(_steps_of(parsed.get("pre_tokenizer"), "pretokenizers"))
+    split = _split(steps_of(parsed, "pre_tokenizer"))
     pre = next((name for name, known in PRE_TOKENIZERS.items() if split in known), None)
     merges = [merge_pair(each) for each in model.get("merges") or ()]
     if pre is None and merges:
@@ -321,10 +315,10 @@ _LONGEST_TOKEN = 128  # characters; `_merges_by_score` tries every split of a to
 
 
 def _sentencepiece_metadata(
-    parsed: Mapping[str, Any], tokens: list[str], types: list[int], notes: list[str]
+    parsed: dict[str, Any], tokens: list[str], types: list[int], notes: list[str]
 ) -> dict[str, Value]:
-    steps = _steps_of(parsed.get("normalizer"), "normalizers")
-    steps += _steps_of(parsed.get("pre_tokenizer"), "pretokenizers")
+    steps = steps_of(parsed, "normalizer")
+    steps += steps_of(parsed, "pre_tokenizer")
     if others := {step["type"] for step in steps} - {"Prepend", "Replace", "Metaspace", "Split"}:
         raise ModelError(
             f"llama.cpp has no {preview(others)} for such a tokenizer",
