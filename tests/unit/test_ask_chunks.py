@@ -133,7 +133,7 @@ def test_hidden_text_is_left_out() -> None:
         letter + sign for letter, sign in zip("A hat and ", bytes_in_selectors, strict=False)
     )
     assert visible(one_by_one) == "A hat and "
-    assert visible("❤" + bytes_in_selectors) == "❤" + bytes_in_selectors[0]
+    assert visible("❤" + bytes_in_selectors) == "❤"
     (chunk,) = cut(heading(hidden), Segment("quote", hidden, hidden), Segment("code", hidden))
     assert len(re.findall("[\U000e0000-\U000e007f\u034f\u3164]", chunk.text + chunk.heading)) == 0
 
@@ -146,7 +146,6 @@ def test_joiners_that_scripts_and_emoji_need_are_kept() -> None:
         family,
         "❤\ufe0f",
         "1\ufe0f\u20e3",
-        "葛\U000e0100飾",
         "می\u200cخواهم",
         "über",
     ):

@@ -20,7 +20,7 @@ from ownwords.models.quantization_scheme import INT8
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import hf_names
-from ownwords.native import engine as native
+from ownwords.native import bindings
 
 FAMILIES = list(models.CONFIGS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -477,7 +477,7 @@ def test_a_file_cut_short_since_its_header_was_read_is_refused(tmp_path: Path) -
         safetensors_header.map_arrays(stored)
 
 
-@pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+@pytest.mark.skipif(bindings.load_library() is None, reason="the part in C++ is not built")
 def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gemma3_text")
     path = tmp_path / "m" / "model.safetensors"

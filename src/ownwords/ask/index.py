@@ -94,12 +94,8 @@ Codes = npt.NDArray[np.int8]
 Ids = npt.NDArray[np.int64]
 
 _LARGEST = 127
-# Of this name and dimension, and whole.
-_IS_VECTOR = (
-    "name = ? AND length(codes) > 0 AND length(scales) % 4 = 0"
-    " AND length(codes) * 4 = length(scales) * ?"
-)
 _ROWS_AT_ONCE = 2048  # converted to floats while they are in the cache
+_EMBEDDERS_KEPT = 2  # whose vectors are kept: of the ones that made some last
 
 
 @dataclass(frozen=True)
@@ -213,7 +209,7 @@ class SearchIndex:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._connections: list[sqlite3.Connection] = []
-        self._vectors: dict[tuple[str, int], tuple[str, StoredVectors]] = {}
+        self._vectors: tuple[tuple[str, str], StoredVectors] | None = None
         if not archive.is_file():
             raise _nothing_read(archive)
         with self.reading() as db:
@@ -231,7 +227,7 @@ class SearchIndex:
             for db in self._connections:
                 db.close()
             self._connections.clear()
-            self._vectors.clear()
+            self._vectors = None
             self._local = threading.local()
 
     def __enter__(self) -> "SearchIndex":
@@ -358,17 +354,16 @@ class SearchIndex:
         with self.reading() as db:
             return {row[0] for row in db.execute("SELECT document FROM indexed")}
 
-    def documents_titled(self, titles: Iterable[str]) -> list[tuple[str, str]]:
-        """(folded title, document) of the documents with one of these titles, oldest first."""
+    def documents_titled(self, titles: Iterable[str]) -> list[str]:
+        """The documents with one of these folded titles, oldest first."""
         with self.reading() as db:
             rows = db.execute(
-                "SELECT i.folded_title, i.document FROM indexed i"
-                " JOIN documents d ON d.id = i.document"
+                "SELECT i.document FROM indexed i JOIN documents d ON d.id = i.document"
                 " WHERE i.folded_title IN (SELECT value FROM json_each(?))"
                 " ORDER BY coalesce(d.date, '9999'), d.id",
                 (json.dumps(list(titles)),),
             )
-            return [(row[0], row[1]) for row in rows]
+            return [row[0] for row in rows]
 
     def count(self, match: str) -> int:
         """The number of chunks that match an FTS5 query."""
@@ -451,8 +446,20 @@ class SearchIndex:
     # ---- vectors
 
     def put_vectors(self, name: str, entries: Sequence[tuple[int, Floats]]) -> None:
-        """Store the vectors of chunks, a row a window; those of deleted chunks are dropped."""
+        """Store an embedder's vectors of chunks, a row a window, unless a chunk was deleted.
+
+        Those of all embedders but the two that made some last are deleted.
+        """
         with self._writing() as db:
+            used: list[str] = json.loads(self._meta("ask_embedders") or "[]")
+            if used[:1] != [name]:
+                used = [name, *(other for other in used if other != name)][:_EMBEDDERS_KEPT]
+                kept = json.dumps(used)
+                self._set_meta("ask_embedders", kept)
+                db.execute(
+                    "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))",
+                    (kept,),
+                )
             for id_, rows in entries:
                 codes, scales = quantized(rows)
                 db.execute(
@@ -460,34 +467,29 @@ class SearchIndex:
                     (name, codes.tobytes(), scales.astype("<f4").tobytes(), id_),
                 )
 
-    def vectors(self, name: str, dimensions: int) -> StoredVectors:
+    def vectors(self, name: str) -> StoredVectors:
         """The vectors of this embedder, cached in memory until the index changes."""
-        key = name, dimensions
         with self._lock, self.reading() as db:
-            now = self.generation()
-            cached = self._vectors.get(key)
-            if cached is None or cached[0] != now:
+            key = name, self.generation()
+            if self._vectors is None or self._vectors[0] != key:
                 rows = db.execute(
-                    "SELECT chunk, codes, scales FROM vectors"  # noqa: S608
-                    f" WHERE {_IS_VECTOR} ORDER BY chunk",
-                    key,
+                    "SELECT chunk, codes, scales FROM vectors WHERE name = ? ORDER BY chunk",
+                    (name,),
                 ).fetchall()
                 ids = [row[0] for row in rows for _ in range(len(row[2]) // 4)]
                 codes = np.frombuffer(b"".join(row[1] for row in rows), np.int8)
                 scales = np.frombuffer(b"".join(row[2] for row in rows), "<f4")
-                stored = StoredVectors(
-                    np.array(ids, np.int64), codes.reshape(len(ids), dimensions), scales
-                )
-                self._vectors[key] = cached = (now, stored)
-        return cached[1]
+                codes = codes.reshape(len(ids), len(codes) // max(1, len(ids)))
+                self._vectors = key, StoredVectors(np.array(ids, np.int64), codes, scales)
+            return self._vectors[1]
 
-    def without_vectors(self, name: str, dimensions: int) -> list[int]:
+    def without_vectors(self, name: str) -> list[int]:
         """The ids of the chunks that have no vector of this embedder yet, in order."""
         with self.reading() as db:
             rows = db.execute(
-                "SELECT id FROM chunks WHERE id NOT IN"  # noqa: S608
-                f" (SELECT chunk FROM vectors WHERE {_IS_VECTOR}) ORDER BY id",
-                (name, dimensions),
+                "SELECT id FROM chunks WHERE id NOT IN"
+                " (SELECT chunk FROM vectors WHERE name = ?) ORDER BY id",
+                (name,),
             )
             return [row[0] for row in rows]
 

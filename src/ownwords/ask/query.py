@@ -116,17 +116,14 @@ def is_written_out(unit: Sequence[str]) -> bool:
     return all(len(sign) == 1 for sign in unit) and any(map(_KANA.match, unit))
 
 
-# Invisible characters that `archive.clean` keeps because some scripts and emoji need them: text
-# could be hidden in runs of these.
-_FILLERS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U0001d173-\U0001d17a]+")
-_VARIATIONS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
-# Characters with variants, besides all from `_AFTER_ALPHABETS` on: symbols, ideographs.
-_VARIED = frozenset("0123456789#*©®")
-_AFTER_ALPHABETS = "\u1800"
+# Invisible characters that the archive keeps because some scripts and emoji need a single one of
+# them: text could be hidden in runs of these, and in tags, of which only flags are made.
+_HIDDEN = re.compile(
+    "(\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f)"
+    "|[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U0001d173-\U0001d17a\U000e0000-\U000e01ef]+"
+    "|[\u180b-\u180f\ufe00-\ufe0f]{2,}"
+)
 _BLANKS = re.compile("[\u2800\u2000-\u200a\u3000]")
-_TAGS = re.compile("[\U000e0000-\U000e007f]+")
-_FLAG_TAGS = re.compile("[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-_FLAG = "\U0001f3f4"
 
 # Longer texts are cut; their beginning says what they are about.
 _LONGEST = 10_000  # characters
@@ -277,25 +274,7 @@ class QueryTerms:
 
 def visible(text: str) -> str:
     """The text without invisible characters."""
-    if text.isascii():
-        return text
-    text = _FILLERS.sub("", text)
-    text = _VARIATIONS.sub(_variation, text)
-    text = _TAGS.sub(_flag, text)
-    return _BLANKS.sub(" ", text)
-
-
-def _variation(run: re.Match[str]) -> str:
-    """The first variation selector of a run, or nothing if the character before has no variants."""
-    before = run.string[run.start() - 1 : run.start()]
-    return run[0][0] if before in _VARIED or before >= _AFTER_ALPHABETS else ""
-
-
-def _flag(tags: re.Match[str]) -> str:
-    """The tag characters if they form a flag such as Scotland's, otherwise nothing."""
-    before = tags.string[tags.start() - 1 : tags.start()]
-    flag = _FLAG_TAGS.match(tags[0]) if before == _FLAG else None
-    return flag[0] if flag else ""
+    return text if text.isascii() else _BLANKS.sub(" ", _HIDDEN.sub(r"\1", text))
 
 
 def normalized_question(question: str) -> str:

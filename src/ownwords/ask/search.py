@@ -10,11 +10,11 @@ import math
 import sqlite3
 import threading
 import unicodedata
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from ownwords.ask.query import (
     QueryTerm,
     QueryTerms,
     asks_for_overview,
-    is_content_word,
     normalized_question,
     quotations,
 )
@@ -148,53 +147,49 @@ _TYPED = str.maketrans(
     {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
 )
 _UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
-# Forms of a word share at least 4 letters and differ in at most 3 at the end.
-_BEGINNING, _ENDING = 4, 3
 _COMPOUND = 5  # minimum letters of a word to look for in compounds
-# Shorter words are too often one letter away from another word.
-_MISTYPED = 7
+# Shorter words are too often one letter away from another word, longer ones are no words.
+_MISTYPED, _LONGEST_WORD = 7, 40
+_FORM = 0.8  # likeness of two forms of a word, by difflib
 
 
 class IndexVocabulary:
-    """The stems in an index, sorted, without accents; read when first needed."""
+    """The stems in an index by their plain spelling; read when first needed."""
 
     def __init__(self, index: SearchIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
         self._generation = ""
-        self._stems: list[str] = []
+        self._stems: dict[str, list[str]] = {}
 
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
         """The words of the archive to search for in place of a word that it lacks.
 
-        Other spellings first ("strasse", "email"); in languages other than English, other forms and
-        compounds; last, words at one typo's distance, unless the word is English ("drought" is no
-        typo of "draught").
+        Two words for one ("e-mail" for "email") and other spellings ("strasse") first; in languages
+        other than English, compounds and other forms; last, words at one typo's distance. A word of
+        English has no other spelling and is no typo ("drought" is none of "draught").
         """
-        stems = self._current()
-        (stem,) = _stems([word])
-        is_english = language == "en" and _lexicon().knows(word)
-        spelling = _plain_spelling(stem, is_english)
-        found = (
-            [term for term in stems if _plain_spelling(term, is_english) == spelling]
-            or self._split_word(word, stems)
-            or ([] if language == "en" else _forms(stem, stems) or _compounds(stem, stems))
-            or ([] if is_english or len(word) < _MISTYPED else _misspellings(stem, stems))
-        )
-        return tuple(found[:_MOST])
+        if len(word) > _LONGEST_WORD:
+            return ()
+        pairs = (f"{word[:at]} {word[at:]}" for at in range(1, len(word)))
+        if split := [pair for pair in pairs if self._index.count(f'"{pair}"')]:
+            return tuple(split[:_MOST])
+        if language == "en" and _lexicon().knows(word):
+            return ()
+        stems, plain = self._current(), _plain_spelling(_stem(word))
+        if plain in stems:
+            return tuple(stems[plain][:_MOST])
+        similar: list[str] = []
+        if language != "en" and len(plain) >= _COMPOUND:
+            similar = [each for each in stems if each.startswith(plain) or each.endswith(plain)]
+            similar.sort(key=lambda each: (len(each), each))
+        if not similar and (language != "en" or len(word) >= _MISTYPED):
+            among = [each for each in stems if each[:1] == plain[:1]]
+            likeness = _FORM if language != "en" else 0.99 - 1 / len(plain)  # one letter differs
+            similar = get_close_matches(plain, among, _MOST, likeness)
+        return tuple(stem for each in similar for stem in stems[each])[:_MOST]
 
-    def _split_word(self, word: str, ordered: Sequence[str]) -> list[str]:
-        """The word as two adjacent words of the archive: "e mail"."""
-        pairs = [(word[:at], word[at:]) for at in range(1, len(word))]
-        stems = dict(zip(words := sum(pairs, ()), _stems(words), strict=True))
-        pairs_present = [
-            f"{a} {b}"
-            for a, b in pairs
-            if _contains(ordered, stems[a]) and _contains(ordered, stems[b])
-        ]
-        return [two for two in pairs_present if self._index.count(f'"{two}"')]
-
-    def _current(self) -> list[str]:
+    def _current(self) -> dict[str, list[str]]:
         generation = self._index.generation()
         with self._lock, self._index.reading() as db:
             if self._generation != generation:
@@ -202,8 +197,10 @@ class IndexVocabulary:
                     "CREATE VIRTUAL TABLE IF NOT EXISTS"
                     " temp.words USING fts5vocab(main, chunk_search, row)"
                 )
-                rows = db.execute("SELECT term FROM temp.words ORDER BY term")
-                self._generation, self._stems = generation, [row[0] for row in rows]
+                stems: dict[str, list[str]] = {}
+                for (stem,) in db.execute("SELECT term FROM temp.words ORDER BY term"):
+                    stems.setdefault(_plain_spelling(stem), []).append(stem)
+                self._generation, self._stems = generation, stems
             return self._stems
 
 
@@ -212,90 +209,24 @@ def _lexicon() -> Lexicon:
     return Lexicon.load()
 
 
-def _stems(words: Iterable[str]) -> list[str]:
-    """The stems of words, made by the tokenizer of the index."""
+def _stem(word: str) -> str:
+    """The stem of a word, made by the tokenizer of the index."""
     with closing(sqlite3.connect(":memory:")) as db:
-        db.execute(f"CREATE VIRTUAL TABLE said USING fts5(word, tokenize='{TOKENIZER}')")
-        db.execute("CREATE VIRTUAL TABLE kept USING fts5vocab(said, instance)")
-        db.executemany("INSERT INTO said VALUES (?)", ((word,) for word in words))
-        words_found = dict(db.execute("SELECT doc, group_concat(term, ' ') FROM kept GROUP BY doc"))
-        (many,) = db.execute("SELECT count(*) FROM said").fetchone()
-    return [words_found.get(number, "") for number in range(1, many + 1)]
+        db.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, tokenize='{TOKENIZER}')")
+        db.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, row)")
+        db.execute("INSERT INTO words VALUES (?)", (word,))
+        return " ".join(row[0] for row in db.execute("SELECT term FROM stems"))
 
 
-def _plain_spelling(stem: str, is_english: bool) -> str:
+def _plain_spelling(stem: str) -> str:
     """A word as typed on a keyboard without accents."""
     plain = stem
     if not stem.isascii():
         parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
         plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
-    if not is_english:
-        for two, one in _UMLAUTS:
-            plain = plain.replace(two, one)
+    for two, one in _UMLAUTS:
+        plain = plain.replace(two, one)
     return plain
-
-
-def _contains(ordered: Sequence[str], stem: str) -> bool:
-    at = bisect_left(ordered, stem)
-    return bool(stem) and at < len(ordered) and ordered[at] == stem
-
-
-def _with_prefix(ordered: Sequence[str], start: str) -> Iterator[str]:
-    for at in range(bisect_left(ordered, start), len(ordered)):
-        if not ordered[at].startswith(start):
-            return
-        yield ordered[at]
-
-
-def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
-    """The words with the longest common prefix that differ only in a few last letters."""
-    start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
-    if len(start) < _BEGINNING:
-        return []
-    words_found = []
-    for term in _with_prefix(ordered, start):
-        prefix = _common_prefix(stem, term)
-        if len(term) - prefix <= _ENDING:
-            words_found.append((prefix, term))
-    most = max((prefix for prefix, _ in words_found), default=0)
-    return [term for prefix, term in words_found if prefix == most]
-
-
-def _common_prefix(a: str, b: str) -> int:
-    """The length of the common prefix."""
-    return next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
-
-
-def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Longer words that begin or end with the word, shortest first."""
-    if len(stem) < _COMPOUND:
-        return []
-    part = _plain_spelling(stem, is_english=False)
-    keys = ((term, _plain_spelling(term, is_english=False)) for term in ordered)
-    words_found = [term for term, key in keys if key.startswith(part) or key.endswith(part)]
-    return sorted(words_found, key=lambda term: (len(term), term))
-
-
-def _misspellings(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Words at a distance of one replaced, missing, added or swapped letter."""
-    if any(sign.isdigit() for sign in stem):
-        return []
-    return [
-        term
-        for term in _with_prefix(ordered, stem[:1])
-        if abs(len(term) - len(stem)) <= 1 and _is_misspelling(stem, term)
-    ]
-
-
-def _is_misspelling(a: str, b: str) -> bool:
-    at = _common_prefix(a, b)
-    rest_a, rest_b = a[at:], b[at:]
-    return (
-        rest_a[1:] == rest_b[1:]
-        or rest_a[1:] == rest_b
-        or rest_a == rest_b[1:]
-        or (rest_a[:2] == rest_b[1::-1] and len(rest_b) > 1 and rest_a[2:] == rest_b[2:])
-    )
 
 
 MAX_OF_A_POST = 3  # passages, so that one long post cannot push out the others
@@ -307,8 +238,6 @@ _AT_ONCE = 16
 # each match, and common words say little.
 _MAX_HELD = 6000
 _MAX_WORDS = 24
-# Maximum words of a title, and of a question, when looking for titles in a question.
-_TITLE_WORDS, _QUESTION_WORDS = 24, 48
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
 _COPY_SHARE, _RUN = 0.6, 5
 # Score factor of somebody else's words.
@@ -354,8 +283,7 @@ class ArchiveSearcher:
         with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
         by_vectors = nearest(with_vector, cosines, RANKED)
         phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
-        title_chunks, is_title = self._title_matches(question, by_text)
-        title_chunks = title_chunks or self._only_title(counts, by_text)
+        title_chunks, is_title = self._title_matches(question, counts, by_text)
 
         ranking = fuse(by_text, with_vector, cosines, rarity.of_question)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
@@ -448,7 +376,7 @@ class ArchiveSearcher:
         original = normalized_question(question)
         if self.embedder is None or not original:
             return None
-        vectors = self.index.vectors(self.embedder.name, self.embedder.dimensions)
+        vectors = self.index.vectors(self.embedder.name)
         if not len(vectors):
             return None
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
@@ -464,35 +392,23 @@ class ArchiveSearcher:
             if not number or not self.index.chunks_with(term.match, ids)
         )
 
-    def _title_matches(self, question: str, ranking: Ranking) -> tuple[list[int], bool]:
-        """The best chunk of each post whose title is in the question, and whether one is exact.
+    def _title_matches(
+        self, question: str, counts: Mapping[QueryTerm, int], ranking: Ranking
+    ) -> tuple[list[int], bool]:
+        """The best chunk of each post that the question names, and whether by its exact title.
 
-        A title is exact if it is the whole question or a quoted part of it.
+        That is the title that is the whole question or a quoted part of it, or else the only one
+        that has all words of the question: "What is Ogooreck?" asks for the post "Ogooreck, a
+        sneaky testing library", not for one that names it more often.
         """
-        whole = folded(normalized_question(question))
-        quoted = {folded(phrase_chunks) for phrase_chunks in quotations(question)}
-        titles = self.index.documents_titled({whole, *quoted, *_titles_within(whole)} - {""})
-        # Exact titles first, then longer ones, which may contain others.
-        titles.sort(key=lambda entry: (entry[0] != whole, entry[0] not in quoted, -len(entry[0])))
-        chosen: list[int] = []
-        matched: set[str] = set()
-        for title, document in titles:
-            if any(title != longer and f" {title} " in f" {longer} " for longer in matched):
-                continue
-            matched.add(title)
-            chosen += _best_chunk(self.index.chunks(document), ranking)
-        return chosen, bool(matched & {whole, *quoted})
-
-    def _only_title(self, counts: Mapping[QueryTerm, int], ranking: Ranking) -> list[int]:
-        """The best chunk of the only post whose title has all words of the question, if any.
-
-        "What is Ogooreck?" asks for the post "Ogooreck, a sneaky testing library", not for one that
-        names it more often.
-        """
-        if not counts or not all(counts.values()):
-            return []
-        found = self.index.documents_with(f"title : ({_all(counts)})", most=2)
-        return _best_chunk(self.index.chunks(found[0]), ranking) if len(found) == 1 else []
+        titles = {folded(part) for part in (normalized_question(question), *quotations(question))}
+        exact = self.index.documents_titled(titles - {""})
+        named = exact
+        if not exact and counts and all(counts.values()):
+            with_all = self.index.documents_with(f"title : ({_all(counts)})", most=2)
+            named = with_all if len(with_all) == 1 else []
+        best = (_in_order(self.index.chunks(document), ranking)[:1] for document in named)
+        return [id_ for ids in best for id_ in ids], bool(exact)
 
     def _top_passages(
         self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
@@ -637,23 +553,6 @@ def _all(terms: Iterable[QueryTerm]) -> str:
 
 def _any(terms: Iterable[QueryTerm]) -> str:
     return " OR ".join(term.match for term in terms)
-
-
-def _titles_within(folded_question: str) -> set[str]:
-    """The parts of a question that may be titles: at least two content words, or three words."""
-    words = folded_question.split()[:_QUESTION_WORDS]
-    content_words = [is_content_word(word) for word in words]
-    return {
-        " ".join(words[start:end])
-        for start in range(len(words))
-        for end in range(start + 2, min(len(words), start + _TITLE_WORDS) + 1)
-        if (many := sum(content_words[start:end])) >= 2 or (many and end - start >= 3)
-    }
-
-
-def _best_chunk(ids: Sequence[int], ranking: Ranking) -> list[int]:
-    """The first of a post's chunks by rank; none if the post was deleted meanwhile."""
-    return _in_order(ids, ranking)[:1]
 
 
 def _in_order(ids: Iterable[int], ranking: Ranking) -> list[int]:
