@@ -268,11 +268,9 @@ def steps_of(document: Json, name: str) -> list[Json]:
     """The steps of one part of the file; TokenizerError for a step that is not known here."""
     inner, known = _STEPS[name]
     part: Any = document.get(name)
-    steps: Any = (
-        part.get(inner) if isinstance(part, dict) and part.get("type") == "Sequence" else [part]
-    )
-    if part is None:
-        return []
+    steps: Any = [] if part is None else [part]
+    if isinstance(part, dict) and part.get("type") == "Sequence":
+        steps = part.get(inner)
     for step in steps if isinstance(steps, list) else [part]:
         kind = str(step.get("type")) if isinstance(step, dict) else ""
         wrong = [key for key, value in known.get(kind, {}).items() if step.get(key) != value]

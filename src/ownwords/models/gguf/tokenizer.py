@@ -321,7 +321,7 @@ def _sentencepiece_metadata(
     steps += steps_of(parsed, "pre_tokenizer")
     if others := {step["type"] for step in steps} - {"Prepend", "Replace", "Metaspace", "Split"}:
         raise ModelError(
-            f"llama.cpp has no {preview(others)} for such a tokenizer",
+            f"llama.cpp has no {preview(set(map(str, others)))} for such a tokenizer",
             hint="export it with --to hf",
         )
     merges = [merge_pair(each) for each in parsed["model"].get("merges") or ()]
