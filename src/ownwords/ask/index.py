@@ -167,7 +167,6 @@ _MERGE_FROM = 0.3
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 
-_MAX_FOUND = 1000  # chunks
 _MARKED = re.compile("\x01([^\x02]+)\x02")
 
 # A post that was left out is somebody else's, unless it is only a copy of another post.
@@ -371,17 +370,11 @@ class SearchIndex:
             sql = "SELECT count(*) FROM chunk_search WHERE chunk_search MATCH ?"
             return int(db.execute(sql, (match,)).fetchone()[0])
 
-    def chunks_with(self, match: str, ids: Iterable[int] | None = None) -> list[int]:
-        """The chunks that match an FTS5 query, of these ids if given; at most `_MAX_FOUND`."""
-        among = "" if ids is None else " AND rowid IN (SELECT value FROM json_each(?))"
-        parameters = [match] if ids is None else [match, json.dumps(list(ids))]
+    def chunks_with(self, match: str) -> list[int]:
+        """The chunks that match an FTS5 query."""
         with self.reading() as db:
-            rows = db.execute(
-                f"SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?{among}"  # noqa: S608
-                f" LIMIT {_MAX_FOUND}",
-                parameters,
-            )
-            return [row[0] for row in rows]
+            sql = "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?"
+            return [row[0] for row in db.execute(sql, (match,))]
 
     def documents_with(self, match: str, most: int) -> list[str]:
         """The documents with chunks that match an FTS5 query, at most so many."""
