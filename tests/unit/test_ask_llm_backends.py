@@ -133,6 +133,7 @@ def test_an_own_model_continues_from_the_same_prompt(tmp_path: Path) -> None:
     for path in (folder, folder.parent):
         writer = open_backend(str(path))
         assert isinstance(writer, LocalBackend)
+        writer.prepare()
         assert (writer.name, writer.context, writer.is_local) == ("mine", 256, True)
         text = generate(writer, max_tokens=12)
         plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
