@@ -173,7 +173,7 @@ class IndexVocabulary:
         if len(word) > _LONGEST_WORD:
             return ()
         pairs = (f"{word[:at]} {word[at:]}" for at in range(1, len(word)))
-        if split := [pair for pair in pairs if self._index.count(f'"{pair}"')]:
+        if split := [pair for pair in pairs if self._index.has(f'"{pair}"')]:
             return tuple(split[:_MOST])
         if language == "en" and _lexicon().knows(word):
             return ()
@@ -345,15 +345,17 @@ class ArchiveSearcher:
         if common:
             # A chunk must contain a rare word; common words then add to its score.
             wanted = f"({_any(rare)}) AND ({_any((*rare, *common))})"
-        with self.index.reading() as db:
-            rows = db.execute(
-                "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
-                " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
-                " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
-                " JOIN chunks c ON c.id = f.id",
-                (_OTHERS_FACTOR, *_WEIGHTS, wanted, RANKED),
-            )
-            return _with_post_scores(rows.fetchall())
+        rows = self.index.rows(
+            "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
+            " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
+            " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
+            " JOIN chunks c ON c.id = f.id",
+            _OTHERS_FACTOR,
+            *_WEIGHTS,
+            wanted,
+            RANKED,
+        )
+        return _with_post_scores(rows)
 
     def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
         """The stored vectors and that of the question; None if there are none."""
