@@ -119,7 +119,7 @@ def test_differing_passages_are_aligned() -> None:
 
 
 def test_groups_are_the_connected_parts() -> None:
-    links = ["ba", "cd", "ae", "fg", "df", "hh"]
+    links = [("b", "a"), ("c", "d"), ("a", "e"), ("f", "g"), ("d", "f"), ("h", "h")]
     pairs = [Duplicate(a, b, False, 1.0) for a, b in links]
     groups = duplicate_groups(pairs)
     assert groups == [frozenset("abe"), frozenset("cdfg"), frozenset("h")]

@@ -178,7 +178,8 @@ def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _
     begins = np.flatnonzero(is_new)
     counts, posts = np.diff(begins, append=len(keys)), _sums(is_first, begins)
     enough = posts >= MIN_POSTS
-    places, is_first = (part[np.repeat(enough, counts)] for part in (places, is_first))
+    kept = np.repeat(enough, counts)
+    places, is_first = places[kept], is_first[kept]
     counts, posts = counts[enough], posts[enough]
     begins = np.cumsum(counts) - counts
     words = sample.ranks[places[begins][:, None] + np.arange(length)]
