@@ -202,7 +202,6 @@ def test_settings_come_from_files_the_environment_and_flags(
         (["make", "blog"], "torch", "train"),
         (["pretrain", "blog"], "torch", "train"),
         (["finetune", "blog", "--base", "b"], "torch", "train"),
-        (["base", "pretrain", "blog"], "torch", "train"),
         (["export", "model", "--to", "gguf"], "torch", "train"),
         (["tune", "blog"], "optuna", "train,tune"),
     ],
