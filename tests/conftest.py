@@ -23,7 +23,7 @@ settings.load_profile("tests")
 
 def pytest_report_header() -> str:
     """The C++ library in use: without one many tests are skipped."""
-    return f"C++ part: {bindings.isa_advice() or bindings.missing_reason()}"
+    return f"C++ part: {bindings.describe_library()}"
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import torch
 
-from ownwords.inference.engine import ForwardInput, LogitRange, Logits
+from ownwords.inference.engine import EngineCache, ForwardInput, LogitRange, Logits
 from ownwords.models.configs.config import ModelConfig, RopeScaling
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
-from ownwords.native.engine import NativeCache
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.
 torch.set_num_threads(1)
@@ -83,7 +82,7 @@ def some_ids(rows: int, tokens: int, seed: int = 0) -> torch.Tensor:
 
 
 def read(
-    cache: NativeCache,
+    cache: EngineCache,
     rows: Sequence[int],
     texts: Sequence[Sequence[int]],
     *,

@@ -18,9 +18,11 @@ from ownwords.models import bundle, directory
 from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.weights import FLOATS
-from ownwords.native import engine as native
+from ownwords.native import bindings
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+pytestmark = pytest.mark.skipif(
+    bindings.load_library() is None, reason="the part in C++ is not built"
+)
 
 WEIGHTS = "model.safetensors"
 Change = Callable[[dict[str, Any]], object]

@@ -22,10 +22,12 @@ from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
-from ownwords.native import engine as native
+from ownwords.native import bindings
 from ownwords.tokenizers.bpe import ByteTokenizer
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not there")
+pytestmark = pytest.mark.skipif(
+    bindings.load_library() is None, reason="the part in C++ is not there"
+)
 
 CONTEXT, ROWS, WAITING = 64, 4, 9
 A_DAY = 250  # requests until the desk is closed and another opened

@@ -16,7 +16,6 @@ from ownwords.native import build
 from ownwords.native.build import Isa
 
 HERE = Path(__file__).parent
-# Without pch.h: each source must include what it needs.
 FLAGS = (
     *(flag for flag in build.FLAGS if flag != "-O3"),
     *("-O2", "-g", "-fno-omit-frame-pointer", "-Werror"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from damaged_models import CASES, load_engine, try_damaged
-from ownwords.native import engine as native
+from ownwords.native import bindings
 
 
 @pytest.mark.parametrize(("kind", "shard_bytes"), CASES)
@@ -17,7 +17,7 @@ def test_a_damaged_model_is_loaded_or_refused_with_a_sentence(
     assert try_damaged(tmp_path / "m", kind, shard_bytes, generator, lambda n: n < 130) == 130
 
 
-@pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+@pytest.mark.skipif(bindings.load_library() is None, reason="the part in C++ is not built")
 @pytest.mark.parametrize(("kind", "shard_bytes"), CASES)
 def test_a_damaged_model_is_run_or_refused_with_a_sentence(
     kind: str, shard_bytes: int | None, tmp_path: Path

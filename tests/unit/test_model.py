@@ -20,7 +20,7 @@ from ownwords.models import bundle
 from ownwords.models.configs import qwen3
 from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD, GENERATION
-from ownwords.native import engine as native
+from ownwords.native import bindings
 from ownwords.tokenizers.bpe import train
 
 TEXTS = ["The trouble with kettles is the lid. " * 20, "Zażółć gęślą jaźń. " * 20]
@@ -120,7 +120,7 @@ def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
         ownwords.load(tmp_path)
 
 
-@pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+@pytest.mark.skipif(bindings.load_library() is None, reason="the part in C++ is not built")
 def test_a_text_is_written_without_pytorch(folder: Path) -> None:
     process = subprocess.run(
         [

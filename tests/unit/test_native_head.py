@@ -14,10 +14,13 @@ from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.native_engine import NativeEngine
 from ownwords.inference.sampling import SamplingParams, sample_token
 from ownwords.inference.scheduler import generate
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.quantization_scheme import INT8
+from ownwords.models.weight_mapping import StoredWeight, weight_shapes
+from ownwords.native.bindings import NativeLibrary, load_library
 from ownwords.native.build import Isa
-from ownwords.native.engine import ModelShape, NativeModel, SourceTensor, Stored, available
 
-if not available():
+if load_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
 
 VOCABULARY, WIDTH = 17_003, 1024  # 17 MB of codes, enough to be kept in two planes
@@ -32,53 +35,18 @@ def random_codes(seed: int = 0) -> tuple[Codes, Scales]:
     return codes, (drawn.uniform(0.5, 1.5, VOCABULARY) * 0.002).astype(np.float32)
 
 
-def core_of(
+def engine_of(
     head: tuple[Codes, Scales],
     *,
     embedding: tuple[Codes, Scales] | None = None,
     threads: int = 2,
     spread: float = 0.0,
     final: float = 1.0,
-) -> NativeModel:
+    library: NativeLibrary | None = None,
+) -> NativeEngine:
     """One layer, which adds nothing where `spread` is 0; without an embedding the head is tied."""
     drawn = np.random.default_rng(3)
-
-    def tensor(name: str, rows: int, columns: int, numbers: NDArray[np.float32]) -> SourceTensor:
-        kind: Stored = "f32"
-        return SourceTensor(name=name, stored=kind, rows=rows, columns=columns, data=numbers)
-
-    def matrix(name: str, rows: int, columns: int, by: float) -> SourceTensor:
-        numbers = drawn.normal(0, by, (rows, columns)).astype(np.float32)
-        return tensor(f"blocks.0.{name}.weight", rows, columns, numbers)
-
-    def norm(name: str, by: float = 1.0) -> SourceTensor:
-        return tensor(f"{name}.weight", 1, WIDTH, np.full(WIDTH, by, np.float32))
-
-    def large(name: str, parts: tuple[Codes, Scales]) -> SourceTensor:
-        return SourceTensor(
-            name=name,
-            stored="codes8",
-            rows=VOCABULARY,
-            columns=WIDTH,
-            data=parts[0],
-            scales=parts[1],
-        )
-
-    tensors = [
-        large("embedding.weight", embedding or head),
-        *([large("head.weight", head)] if embedding else []),
-        norm("final_norm", final),
-        norm("blocks.0.attention_norm"),
-        norm("blocks.0.mlp_norm"),
-        matrix("attention.query", 16, WIDTH, 0.05),
-        matrix("attention.key", 8, WIDTH, 0.05),
-        matrix("attention.value", 8, WIDTH, 0.05),
-        matrix("attention.output", WIDTH, 16, spread),
-        matrix("mlp.gate", 16, WIDTH, 0.05),
-        matrix("mlp.up", 16, WIDTH, 0.05),
-        matrix("mlp.down", WIDTH, 16, spread),
-    ]
-    shape = ModelShape(
+    config = LlamaConfig(
         vocabulary=VOCABULARY,
         context=300,
         width=WIDTH,
@@ -87,15 +55,22 @@ def core_of(
         kv_heads=1,
         head_dim=8,
         hidden=16,
-        block_type="int8",
-        embedding_type="int8",
-        kv_bf16=True,
-        attention_scale=1.0,
-        windows=(0,),
-        rope_table=(-1,),
-        frequencies=np.zeros((0, 4), np.float32),
+        tied=embedding is None,
     )
-    return NativeModel(shape, tensors, threads=threads)
+    stored = []
+    for name, shape in weight_shapes(config).items():
+        if name in ("embedding.weight", "head.weight"):
+            codes, scales = head if name == "head.weight" else embedding or head
+            stored.append(StoredWeight(name, shape, "I8", codes, scheme=INT8, scales=scales))
+            continue
+        numbers = np.full(shape, final if name == "final_norm.weight" else 1.0)
+        if len(shape) == 2:
+            adds = name.endswith(("output.weight", "down.weight"))
+            numbers = drawn.normal(0, spread if adds else 0.05, shape)
+        stored.append(StoredWeight(name, shape, "F32", numbers.astype(np.float32)))
+    library = library or load_library()
+    assert library is not None
+    return NativeEngine(library, config, stored, ("int8", "int8"), weights="int8", threads=threads)
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +78,9 @@ def parts() -> tuple[tuple[Codes, Scales], tuple[Codes, Scales]]:
     return random_codes(0), random_codes(1)
 
 
-def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float]) -> int:
+def near_agrees(engine: NativeEngine, ids: Sequence[int], margins: Sequence[float]) -> int:
     """Assert the promised bounds; returns the largest number of computed scores."""
-    cache, most = core.cache(1, 4), 0
+    cache, most = engine.cache(1, 4), 0
     for token in ids:
         (scores,) = read(cache, [0], [[token]])
         for margin in margins:
@@ -123,11 +98,12 @@ def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float])
     return most
 
 
-def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
+@pytest.mark.parametrize("isa", isas())
+def test_scores_and_embeddings(isa: Isa, parts: tuple[tuple[Codes, Scales], ...]) -> None:
     """Against NumPy: the layer adds nothing, so a score is a product of two rows."""
     codes, scales = parts[0]
     weights = codes.astype(np.float64) * scales[:, None]
-    cache = core_of(parts[0]).cache(8, 4)
+    cache = engine_of(parts[0], library=library_at(isa)).cache(8, 4)
     ids = [0, 5, 16, VOCABULARY - 1, 9_000, 77, 78, 4_096]
     for count in (1, 2, 3, 8):  # which go different ways
         outputs = read(cache, range(count), [[token] for token in ids[:count]])
@@ -142,21 +118,19 @@ def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     np.testing.assert_array_equal(read(cache, range(8), [[token] for token in ids]), singly)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 5])
 def test_near_scores(parts: tuple[tuple[Codes, Scales], ...], threads: int) -> None:
-    core = core_of(parts[0], embedding=parts[1], threads=threads, spread=0.3)
-    assert near_agrees(core, [3, 800, 16_999], [0.0, 0.3]) < VOCABULARY // 4
+    engine = engine_of(parts[0], embedding=parts[1], threads=threads, spread=0.3)
+    assert near_agrees(engine, [3, 800, 16_999], [0.0, 0.3]) < VOCABULARY // 4
 
 
 @pytest.mark.parametrize("isa", isas())
-def test_at_every_isa_that_runs_here(
-    isa: Isa, parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
+def test_near_scores_at_every_isa_that_runs_here(
+    isa: Isa, parts: tuple[tuple[Codes, Scales], ...]
 ) -> None:
-    lesser = library_at(isa)
-    monkeypatch.setattr("ownwords.native.engine.load_library", lambda: lesser)
-    core = core_of(parts[0], embedding=parts[1], spread=0.3)
-    assert near_agrees(core, [3, 800], [0.0, 0.3]) < VOCABULARY // 4
-    test_scores_and_embeddings(parts)
+    library = library_at(isa)
+    engine = engine_of(parts[0], embedding=parts[1], spread=0.3, library=library)
+    assert near_agrees(engine, [3, 800], [0.0, 0.3]) < VOCABULARY // 4
 
 
 def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
@@ -178,14 +152,14 @@ def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
         (codes, negative),
         (codes, none),
     ):
-        core = core_of(head, embedding=parts[1], spread=0.3)
-        near_agrees(core, ids, [0.0, 0.3])
-        near_agrees(core_of(head), ids, [0.0])  # each row is most like itself
+        engine = engine_of(head, embedding=parts[1], spread=0.3)
+        near_agrees(engine, ids, [0.0, 0.3])
+        near_agrees(engine_of(head), ids, [0.0])  # each row is most like itself
 
 
 def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     """Non-finite scores are reported as such, and not left out."""
-    cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
+    cache = engine_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
     (scores,) = read(cache, [0], [[5]])
     assert not np.isfinite(scores).all()
     cache.truncate(0, 0)
@@ -212,9 +186,9 @@ SAMPLINGS = (
 def test_texts_are_the_same(
     parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of draws: the same with all scores and without."""
-    engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
-    settings = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
+    """Hundreds of draws: the same with all scores and without."""
+    engine = engine_of(parts[0], embedding=parts[1], spread=0.3)
+    settings = [(sampling, seed) for sampling in SAMPLINGS for seed in (1, 2)]
     texts_limited = [generate_ids(engine, sampling, seed) for sampling, seed in settings]
     padded = generate_ids(engine, SAMPLINGS[1], 3, vocabulary=5_000)
     monkeypatch.setattr(SamplingParams, "logit_margin", None)
@@ -237,7 +211,7 @@ class BanningGuard:
 def test_banned_tokens_are_replaced_by_others(
     parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
+    engine = engine_of(parts[0], embedding=parts[1], spread=0.3)
     likely = np.argsort(engine.cache(1, 4).forward([ForwardInput(0, [7])])[0])[-50:].tolist()
     guard = BanningGuard(likely)
     text_limited = generate_ids(engine, SAMPLINGS[1], 7, guard=guard)
@@ -246,7 +220,7 @@ def test_banned_tokens_are_replaced_by_others(
 
 
 def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> None:
-    engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
+    engine = engine_of(parts[0], embedding=parts[1], spread=0.3)
     cache = engine.cache(2, 4)
     near = LogitRange(0.0, VOCABULARY)
     (limited_scores,) = cache.forward([ForwardInput(0, [9], near)])
@@ -259,7 +233,7 @@ def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> N
 
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
 def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float) -> None:
-    cache = core_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
+    cache = engine_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
     (scores,) = read(cache, [0], [[9]])
     for among in (VOCABULARY, 0, -5, 1 << 40):
         cache.truncate(0, 0)

@@ -11,9 +11,11 @@ import model_directories as models
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.decoder import build
-from ownwords.native import engine as native
+from ownwords.native import bindings
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+pytestmark = pytest.mark.skipif(
+    bindings.load_library() is None, reason="the part in C++ is not built"
+)
 
 READ = """
 import sys

@@ -21,9 +21,9 @@ from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantization_scheme import Schemes
 from ownwords.models.safetensors_header import read_header
-from ownwords.native import engine
+from ownwords.native.bindings import load_library
 
-if not engine.available():
+if load_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
 
 

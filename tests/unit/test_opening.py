@@ -10,13 +10,14 @@ import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, WeightFormat
 from ownwords.inference.engine_loader import describe_cpu_engine, has_driver, load_engine
-from ownwords.models import bundle, directory
+from ownwords.models import bundle, directory, fused
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
 from ownwords.native import bindings
-from ownwords.native import engine as native
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+pytestmark = pytest.mark.skipif(
+    bindings.load_library() is None, reason="the part in C++ is not built"
+)
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def without_the_part_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "available", lambda: False)
-    monkeypatch.setattr(bindings, "missing_reason", lambda: "the part in C++ was not compiled")
+    monkeypatch.setenv(bindings.VARIABLE, "none")
+    monkeypatch.setattr(fused, "find_library", lambda: None)  # which remembers its answer
 
 
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,7 @@ def test_torch_is_used_without_a_native_library(
     without_the_part_in_c(monkeypatch)
     engine = load_engine(folder, device="cpu")
     assert engine.name.startswith("torch")
-    assert describe_cpu_engine() == ("PyTorch", "the part in C++ was not compiled")
+    assert describe_cpu_engine() == ("PyTorch", bindings.library_problem())
     logits = engine.cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
     assert abs(logits - wanted).max() < 1e-4
 
@@ -65,7 +66,9 @@ def test_without_both_engines_the_error_says_what_to_do(
         load_engine(folder, device="cuda")
     assert "pip install" in str(no.value)
     without_the_part_in_c(monkeypatch)
-    with pytest.raises(OwnwordsError, match="was not compiled, and PyTorch is not installed"):
+    with pytest.raises(
+        OwnwordsError, match="switched off by OWNWORDS_ISA=none, and PyTorch is not installed"
+    ):
         load_engine(folder, device="cpu")
 
 

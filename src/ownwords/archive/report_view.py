@@ -7,39 +7,8 @@ from typing import Final
 from urllib.parse import quote as url_quote
 
 from ownwords.archive.document import SkippedItem
-from ownwords.archive.report import (
-    DeadLink,
-    Duplicate,
-    Phrase,
-    PostSummary,
-    Report,
-    UnlikePost,
-)
-from ownwords.view.blocks import (
-    Aside,
-    Beside,
-    Block,
-    Code,
-    Figure,
-    Figures,
-    Fold,
-    Heading,
-    Item,
-    Items,
-    Line,
-    Pairs,
-    Paragraph,
-    Quote,
-    Section,
-    Share,
-    Shares,
-    Span,
-    Table,
-    Tone,
-    View,
-    Year,
-    Years,
-)
+from ownwords.archive.report import DeadLink, Duplicate, Phrase, PostSummary, Report, UnlikePost
+from ownwords.view import blocks as b
 from ownwords.view.format import (
     count,
     day,
@@ -66,7 +35,7 @@ _TITLES = 40  # that are named in a row of what was left out
 MANY: Final = 200  # rows of a list; the rest is counted
 # Each character of Chinese and Japanese counts as a word, as there are no spaces.
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
-_GROUPS: Sequence[tuple[str, Tone, Sequence[str]]] = (
+_GROUPS: Sequence[tuple[str, b.Tone, Sequence[str]]] = (
     ("Your own words", "own", ("prose", "heading", "list", "caption")),
     ("Quoted", "k1", ("quote",)),
     ("Code", "k2", ("code",)),
@@ -90,7 +59,7 @@ _STATUSES = {
 _DECISIONS = {"keep": "Kept", "cap": "Capped", "leave out": "Left out"}
 
 
-def report_view(report: Report) -> View:
+def report_view(report: Report) -> b.View:
     """The view of a report; the same report gives the same view."""
     sections = (
         _training(report),
@@ -109,10 +78,10 @@ def report_view(report: Report) -> View:
     )
     first, second = lede(report)
     sources = [
-        Paragraph(
+        b.Paragraph(
             line=(
                 "Read from ",
-                Span(plain(source.path), "code"),
+                b.Span(plain(source.path), "code"),
                 f", {plain(source.detected_as, 160)}" if source.detected_as else "",
                 f": {count(source.documents, 'text')}.",
             ),
@@ -121,26 +90,26 @@ def report_view(report: Report) -> View:
         for source in report.sources[:_SOURCES]
     ]
     if (more := len(report.sources) - _SOURCES) > 0:
-        sources.append(Paragraph(line=f"And {count(more, 'more source')}.", style="quiet"))
+        sources.append(b.Paragraph(line=f"And {count(more, 'more source')}.", style="quiet"))
     average = _average(report)
-    return View(
+    return b.View(
         kind="report",
         title=f"{name(report)}: archive report",
         kicker="Archive report",
         heading=name(report),
         intro=(
             *sources,
-            Paragraph(line=first, style="lede"),
-            Paragraph(line=second, style="follow"),
-            Figures(rows=_headline_figures(report)),
-            *([Paragraph(line=average, style="quiet", detail=True)] if average else []),
+            b.Paragraph(line=first, style="lede"),
+            b.Paragraph(line=second, style="follow"),
+            b.Figures(rows=_headline_figures(report)),
+            *([b.Paragraph(line=average, style="quiet", detail=True)] if average else []),
         ),
         sections=[section for section in sections if section],
         footer=[
             f"Written by ownwords {plain(report.version, 30)} on {day(report.created_on)}.",
             (
                 "Fingerprint of the texts ",
-                Span(plain(report.fingerprint)[:12], "code"),
+                b.Span(plain(report.fingerprint)[:12], "code"),
                 ". Same texts, same fingerprint.",
             ),
         ],
@@ -265,32 +234,32 @@ def _dominant_decision(post: PostSummary, training_words: int) -> str:
     return f"It is kept in full, so a model learns mostly from it. Training uses {total}."
 
 
-def _headline_figures(report: Report) -> list[Figure]:
+def _headline_figures(report: Report) -> list[b.Figure]:
     totals, years = report.totals, years_spanned(report)
     links = totals.internal_links + totals.external_links
     days = [day(totals.first_day), day(totals.last_day)] if totals.first_day else []
     return [
-        Figure(
+        b.Figure(
             count(totals.posts),
             noun(totals.posts, "post"),
             f"and {count(totals.pages, 'page')}" if totals.pages else "",
         ),
-        Figure(
+        b.Figure(
             count(totals.own_words),
             f"{noun(totals.own_words, 'word')} of your own",
             f"of {count(totals.words)} in all",
         ),
-        Figure(
+        b.Figure(
             years or "–",
             "years" if "–" in years or not years else "year",
             " to ".join(dict.fromkeys(days)) or "no dates found",
         ),
-        Figure(
+        b.Figure(
             count(links),
             noun(links, "link"),
             f"{count(totals.internal_links)} internal, {count(totals.external_links)} external",
         ),
-        Figure(
+        b.Figure(
             count(totals.training_words),
             f"{noun(totals.training_words, 'word')} to train on",
             size(totals.training_bytes),
@@ -312,59 +281,61 @@ def _average(report: Report) -> str:
 # --- sections -----------------------------------------------------------------------------------
 
 
-def _training(report: Report) -> Section | None:
+def _training(report: Report) -> b.Section | None:
     advice = report.advice
-    blocks: list[Block] = []
+    blocks: list[b.Block] = []
     if advice.headline:
-        blocks.append(Paragraph(line=advice.headline, style="statement"))
-    blocks += [Paragraph(line=text) for text in advice.sentences]
+        blocks.append(b.Paragraph(line=advice.headline, style="statement"))
+    blocks += [b.Paragraph(line=text) for text in advice.sentences]
     if advice.rows:
-        blocks.append(Pairs(rows=advice.rows))
-    return Section("training", "What you can train with this much text", blocks) if blocks else None
+        blocks.append(b.Pairs(rows=advice.rows))
+    return (
+        b.Section("training", "What you can train with this much text", blocks) if blocks else None
+    )
 
 
-def _decisions(report: Report) -> Section | None:
+def _decisions(report: Report) -> b.Section | None:
     if not report.posts:
         return None
     posts = notable_posts(report)
-    blocks: list[Block] = [
-        Items(
+    blocks: list[b.Block] = [
+        b.Items(
             rows=[_decision_item(post) for post in posts[:MANY]],
             style="decisions",
             noun="text",
             total=len(posts),
         )
         if posts
-        else Paragraph(line="No post stands out: all texts are kept in full."),
-        Aside(
+        else b.Paragraph(line="No post stands out: all texts are kept in full."),
+        b.Aside(
             title="To change a decision",
             blocks=[
-                Paragraph(
+                b.Paragraph(
                     line=(
                         "Nothing is deleted: you can still search and cite a post that is left"
                         " out; a model just does not learn from it. The file ",
-                        Span(CHOICES_FILE, "code"),
+                        b.Span(CHOICES_FILE, "code"),
                         " has a decision for each post: keep, cap or leave out. Change it, and"
                         " run:",
                     )
                 ),
-                Code(text=report.command),
+                b.Code(text=report.command),
             ],
         ),
     ]
-    return Section("decisions", "Decisions, and how to change them", blocks)
+    return b.Section("decisions", "Decisions, and how to change them", blocks)
 
 
-def _decision_item(post: PostSummary) -> Item:
+def _decision_item(post: PostSummary) -> b.Item:
     amount = count(post.words, "word")
     if post.decision == "cap":
         amount = f"{count(post.training_words)} of {count(post.own_words, 'word')} used"
-    lines: list[Line] = []
+    lines: list[b.Line] = []
     if post.flags:
-        lines.append(Span(sentence(flags(post)), "quiet"))
+        lines.append(b.Span(sentence(flags(post)), "quiet"))
     if post.reason:
         lines.append(sentence(post.reason))
-    return Item(
+    return b.Item(
         title=_post(post),
         label=decision(post),
         aside=f"{amount}, {percent(post.share)} of the prose",
@@ -373,11 +344,11 @@ def _decision_item(post: PostSummary) -> Item:
     )
 
 
-def _lengths(report: Report) -> Section | None:
+def _lengths(report: Report) -> b.Section | None:
     posts = report.posts
     if not posts:
         return None
-    blocks: list[Block] = []
+    blocks: list[b.Block] = []
     if len(posts) > 1:
         title = "Share of the prose per text"
         blocks.append(_stack(report, title, "In the archive", training=False))
@@ -385,10 +356,10 @@ def _lengths(report: Report) -> Section | None:
             title = "Share of the training words per text"
             blocks.append(_stack(report, title, "In training", training=True))
     counted = "Only your own words count here, not quotations, code, logs or tables."
-    blocks.append(Paragraph(line=f"{_evenness(report)} {counted}".strip()))
+    blocks.append(b.Paragraph(line=f"{_evenness(report)} {counted}".strip()))
     longest, others = posts[:_LONGEST], posts[_LONGEST:]
     rows = [
-        Share(
+        b.Share(
             _post(post),
             post.own_words,
             "out" if post.decision == "leave out" else "own",
@@ -405,16 +376,16 @@ def _lengths(report: Report) -> Section | None:
         for post in longest
     ]
     if others:
-        label = Span(f"{count(len(others), 'other')} together", page="/posts?sort=words")
-        rows.append(Share(label, sum(post.own_words for post in others), "rest"))
+        label = b.Span(f"{count(len(others), 'other')} together", page="/posts?sort=words")
+        rows.append(b.Share(label, sum(post.own_words for post in others), "rest"))
     heading = "Longest texts" if others else "All texts, longest first"
-    blocks.append(Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"))
+    blocks.append(b.Shares(title=heading, rows=rows, heads=("Text", "Words", "Share"), form="rows"))
     if len(posts) > 1:
         blocks.append(
-            Fold(
+            b.Fold(
                 summary=f"All {count(len(posts))} texts",
                 blocks=[
-                    Table(
+                    b.Table(
                         caption="All texts",
                         heads=("Text", "Date", "Words", "Trained on", "Split"),
                         rows=[
@@ -434,17 +405,17 @@ def _lengths(report: Report) -> Section | None:
                 is_long=True,
             )
         )
-    return Section("lengths", "Where the words are", blocks)
+    return b.Section("lengths", "Where the words are", blocks)
 
 
-def _stack(report: Report, title: str, caption: str, *, training: bool) -> Shares:
+def _stack(report: Report, title: str, caption: str, *, training: bool) -> b.Shares:
     """The own words (or the training words) of the longest posts, and of all others together."""
 
     def words(post: PostSummary) -> int:
         return post.training_words if training else post.own_words
 
     rows = [
-        Share(
+        b.Share(
             title_of(post.title),
             words(post),
             "out" if post.decision == "leave out" else "own",
@@ -455,8 +426,8 @@ def _stack(report: Report, title: str, caption: str, *, training: bool) -> Share
     ]
     others = report.posts[_LONGEST:]
     if rest := sum(map(words, others)):
-        rows.append(Share(count(len(others), "other"), rest, "rest"))
-    return Shares(title=title, rows=rows, caption=caption, detail=True)
+        rows.append(b.Share(count(len(others), "other"), rest, "rest"))
+    return b.Shares(title=title, rows=rows, caption=caption, detail=True)
 
 
 def _evenness(report: Report) -> str:
@@ -472,30 +443,30 @@ def _evenness(report: Report) -> str:
     )
 
 
-def _whose(report: Report) -> Section | None:
+def _whose(report: Report) -> b.Section | None:
     left = {kind: words for kind, words in report.words_by_kind.items() if words > 0}
     rows = [
-        Share(label, sum(left.pop(kind, 0) for kind in kinds), tone)
+        b.Share(label, sum(left.pop(kind, 0) for kind in kinds), tone)
         for label, tone, kinds in _GROUPS
     ]
-    rows += [Share(plain(kind, 30).capitalize(), words, "k4") for kind, words in left.items()]
+    rows += [b.Share(plain(kind, 30).capitalize(), words, "k4") for kind, words in left.items()]
     rows = [row for row in rows if row.value]
     if not rows:
         return None
     heads = ("Kind", "Words", "Share")
-    blocks: list[Block] = [Shares(title="Words by whose they are", rows=rows, heads=heads)]
+    blocks: list[b.Block] = [b.Shares(title="Words by whose they are", rows=rows, heads=heads)]
     if report.dumps:
         blocks += [
-            Heading(text="Machine output"),
-            Paragraph(
+            b.Heading(text="Machine output"),
+            b.Paragraph(
                 line="These blocks look like pasted output of a program. The first line of each:"
             ),
-            Items(
+            b.Items(
                 rows=[
-                    Item(
-                        title=Span(title_of(dump.title), "title", page=post_page(dump.id)),
+                    b.Item(
+                        title=b.Span(title_of(dump.title), "title", page=post_page(dump.id)),
                         aside=f"{count(dump.words, 'word')} in {count(dump.lines, 'line')}",
-                        lines=[Span(sentence(dump.reason), "quiet")],
+                        lines=[b.Span(sentence(dump.reason), "quiet")],
                         code=plain(dump.first_line, 200),
                     )
                     for dump in report.dumps[:MANY]
@@ -504,54 +475,54 @@ def _whose(report: Report) -> Section | None:
                 total=len(report.dumps),
             ),
         ]
-    return Section("whose", "Whose words these are", blocks)
+    return b.Section("whose", "Whose words these are", blocks)
 
 
-def _years(report: Report) -> Section | None:
+def _years(report: Report) -> b.Section | None:
     title, bars, undated = "Year by year", year_bars(report), _undated(report)
     if not bars:
-        nothing = [Paragraph(line="None of your texts has a date.")]
-        return Section("years", title, nothing) if report.posts else None
+        nothing = [b.Paragraph(line="None of your texts has a date.")]
+        return b.Section("years", title, nothing) if report.posts else None
     longest = longest_year(bars)
     description = (
         f"Columns from {bars[0].year} to {bars[-1].year}. {longest} The numbers follow as a table."
     )
     caption = "Words and posts per year"
     rows = [
-        (Span(str(bar.year), page=f"/posts?year={bar.year}"), count(bar.words), count(bar.posts))
+        (b.Span(str(bar.year), page=f"/posts?year={bar.year}"), count(bar.words), count(bar.posts))
         for bar in bars
         if bar.posts
     ]
-    blocks: list[Block] = [Paragraph(line=longest)] if longest else []
-    blocks.append(Years(title=caption, description=description, rows=bars))
+    blocks: list[b.Block] = [b.Paragraph(line=longest)] if longest else []
+    blocks.append(b.Years(title=caption, description=description, rows=bars))
     if undated:
-        blocks.append(Paragraph(line=undated, style="quiet"))
-    numbers = Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows, noun="year")
-    blocks.append(Fold(summary="The numbers", blocks=[numbers]))
-    return Section("years", title, blocks)
+        blocks.append(b.Paragraph(line=undated, style="quiet"))
+    numbers = b.Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows, noun="year")
+    blocks.append(b.Fold(summary="The numbers", blocks=[numbers]))
+    return b.Section("years", title, blocks)
 
 
-def year_bars(report: Report) -> list[Year]:
+def year_bars(report: Report) -> list[b.Year]:
     """Posts and words per year, including years without posts unless the gap is very long."""
     dated = {year.year: year for year in report.years if year.year}
     if not dated:
         return []
     left_out: dict[int, int] = {}
     for post in report.posts:
-        # Years count only posts, not pages.
+        # b.Years count only posts, not pages.
         if post.kind == "post" and post.decision == "leave out" and post.day[:4].isdecimal():
             left_out[int(post.day[:4])] = left_out.get(int(post.day[:4]), 0) + post.own_words
     first, last = min(dated), max(dated)
     span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(dated)
     return [
-        Year(year, dated[year].posts, dated[year].words, left_out.get(year, 0))
+        b.Year(year, dated[year].posts, dated[year].words, left_out.get(year, 0))
         if year in dated
-        else Year(year, 0, 0, 0)
+        else b.Year(year, 0, 0, 0)
         for year in span
     ]
 
 
-def longest_year(bars: Sequence[Year]) -> str:
+def longest_year(bars: Sequence[b.Year]) -> str:
     """The year with the most words, in one sentence; empty if there is only one year."""
     if sum(bar.posts > 0 for bar in bars) < 2:
         return ""
@@ -570,43 +541,43 @@ def _undated(report: Report) -> str:
     return ""
 
 
-def _duplicates(report: Report) -> Section | None:
+def _duplicates(report: Report) -> b.Section | None:
     if len(report.posts) < 2:
         return None
     title = "Duplicate text"
     if not report.duplicates:
-        nothing = Paragraph(line="No two texts share a long passage.", detail=True)
-        return Section("duplicates", title, [nothing])
+        nothing = b.Paragraph(line="No two texts share a long passage.", detail=True)
+        return b.Section("duplicates", title, [nothing])
     why = "A model learns repeated text twice. Words that differ are "
     rows = [
-        Item(
+        b.Item(
             title=(
                 _title(pair.title, pair.id),
                 " and ",
                 _title(pair.other_title, pair.other_id),
             ),
-            lines=[Span(duplicate_extent(pair), "quiet")],
+            lines=[b.Span(duplicate_extent(pair), "quiet")],
             blocks=[_passages(pair, *passages) for passages in pair.passages[:_PASSAGES]],
         )
         for pair in report.duplicates[:_PAIRS]
     ]
-    return Section(
+    return b.Section(
         "duplicates",
         title,
         [
-            Paragraph(line=(why, Span("marked", "mark"), "."), detail=True),
-            Items(rows=rows, style="pairs", noun="pair", total=len(report.duplicates)),
+            b.Paragraph(line=(why, b.Span("marked", "mark"), "."), detail=True),
+            b.Items(rows=rows, style="pairs", noun="pair", total=len(report.duplicates)),
         ],
     )
 
 
-def _passages(pair: Duplicate, left: str, right: str) -> Block:
+def _passages(pair: Duplicate, left: str, right: str) -> b.Block:
     if _shorten(left) == _shorten(right):
-        return Quote(cite="In both", lines=[_shorten(left)])
+        return b.Quote(cite="In both", lines=[_shorten(left)])
     sides = zip((pair.title, pair.other_title), diff_passages(left, right), strict=True)
-    return Beside(
+    return b.Beside(
         blocks=[
-            Quote(cite=title_of(title), lines=[[Span(t, "mark") if d else t for t, d in diff]])
+            b.Quote(cite=title_of(title), lines=[[b.Span(t, "mark") if d else t for t, d in diff]])
             for title, diff in sides
         ]
     )
@@ -633,15 +604,15 @@ def diff_passages(left: str, right: str) -> tuple[Diff, Diff]:
     return diffs
 
 
-def _style(report: Report) -> Section | None:
+def _style(report: Report) -> b.Section | None:
     if len(report.posts) < 2:
         return None
     title = "Posts in a different style"
     if not report.style_outliers:
-        nothing = Paragraph(line="No post reads unlike your other posts.", detail=True)
-        return Section("style", title, [nothing])
+        nothing = b.Paragraph(line="No post reads unlike your other posts.", detail=True)
+        return b.Section("style", title, [nothing])
     rows = [
-        Item(
+        b.Item(
             title=_title(post.title, post.id),
             aside=count(post.words, "word"),
             lines=[f"The signs: {signs}."] if (signs := style_signs(post)) else [],
@@ -652,33 +623,33 @@ def _style(report: Report) -> Section | None:
         "A guest post, a long quotation, a translation or another period of yours: the small words"
         " differ, and only you know why."
     )
-    return Section(
+    return b.Section(
         "style",
         title,
         [
-            Paragraph(line=why, detail=True),
-            Items(rows=rows, noun="post", total=len(report.style_outliers)),
+            b.Paragraph(line=why, detail=True),
+            b.Items(rows=rows, noun="post", total=len(report.style_outliers)),
         ],
     )
 
 
-def _links(report: Report) -> Section | None:
+def _links(report: Report) -> b.Section | None:
     dead = report.dead_links
     if not (dead or len(report.posts) > 1):
         return None
-    blocks: list[Block] = []
+    blocks: list[b.Block] = []
     if dead:
         verb = "leads" if len(dead) == 1 else "lead"
-        blocks.append(Paragraph(line=f"{count(len(dead), 'internal link')} {verb} nowhere."))
+        blocks.append(b.Paragraph(line=f"{count(len(dead), 'internal link')} {verb} nowhere."))
         blocks.append(
-            Table(
+            b.Table(
                 caption="Dead links",
                 heads=("Text", "Words of the link", "Target"),
                 rows=[
                     (
                         _title(link.title, link.id),
                         plain(link.text, 120) or "–",
-                        Span(link_target(link), "code"),
+                        b.Span(link_target(link), "code"),
                     )
                     for link in dead[:MANY]
                 ],
@@ -688,22 +659,22 @@ def _links(report: Report) -> Section | None:
             )
         )
     elif report.totals.internal_links:
-        blocks.append(Paragraph(line="All internal links work."))
+        blocks.append(b.Paragraph(line="All internal links work."))
     else:
-        blocks.append(Paragraph(line="Your posts do not link to each other."))
+        blocks.append(b.Paragraph(line="Your posts do not link to each other."))
     alone, total = len(report.orphans), len(report.posts)
     if alone and total > 1:
         line = f"No other text links to {count(alone)} of the {count(total)}."
         if alone == total:
             line = f"None of the {count(total)} texts is linked from another."
         by_id = {post.id: post for post in report.posts}
-        rows = [Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY] if id_ in by_id]
-        posts = Items(rows=rows, style="columns", noun="text", total=alone)
-        blocks += [Paragraph(line=line), Fold(summary="Show them", blocks=[posts])]
-    return Section("links", "Internal links", blocks)
+        rows = [b.Item(title=_post(by_id[id_])) for id_ in report.orphans[:MANY] if id_ in by_id]
+        posts = b.Items(rows=rows, style="columns", noun="text", total=alone)
+        blocks += [b.Paragraph(line=line), b.Fold(summary="Show them", blocks=[posts])]
+    return b.Section("links", "Internal links", blocks)
 
 
-def _phrases(report: Report) -> Section | None:
+def _phrases(report: Report) -> b.Section | None:
     if not report.posts:
         return None
     title = "Favourite phrases"
@@ -712,22 +683,22 @@ def _phrases(report: Report) -> Section | None:
         years.setdefault(phrase.year, []).append(phrase)
     overall = years.pop(0, [])  # year 0 holds those over all years
     if not (overall or years):
-        nothing = Paragraph(line="No phrase comes back often enough.", detail=True)
-        return Section("phrases", title, [nothing])
-    blocks: list[Block] = []
+        nothing = b.Paragraph(line="No phrase comes back often enough.", detail=True)
+        return b.Section("phrases", title, [nothing])
+    blocks: list[b.Block] = []
     if overall:
         rows = [
-            Item(
-                title=Span(plain(phrase.text, 80), "quote"),
+            b.Item(
+                title=b.Span(plain(phrase.text, 80), "quote"),
                 aside=f"{count(phrase.count, 'time')} in {count(phrase.posts, 'post')}",
             )
             for phrase in overall[:16]
         ]
-        blocks.append(Items(rows=rows, style="phrases", noun="phrase"))
+        blocks.append(b.Items(rows=rows, style="phrases", noun="phrase"))
     if years:
         by_year = [(str(year), _by_year(years[year])) for year in sorted(years, reverse=True)]
         blocks.append(
-            Table(
+            b.Table(
                 caption="By year",
                 heads=("Year", "Phrases"),
                 rows=by_year,
@@ -737,34 +708,36 @@ def _phrases(report: Report) -> Section | None:
                 detail=True,
             )
         )
-    return Section("phrases", title, blocks)
+    return b.Section("phrases", title, blocks)
 
 
-def _by_year(phrases: Sequence[Phrase]) -> list[str | Span]:
-    parts: list[str | Span] = []
+def _by_year(phrases: Sequence[Phrase]) -> list[str | b.Span]:
+    parts: list[str | b.Span] = []
     for phrase in phrases[:6]:
         parts += [", "] if parts else []
-        parts += [Span(plain(phrase.text, 80), "quote"), f" {phrase.count:,}×"]
+        parts += [b.Span(plain(phrase.text, 80), "quote"), f" {phrase.count:,}×"]
     return parts
 
 
-def _excluded(report: Report) -> Section:
+def _excluded(report: Report) -> b.Section:
     title = "What is not in the archive"
-    rows: list[tuple[Line, Line]] = []
+    rows: list[tuple[b.Line, b.Line]] = []
     for what, reason, number, titles in exclusion_reasons(report.excluded):
-        named: list[str | Span] = [reason]
+        named: list[str | b.Span] = [reason]
         if titles:
             more = f" and {count(len(titles) - _TITLES)} more" if len(titles) > _TITLES else ""
-            named.append(Span(f" {'; '.join(titles[:_TITLES])}{more}", "quiet"))
+            named.append(b.Span(f" {'; '.join(titles[:_TITLES])}{more}", "quiet"))
         rows.append((count(number, what), named))
     if not rows:
-        return Section("excluded", title, [Paragraph(line="Nothing was left out.", detail=True)])
-    return Section(
+        return b.Section(
+            "excluded", title, [b.Paragraph(line="Nothing was left out.", detail=True)]
+        )
+    return b.Section(
         "excluded",
         title,
         [
-            Paragraph(line="You cannot search any of this either.", detail=True),
-            Table(
+            b.Paragraph(line="You cannot search any of this either.", detail=True),
+            b.Table(
                 caption="Left out", heads=("What", "Why"), rows=rows, noun="reason", style="words"
             ),
         ],
@@ -784,13 +757,13 @@ def exclusion_reasons(items: Iterable[SkippedItem]) -> list[tuple[str, str, int,
     return [(what, reason, counts[what, reason], titles[what, reason]) for what, reason in ordered]
 
 
-def _split(report: Report) -> Section | None:
+def _split(report: Report) -> b.Section | None:
     posts, words = report.split.posts, report.split.words
     if not sum(posts.values()):
         return None
-    tones: tuple[Tone, ...] = ("own", "k1", "k2")
+    tones: tuple[b.Tone, ...] = ("own", "k1", "k2")
     rows = [
-        Share(
+        b.Share(
             _SIDES.get(side, plain(side, 30)),
             words.get(side, 0),
             tone,
@@ -804,17 +777,17 @@ def _split(report: Report) -> Section | None:
         " posts are used once, at the end."
     )
     heads = ("Split", "Posts", "Words", "Share")
-    return Section(
+    return b.Section(
         "split",
         "Training, validation and test",
         [
-            Paragraph(line=why, detail=True),
-            Shares(title="Words per split", rows=rows, heads=heads, is_slim=True),
+            b.Paragraph(line=why, detail=True),
+            b.Shares(title="Words per split", rows=rows, heads=heads, is_slim=True),
         ],
     )
 
 
-def _privacy(report: Report) -> Section:
+def _privacy(report: Report) -> b.Section:
     privacy = report.privacy
     numbers = [
         ("Sources read", len(report.sources)),
@@ -827,38 +800,39 @@ def _privacy(report: Report) -> Section:
         ("Network calls made", privacy.network_calls),
     ]
     rows = [(label, count(number) if number else "none") for label, number in numbers]
-    blocks: list[Block] = [Pairs(rows=rows, style="receipt")]
+    blocks: list[b.Block] = [b.Pairs(rows=rows, style="receipt")]
     if privacy.found_in:
         warning = (
             "Check these before you share the archive or a model trained on it. They are masked"
             " here, but not in your texts."
         )
-        found = Table(
+        found = b.Table(
             caption="Addresses and numbers",
             heads=("Text", "Found"),
             rows=[
-                (title_of(title), Span(masked, "code")) for title, masked in privacy.found_in[:MANY]
+                (title_of(title), b.Span(masked, "code"))
+                for title, masked in privacy.found_in[:MANY]
             ],
             noun="place",
             style="words",
             total=len(privacy.found_in),
             detail=True,
         )
-        blocks += [Paragraph(line=warning, detail=True), found]
-    return Section("privacy", "Privacy", blocks)
+        blocks += [b.Paragraph(line=warning, detail=True), found]
+    return b.Section("privacy", "Privacy", blocks)
 
 
-def _notes(report: Report) -> Section | None:
+def _notes(report: Report) -> b.Section | None:
     if not report.notes:
         return None
-    rows = [Item(title=plain(note, 300)) for note in report.notes[:MANY]]
-    notes = Items(rows=rows, style="notes", noun="note", total=len(report.notes))
-    return Section("notes", "Notes", [notes])
+    rows = [b.Item(title=plain(note, 300)) for note in report.notes[:MANY]]
+    notes = b.Items(rows=rows, style="notes", noun="note", total=len(report.notes))
+    return b.Section("notes", "Notes", [notes])
 
 
-def _post(post: PostSummary) -> Span:
-    return Span(title_of(post.title), "title", url=post.url, page=post_page(post.id))
+def _post(post: PostSummary) -> b.Span:
+    return b.Span(title_of(post.title), "title", url=post.url, page=post_page(post.id))
 
 
-def _title(title: str, id_: str) -> Span:
-    return Span(title_of(title), "title", page=post_page(id_))
+def _title(title: str, id_: str) -> b.Span:
+    return b.Span(title_of(title), "title", page=post_page(id_))

@@ -36,12 +36,12 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
 def _native_part() -> OptionalComponent:
     from ownwords.native import bindings
 
-    installed = bindings.isa_advice()
+    installed = bindings.describe_library() if bindings.load_library() else ""
     return OptionalComponent(
         name="Part in C++",
         purpose="writes without PyTorch, and trains faster on the processor",
         installed=installed,
-        problem="" if installed else bindings.missing_reason(),
+        problem="" if installed else bindings.library_problem(),
         command="" if installed else "install a C++ compiler, then install ownwords again",
     )
 

@@ -12,7 +12,6 @@ from ownwords.inference.engine import Engine, WeightFormat
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.native import bindings
-from ownwords.native import engine as native
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -101,7 +100,7 @@ def _engine(
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        reason = f"{device} needs PyTorch" if device != "cpu" else bindings.missing_reason()
+        reason = f"{device} needs PyTorch" if device != "cpu" else bindings.library_problem()
         raise OwnwordsError(
             f"nothing here can run this model: {reason}, and PyTorch is not installed",
             hint='pip install "ownwords[train]"; `ownwords doctor` says more',
@@ -111,7 +110,7 @@ def _engine(
 
 def describe_cpu_engine() -> tuple[str, str]:
     """Return the name of the CPU engine, and the reason if it is not the native one."""
-    if native.available():
-        return f"native engine, {bindings.describe()}", ""
+    if (library := bindings.load_library()) is not None:
+        return f"native engine, {library.isa.label}", ""
     has_torch = importlib.util.find_spec("torch") is not None
-    return "PyTorch" if has_torch else "", bindings.missing_reason()
+    return "PyTorch" if has_torch else "", bindings.library_problem()

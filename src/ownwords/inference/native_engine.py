@@ -1,11 +1,15 @@
-"""The CPU engine: loads a model directory into the C++ engine, without PyTorch.
+"""The CPU engine: a model directory in the C++ library, without PyTorch.
 
-Every model family is described as one graph, `native.engine.ModelShape`. Weights are repacked from
-the memory-mapped files, so nothing of the files stays in memory.
+Every model family is described as one graph, `ModelShape` of api.h. Weights are repacked from the
+memory-mapped files, so nothing of the files stays in memory.
 """
 
-from collections.abc import Mapping
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -13,8 +17,11 @@ from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     QUANTIZED,
+    ForwardInput,
+    Logits,
     WeightFormat,
     check_cache_size,
+    check_token_ids,
     check_weight_format,
     not_finite_error,
 )
@@ -22,33 +29,118 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.safetensors_header import is_mapped
 from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import SINGLE, StoredWeight, open_weights, read_schemes
-from ownwords.native import bindings
-from ownwords.native import engine as native
+from ownwords.native.bindings import NativeError, NativeLibrary, interface, load_library
 
-_STORED: Mapping[str, native.Stored] = {
-    "F32": "f32",
-    "BF16": "bf16",
-    "F16": "f16",
-    "I8": "codes8",
-    "U8": "codes4",
-}
-_KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
+Kind = Literal["f32", "bf16", "int8", "int4"]
+
+# In the order of WeightType and SourceType in packed_matrix.h.
+_KINDS: Final[tuple[Kind, ...]] = ("f32", "bf16", "int8", "int4")
+_STORED: Final = ("F32", "BF16", "F16", "I8", "U8")
+_BY_BITS: Final[Mapping[int, Kind]] = {8: "int8", 4: "int4"}
 
 
 class NativeEngine:
-    """A model in the C++ engine, which runs on its own threads."""
+    """A model that runs on the library's own threads; it holds packed copies of the weights.
 
-    def __init__(self, model: native.NativeModel, weights: WeightFormat) -> None:
+    `kinds` are those of the matrices in blocks, and of embedding and head. `is_bf16`: the model
+    computes in bfloat16.
+    """
+
+    def __init__(
+        self,
+        library: NativeLibrary,
+        config: ModelConfig,
+        stored: Sequence[StoredWeight],
+        kinds: tuple[Kind, Kind],
+        *,
+        weights: WeightFormat,
+        threads: int,
+        is_bf16: bool = False,
+    ) -> None:
+        self.name = f"native {kinds[0]}, {library.isa.label}"
+        self.vocabulary = config.vocabulary
+        self.context = config.context
         self.weights = weights
-        self.vocabulary = model.shape.vocabulary
-        self.context = model.shape.context
-        kernels = bindings.describe().removeprefix("compiled kernels for ")
-        self.name = f"native {model.shape.block_type}, {kernels}"
-        self._model = model
+        self.library = library
+        self.handle = ctypes.c_void_p()
+        shape, _arrays = _shape(config, kinds, is_bf16)
+        tensors = (interface().structs["TensorSource"] * len(stored))(*map(_tensor, stored))
+        library.engine_new(
+            *(ctypes.addressof(shape), tensors, len(stored), threads),
+            ctypes.addressof(self.handle),
+        )
+        weakref.finalize(self, library.engine_free, self.handle)
 
-    def cache(self, rows: int, length: int) -> native.NativeCache:
-        check_cache_size(rows, length, self)
-        return self._model.cache(rows, length)
+    def cache(self, rows: int, length: int) -> "NativeCache":
+        return NativeCache(self, rows, length)
+
+
+class NativeCache:
+    """Implements `EngineCache`; the library checks a call before it changes anything."""
+
+    def __init__(self, engine: NativeEngine, rows: int, length: int) -> None:
+        check_cache_size(rows, length, engine)
+        self.rows = rows
+        self.length = length
+        self._vocabulary = engine.vocabulary
+        self._library = engine.library
+        self._handle = ctypes.c_void_p()
+        engine.library.cache_new(engine.handle, rows, length, ctypes.addressof(self._handle))
+        self._end = weakref.finalize(self, self._library.cache_free, self._handle)
+        self._lock = threading.Lock()  # keeps a cache from being freed while it is in use
+
+    def cached_length(self, row: int) -> int:
+        length = ctypes.c_int64()
+        self._call(
+            f"row {row} of {self.rows} cannot be asked",
+            *(self._library.cache_length, row, ctypes.addressof(length)),
+        )
+        return length.value
+
+    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
+        rows = np.array([each.row for each in inputs], np.int64)
+        counts = np.array([len(each.ids) for each in inputs], np.int64)
+        ids = np.array([i for each in inputs for i in each.ids], np.int64)
+        near = inputs[0].logit_range if len(inputs) == 1 else None
+        logits = np.empty((len(ids if all_positions else rows), self._vocabulary), np.float32)
+        try:
+            self._call(
+                "the texts cannot be read",
+                self._library.cache_forward,
+                *(len(rows), rows.ctypes.data, counts.ctypes.data, ids.ctypes.data),
+                int(all_positions),
+                *((near.margin, near.vocabulary) if near else (-1.0, 0)),
+                logits.ctypes.data,
+            )
+        except NativeError as error:
+            if error.status == "BAD_ID":
+                check_token_ids(ids.tolist(), self._vocabulary)
+            raise
+        return logits
+
+    def truncate(self, row: int, length: int) -> None:
+        what = f"row {row} cannot be cut to {length} tokens"
+        length = min(length, self.cached_length(row))
+        self._call(what, self._library.cache_truncate, row, length)
+
+    def copy_prefix(self, source: int, row: int, length: int) -> None:
+        what = f"row {row} cannot begin with {length} tokens of row {source}"
+        self._call(what, self._library.cache_copy, source, row, length)
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _call(self, what: str, function: Callable[..., int], *arguments: object) -> None:
+        """Call a function of this cache; error messages start with `what`."""
+        with self._lock:
+            if not self._end.alive:
+                raise OwnwordsError("the cache is closed")
+            try:
+                function(self._handle, *arguments)
+            except NativeError as error:
+                error.message = f"{what}: {error.message}"
+                raise
 
 
 def load(
@@ -62,50 +154,34 @@ def load(
 
     Raises ModelError for weights that `models.weights.load` refuses and for non-finite values.
     """
-    if not native.available():
+    library = load_library()
+    if library is None:
         return None
     stored = open_weights(folder, config)
     floats = {weight.dtype for weight in stored if weight.scheme is None}
     schemes = QUANTIZED.get(weights)
     if any(weight.scheme for weight in stored):
         schemes = read_schemes(folder / SINGLE)
-        check_weight_format(_KINDS[schemes[0].bits], weights, folder)
+        check_weight_format(_BY_BITS[schemes[0].bits], weights, folder)
+    kinds: tuple[Kind, Kind] = ("f32", "f32")
     if schemes:
-        kinds: tuple[native.Kind, native.Kind] = (_KINDS[schemes[0].bits], _KINDS[schemes[1].bits])
-        weight_format: WeightFormat = kinds[0]
+        kinds = _BY_BITS[schemes[0].bits], _BY_BITS[schemes[1].bits]
     elif weights == "bf16" or (weights == "stored" and floats == {"BF16"}):
-        kinds, weight_format = ("bf16", "bf16"), "bf16"
-    else:  # the engine has no float16 type; float32 represents it exactly
-        kinds = "f32", "f32"
-        weight_format = "stored" if weights == "stored" and floats == {"F16"} else "f32"
-    is_bf16 = weights == "bf16" or (weights != "f32" and floats == {"BF16"})
+        kinds = "bf16", "bf16"
+    # The engine has no float16 type; float32 represents it exactly.
+    is_f16 = weights == "stored" and floats == {"F16"} and kinds[0] == "f32"
     try:
-        model = native.NativeModel(
-            _shape(config, kinds, is_bf16),
-            [_source(weight) for weight in stored],
+        return NativeEngine(
+            *(library, config, stored, kinds),
+            weights="stored" if is_f16 else kinds[0],
             threads=threads or hardware.threads(hardware.read_cpu()),
+            is_bf16=weights == "bf16" or (weights != "f32" and floats == {"BF16"}),
         )
-    except OwnwordsError as error:
+    except NativeError as error:
         for weight in stored:
             if not _is_finite(weight):
                 raise not_finite_error(weight.name, folder) from error
         raise ModelError(f"{folder}: {error.message}", hint=error.hint) from error
-    return NativeEngine(model, weight_format)
-
-
-def _source(weight: StoredWeight) -> native.SourceTensor:
-    rows, columns = (1, *weight.shape)[-2:]
-    return native.SourceTensor(
-        name=weight.name,
-        stored=_STORED[weight.dtype],
-        rows=rows,
-        columns=columns,
-        data=weight.array,
-        scales=weight.scales,
-        group=weight.scheme.group if weight.scheme else 0,
-        transposed=weight.transposed,
-        mapped=is_mapped(weight.array),
-    )
 
 
 def _is_finite(weight: StoredWeight) -> bool:
@@ -115,14 +191,33 @@ def _is_finite(weight: StoredWeight) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def _shape(
-    config: ModelConfig, kinds: tuple[native.Kind, native.Kind], is_bf16: bool
-) -> native.ModelShape:
-    """Describe a model family to the C++ engine; `is_bf16`: the model computes in bfloat16."""
+def _tensor(weight: StoredWeight) -> Any:  # noqa: ANN401 - a structure of ctypes
+    """The TensorSource of api.h for a weight, which must outlive it."""
+    *place, name, kind = weight.name.split(".")  # such as blocks.3.mlp.up.bias
+    role = f"ROLE_{name}_BIAS" if kind == "bias" else f"ROLE_{name}"
+    rows, columns = (1, *weight.shape)[-2:]
+    return interface().structs["TensorSource"](
+        role=interface().constants[role.upper()],
+        layer=int(place[1]) if place else 0,
+        type=_STORED.index(weight.dtype),
+        data=weight.array.ctypes.data,
+        scales=None if weight.scales is None else weight.scales.ctypes.data,
+        group=weight.scheme.group if weight.scheme else 0,
+        rows=rows,
+        columns=columns,
+        transposed=int(weight.transposed),
+        mapped=int(is_mapped(weight.array)),  # its pages may be dropped after packing
+    )
+
+
+def _shape(config: ModelConfig, kinds: tuple[Kind, Kind], is_bf16: bool) -> tuple[Any, object]:
+    """The ModelShape of api.h for a config, and the arrays that it points to."""
     tables = config.rope_frequencies()
-    # Round the scale before multiplying, as in training: 33.94 becomes 34 in bfloat16.
+    frequencies = np.ascontiguousarray(tables, np.float32)
+    windows = np.array([window or 0 for window in config.windows()], np.int64)
+    rope_table = np.array(config.rope_of_layers(), np.int64)
     scale = config.embedding_scale
-    return native.ModelShape(
+    struct = interface().structs["ModelShape"](
         vocabulary=config.vocabulary,
         context=config.context,
         width=config.width,
@@ -131,20 +226,23 @@ def _shape(
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
         hidden=config.hidden,
-        block_type=kinds[0],
-        embedding_type=kinds[1],
+        block_type=_KINDS.index(kinds[0]),
+        embedding_type=_KINDS.index(kinds[1]),
         kv_bf16=kinds[0] != "f32",
         layer_norm=config.LAYER_NORM,
         gelu=config.GELU,
         norm_eps=config.norm_eps,
         norm_offset=config.NORM_OFFSET,
         attention_scale=config.attention_scale,
+        # Round the scale before multiplying, as in training: 33.94 becomes 34 in bfloat16.
         embedding_scale=_round_to_bf16(scale) if is_bf16 else scale,
-        softcap=config.logit_softcap,
-        windows=tuple(window or 0 for window in config.windows()),
-        rope_table=config.rope_of_layers(),
-        frequencies=np.stack(tables) if tables else np.empty((0, config.head_dim // 2), np.float32),
+        softcap=config.logit_softcap or 0.0,
+        windows=windows.ctypes.data,
+        rope_table=rope_table.ctypes.data,
+        rope_tables=len(tables),
+        frequencies=frequencies.ctypes.data,
     )
+    return struct, (windows, rope_table, frequencies)
 
 
 def _round_to_bf16(number: float) -> float:

@@ -117,8 +117,8 @@ def interface() -> Interface:
 class NativeLibrary:
     """A loaded library, with its functions as attributes without the prefix `ownwords_`.
 
-    Functions that return a Status raise NativeError unless it is OK. `best` is the best instruction
-    set of this processor, `isa` the one the library was compiled for.
+    Functions that return a Status raise NativeError unless it is OK. `isa` is the instruction set
+    that the library was compiled for.
     """
 
     def __init__(self, path: Path, isa: Isa) -> None:
@@ -131,7 +131,6 @@ class NativeLibrary:
             if result is ctypes.c_int and name not in _PLAIN:
                 function.errcheck = _check
             setattr(self, name.removeprefix("ownwords_"), function)
-        self.best = Isa(self.best_isa())
 
     def agrees_with(self, other: "NativeLibrary") -> bool:
         """Whether this library and another find the same in small problems, but for rounding."""
@@ -174,9 +173,20 @@ def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
     return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[0]
 
 
-def missing_reason(folder: Path = SOURCES.parent) -> str:
-    """The reason why no library is in use; "" if one is."""
+def library_problem(folder: Path = SOURCES.parent) -> str:
+    """The reason why the best library for this processor is not in use; "" if it is."""
     return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[1]
+
+
+def describe_library(folder: Path = SOURCES.parent) -> str:
+    """Name the library in use, and say why it is not the best if it is not."""
+    library, problem = load_library(folder), library_problem(folder)
+    if library is None:
+        return problem
+    label = library.isa.label
+    if not problem:
+        return f"{label}, the best for this processor"
+    return f"{label}, where this processor can run {_best_of(library).label}: {problem}"
 
 
 @cache
@@ -190,19 +200,29 @@ def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
     baseline, problem = _open(Isa.BASELINE, folder)
     if baseline is None:
         return None, problem
+    best = _best_of(baseline)
     if choice:
         if not baseline.runs_isa(labels[choice]):
             raise ConfigError(
-                f"{VARIABLE}={choice}: the best this processor can run is {baseline.best.label}"
+                f"{VARIABLE}={choice}: the best this processor can run is {best.label}"
             )
         library, problem = _open(labels[choice], folder)
         if library is None:
             raise ConfigError(f"{VARIABLE}={choice}: {problem}")
-        return library, ""
+        return library, "" if library.isa == best else f"chosen by {VARIABLE}"
+    problem = ""
     for isa in sorted(ISA_FLAGS, reverse=True):
-        if baseline.runs_isa(isa) and (library := _open(isa, folder)[0]):
-            return library, ""
-    return baseline, ""
+        if baseline.runs_isa(isa):
+            library, why = _open(isa, folder)
+            problem = problem or why
+            if library is not None:
+                return library, problem
+    return baseline, problem
+
+
+def _best_of(library: NativeLibrary) -> Isa:
+    """The best instruction set of this processor that this version is compiled for."""
+    return max(isa for isa in ISA_FLAGS if isa <= library.best_isa())
 
 
 @cache
@@ -210,7 +230,9 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
     """Load the library of an instruction set; returns it and "", or None and the problem."""
     path = library_path(isa, folder)
     if not path.exists():
-        return None, "the part in C++ was not compiled"
+        if isa == Isa.BASELINE:
+            return None, "the part in C++ was not compiled"
+        return None, f"{path.name} is missing: install ownwords again"
     try:
         digest = ctypes.CDLL(str(path)).ownwords_source_hash
         digest.restype = ctypes.c_char_p
@@ -227,41 +249,6 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
     return library, ""
 
 
-def describe() -> str:
-    """Describe the library in use to the user; "" without one."""
-    library = load_library()
-    if library is None:
-        return ""
-    names = {
-        Isa.BASELINE: "any processor",
-        Isa.NEON_DOTPROD: "NEON's dot products",
-        Isa.NEON_BF16: "NEON with bfloat16",
-        Isa.AVX2: "AVX2",
-        Isa.AVXVNNI: "AVX2 and VNNI",
-        Isa.AVX512: "AVX-512",
-        Isa.AVX512BF16: "AVX-512 with bfloat16",
-        Isa.AMX: "AVX-512 and AMX",
-    }
-    return f"compiled kernels for {names[library.isa]}"
-
-
-def isa_advice(folder: Path = SOURCES.parent) -> str:
-    """Tell the user whether the library in use is the best for this processor; "" without one."""
-    library = load_library(folder)
-    if library is None:
-        return ""
-    best = max(isa for isa in ISA_FLAGS if isa <= library.best)
-    if library.isa == best:
-        return f"{library.isa.label}, the best for this processor"
-    if os.environ.get(VARIABLE, "").strip():
-        reason = f"chosen by {VARIABLE}"
-    elif library_path(best, folder).exists():
-        reason = _open(best, folder)[1]
-    else:
-        reason = "install ownwords again"
-    return f"{library.isa.label}, where this processor can run {best.label}: {reason}"
-
-
 if __name__ == "__main__":  # asked of every wheel
-    sys.stdout.write(f"{isa_advice() or missing_reason()}\n")
-    sys.exit(load_library() is None)
+    sys.stdout.write(f"{describe_library()}\n")
+    sys.exit(bool(library_problem()))

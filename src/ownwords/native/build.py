@@ -116,9 +116,8 @@ def libraries(folder: Path = SOURCES.parent) -> list[Path]:
 def source_hash(folder: Path | None = None) -> str:
     """The SHA-256 of all sources, which is also compiled into the libraries."""
     digest = hashlib.sha256()
-    for path, folders, names in os.walk(
-        folder or SOURCES
-    ):  # runs at every load: pathlib would take 10 ms
+    # At every load: pathlib would take 10 ms.
+    for path, folders, names in os.walk(folder or SOURCES):
         folders.sort()
         for name in sorted(names):
             if name.endswith((".h", ".cpp")):
@@ -150,25 +149,28 @@ def compiler() -> str | None:
 def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS)) -> str:
     """Build the libraries of `isas` in `folder`; return the first problem as a sentence, or "".
 
-    If a build fails, its library is removed, including one from an earlier build.
+    A library that cannot be built is removed, even if it is from an earlier build.
     """
-    cxx = compiler()
-    if cxx is None:
-        for isa in isas:
-            library_path(isa, folder).unlink(missing_ok=True)
-        return "no C++ compiler was found (CXX, " + ", ".join(COMPILERS) + ")"
+    problems: list[str] = []
     # Largest first, so that no long compilation starts last while other cores idle.
     largest_first = sorted(sources(), key=lambda path: -path.stat().st_size)
     with (
         tempfile.TemporaryDirectory(prefix="ownwords-") as scratch,
         ThreadPoolExecutor(os.cpu_count() or 1) as workers,
     ):
-        builds = [_LibraryBuild(cxx, isa, Path(scratch, isa.label)) for isa in isas]
-        list(workers.map(_LibraryBuild.precompile_header, builds))
-        pairs = [(build, path) for path in largest_first for build in builds]
-        list(workers.map(lambda pair: pair[0].compile(pair[1]), pairs))
-        list(workers.map(lambda build: build.link(library_path(build.isa, folder)), builds))
-    return next((build.problem for build in builds if build.problem), "")
+        jobs = {
+            isa: [workers.submit(_compile, isa, path, Path(scratch)) for path in largest_first]
+            for isa in isas
+        }
+        for isa, objects in jobs.items():
+            try:
+                _link(isa, [job.result() for job in objects], library_path(isa, folder))
+            except _BuildError as error:
+                problems.append(str(error))
+                library_path(isa, folder).unlink(missing_ok=True)
+            except OSError as error:  # Windows cannot replace a library that is in use
+                problems.append(f"{library_path(isa).name} could not be replaced: {error.strerror}")
+    return next(iter(problems), "")
 
 
 def build_for_here(folder: Path = SOURCES.parent) -> str:
@@ -177,19 +179,15 @@ def build_for_here(folder: Path = SOURCES.parent) -> str:
     If the compiler is too old for the best one, the next best that it can build. Libraries for
     other instruction sets are removed, since they may come from earlier sources.
     """
-    problem = build(folder, [Isa.BASELINE])
-    best = best_here(folder)
-    if best is None:
-        return build(folder)
-    wanted = {Isa.BASELINE}
-    for isa in sorted(isa for isa in ISA_FLAGS if Isa.BASELINE < isa <= best)[::-1]:
-        wanted.add(isa)
-        problem = build(folder, [isa]) or problem
-        if library_path(isa, folder).exists():
-            break
-    for isa in ISA_FLAGS.keys() - wanted:
-        library_path(isa, folder).unlink(missing_ok=True)
-    return problem
+    problems = [build(folder, [Isa.BASELINE])]
+    best, is_built = best_here(folder) or Isa.BASELINE, False
+    for isa in sorted(ISA_FLAGS.keys() - {Isa.BASELINE}, reverse=True):
+        if isa > best or is_built:
+            library_path(isa, folder).unlink(missing_ok=True)
+        else:
+            problems.append(build(folder, [isa]))
+            is_built = library_path(isa, folder).exists()
+    return next(filter(None, problems), "")
 
 
 def best_here(folder: Path = SOURCES.parent) -> Isa | None:
@@ -215,60 +213,36 @@ def is_for_here(version: str, environment: Mapping[str, str]) -> bool:
     return version == "editable" or "PIP_BUILD_TRACKER" in environment
 
 
-class _LibraryBuild:
-    """The build of one library; after a problem the remaining steps do nothing."""
+class _BuildError(Exception):
+    """The compiler is missing or failed."""
 
-    def __init__(self, cxx: str, isa: Isa, folder: Path) -> None:
-        self.cxx, self.isa, self.folder = cxx, isa, folder
-        self.problem = ""
-        self._flags = (*FLAGS, f'-DOWNWORDS_SOURCE_HASH="{source_hash()}"', *ISA_FLAGS[isa])
-        self._header = SOURCES / "pch.h"
-        self._objects: list[str] = []
-        folder.mkdir()
 
-    def precompile_header(self) -> None:
-        """Precompile pch.h for all sources; if that fails, each includes the plain header."""
-        copy = self.folder / "pch.h"
-        shutil.copyfile(self._header, copy)
-        self._run(*self._flags, "-x", "c++-header", str(copy), "-o", f"{copy}.gch")
-        if not self.problem:
-            self._header = copy
-        self.problem = ""
+def _compile(isa: Isa, source: Path, scratch: Path) -> str:
+    name = source.relative_to(SOURCES).as_posix().replace("/", "-")
+    compiled = str(scratch / f"{isa.label}-{name}.o")
+    _run(isa, f'-DOWNWORDS_SOURCE_HASH="{source_hash()}"', "-c", str(source), "-o", compiled)
+    return compiled
 
-    def compile(self, source: Path) -> None:
-        name = source.relative_to(SOURCES).as_posix().replace("/", "-") + ".o"
-        self._run(
-            *self._flags,
-            *("-include", str(self._header), "-c", str(source), "-o", str(self.folder / name)),
-        )
-        self._objects.append(str(self.folder / name))
 
-    def link(self, into: Path) -> None:
-        temporary = into.with_suffix(".new")
-        self._run(*self._flags, *_LINKED, *sorted(self._objects), "-o", str(temporary))
-        try:
-            if not self.problem:
-                temporary.replace(into)
-                return
-            temporary.unlink(missing_ok=True)
-            into.unlink(missing_ok=True)
-        except OSError as error:  # Windows cannot replace a library that is in use
-            self.problem = self.problem or f"{into.name} could not be replaced: {error.strerror}"
+def _link(isa: Isa, objects: Iterable[str], into: Path) -> None:
+    temporary = into.with_suffix(".new")
+    _run(isa, *_LINKED, *sorted(objects), "-o", str(temporary))
+    temporary.replace(into)
 
-    def _run(self, *arguments: str) -> None:
-        if self.problem:
-            return
-        try:
-            done = subprocess.run(
-                [self.cxx, *arguments], capture_output=True, timeout=600, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            self.problem = f"{self.cxx} could not be run: {error}"
-            return
-        if done.returncode != 0:
-            lines = done.stderr.decode("utf-8", "replace").splitlines()
-            error_line = next((line for line in lines if "error" in line), "no reason given")
-            self.problem = f"{self.cxx} failed: {error_line.strip()[:200]}"
+
+def _run(isa: Isa, *arguments: str) -> None:
+    cxx = compiler()
+    if cxx is None:
+        raise _BuildError("no C++ compiler was found (CXX, " + ", ".join(COMPILERS) + ")")
+    command = [cxx, *FLAGS, *ISA_FLAGS[isa], *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _BuildError(f"{cxx} could not be run: {error}") from error
+    if done.returncode != 0:
+        lines = done.stderr.decode("utf-8", "replace").splitlines()
+        error_line = next((line for line in lines if "error" in line), "no reason given")
+        raise _BuildError(f"{cxx} failed: {error_line.strip()[:200]}")
 
 
 if __name__ == "__main__":
