@@ -77,11 +77,6 @@ def test_short_sections_share_a_chunk_with_their_headings() -> None:
     assert re.findall("Salt|Pepper|List", chunk.text) == ["Salt", "Pepper"]
 
 
-def test_a_heading_without_text_belongs_to_the_next_section() -> None:
-    (chunk,) = cut(heading("Part one", 1), heading("Rain", 2), prose(20))
-    assert (chunk.heading, "Part one" in chunk.text) == ("Part one › Rain", False)
-
-
 def test_code_is_never_split_and_is_fenced() -> None:
     code = "\n".join(f"line {n} = {n}" for n in range(400))
     chunks = cut(prose(100), Segment("code", code, "python"), prose(100))
@@ -106,10 +101,6 @@ def test_quotations_are_marked_line_by_line_with_their_author() -> None:
 def test_a_chunk_that_is_mostly_quotation_or_log_is_labelled() -> None:
     assert [c.whose for c in cut(Segment("quote", SENTENCE * 10), prose(20))] == ["quoted"]
     assert {c.whose for c in cut(Segment("log", "12:00 sshd closed\n" * 300))} == {"quoted"}
-
-
-def test_excluded_posts_are_labelled_as_others_words() -> None:
-    assert {chunk.whose for chunk in cut(prose(900), is_left_out=True)} == {"other"}
 
 
 def test_a_post_without_visible_text_has_a_chunk_for_its_title() -> None:

@@ -131,7 +131,6 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     [
         ({"model_type": "roberta"}, "model_type = 'roberta'"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu'"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"num_attention_heads": 5}, "heads"),
         ({"vocab_size": 0}, "vocab_size"),
     ],

@@ -316,8 +316,10 @@ def find_quote(quote: str, text: str) -> Span | None:
     return span if span[1] - span[0] <= LONGEST_QUOTE else None
 
 
-def unsupported_reason(statement: str, cited: Sequence[Citation], question: str) -> str:
-    """Why the cited passages cannot support a sentence; empty if they may.
+def check_support(
+    statement: str, cited: Sequence[Citation], question: str
+) -> tuple[str, list[str]]:
+    """Why the cited passages cannot support a sentence, or else its words that no quote has.
 
     A sentence is unsupported if too few of its content words occur in the passages or the
     question, or if one of its numbers of three or more digits, such as a year, does not. It is also
@@ -325,31 +327,37 @@ def unsupported_reason(statement: str, cited: Sequence[Citation], question: str)
     them. Sentences that look like prompt injections support nothing.
     """
     context = " ".join(
-        f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
-        f" {without_injections(quote.passage.text)}"
-        for quote in cited
+        f"{_head(quote)} {without_injections(quote.passage.text)}" for quote in cited
     )
-    known = set(stems(context)) | set(stems(question))
+    asked = set(stems(question))
     if number := _unknown_number(statement, f"{context} {question}"):
-        return f"it says {number}, and the cited passage does not"
-    if covered_share(content_stems(statement), known) < _SUPPORTED:
-        return "its words are not in the cited passage"
-    new = _new_words(statement, question)
-    if new and len(unchecked_words(statement, cited, question)) == len(new):
-        return "its words are not in the quote"
-    return ""
+        return f"it says {number}, and the cited passage does not", []
+    if covered_share(content_stems(statement), asked | set(stems(context))) < _SUPPORTED:
+        return "its words are not in the cited passage", []
+    quoted = {
+        stem
+        for quote in cited
+        for text in (quote.quote, without_injections(f"{_head(quote)}\n{_around(quote)}"))
+        for stem in stems(text)
+    }
+    new = [word for word in content_words(statement).values() if not _occurs(word, asked)]
+    unchecked = [word for word in new if not _occurs(word, quoted)]
+    if new and len(unchecked) == len(new):
+        return "its words are not in the quote", []
+    return "", unchecked
 
 
-def unchecked_words(statement: str, cited: Sequence[Citation], question: str) -> list[str]:
-    """The content words of a sentence that are neither in the question nor in a quoted sentence."""
-    quoted = _quoted_stems(cited)
-    return [word for word in _new_words(statement, question) if not _occurs(word, quoted)]
+def _head(quote: Citation) -> str:
+    return f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
 
 
-def _new_words(statement: str, question: str) -> list[str]:
-    """The content words of a statement that are not in the question."""
-    known = set(stems(question))
-    return [word for word in content_words(statement).values() if not _occurs(word, known)]
+def _around(quote: Citation) -> str:
+    """The sentences that a quote is from."""
+    text = quote.passage.text
+    begin = text.find(quote.quote)
+    end = begin + len(quote.quote)
+    spans = [span for span in sentences(text) if span[0] < end and span[1] > begin]
+    return "\n".join(text[slice(*span)] for span in spans)
 
 
 def _occurs(word: str, known: set[str]) -> bool:
@@ -357,30 +365,14 @@ def _occurs(word: str, known: set[str]) -> bool:
     return not known.isdisjoint(stems(" ".join([word, *forms_of(word)])))
 
 
-def _quoted_stems(cited: Sequence[Citation]) -> set[str]:
-    """The stems of the sentences that are quoted, and of the titles and dates of their posts."""
-    quoted: set[str] = set()
-    for quote in cited:
-        passage, begin = quote.passage, quote.passage.text.find(quote.quote)
-        whole = [
-            passage.text[start:end]
-            for start, end in sentences(passage.text)
-            if start < begin + len(quote.quote) and end > begin
-        ]
-        context = [passage.title, passage.heading, passage.date or "", *whole]
-        quoted.update(stems(quote.quote), stems(without_injections("\n".join(context))))
-    return quoted
-
-
 def repeats_known(statement: str, cited: Sequence[Citation], question: str) -> bool:
     """Whether a sentence without citations adds nothing: all its words are in the quotes."""
-    sentence_text = " ".join(
-        f"{quote.passage.title} {quote.passage.date or ''} {quote.quote}" for quote in cited
+    known = " ".join(
+        f"{each.passage.title} {each.passage.date or ''} {each.quote}" for each in cited
     )
-    known = set(stems(without_injections(sentence_text))) | set(stems(question))
-    return content_stems(statement) <= known and not _unknown_number(
-        statement, f"{sentence_text} {question}"
-    )
+    known_stems = set(stems(without_injections(known))) | set(stems(question))
+    is_known = content_stems(statement) <= known_stems
+    return is_known and not _unknown_number(statement, f"{known} {question}")
 
 
 def _unknown_number(statement: str, known: str) -> str:
@@ -612,16 +604,15 @@ class AnswerBuilder:
                 self._left_out += 1
                 self._reasons["it has no citation"] += 1
             return
-        if why := unsupported_reason(statement.text, statement.cited, self._question):
+        why, unchecked = check_support(statement.text, statement.cited, self._question)
+        if why:
             self._left_out += 1
             self._reasons[why] += 1
             return
         self._moved += statement.moved
         self._flush()
-        marks = self._marks(statement.cited)
-        if unchecked := unchecked_words(statement.text, statement.cited, self._question):
-            self._unchecked.update(dict.fromkeys(unchecked))
-            marks += " (unchecked)"
+        marks = self._marks(statement.cited) + (" (unchecked)" if unchecked else "")
+        self._unchecked.update(dict.fromkeys(unchecked))
         self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
 
     def _flush(self) -> None:

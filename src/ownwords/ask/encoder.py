@@ -316,22 +316,17 @@ def encoder_folder(name: str) -> Path:
 def _download(name: str, folder: Path) -> None:
     endpoint = hub.endpoint_in_force()
     token = hub.token_for(endpoint)
-    try:
-        with hub.translate_errors(endpoint, name, "embed"):
-            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
+    with hub.translate_errors(endpoint, name, "embed"):
+        from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
 
-            snapshot_download(
-                name,
-                revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
-                local_dir=folder,
-                allow_patterns=list(_FILES),
-                endpoint=endpoint,
-                token=token,
-            )
-    except hub.HubError as error:
-        raise OwnwordsError(
-            f"{name} could not be downloaded from {endpoint}: {error.message}", hint=error.hint
-        ) from error
+        snapshot_download(
+            name,
+            revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
+            local_dir=folder,
+            allow_patterns=list(_FILES),
+            endpoint=endpoint,
+            token=token,
+        )
 
 
 MINILM: Final = "minilm"

@@ -634,7 +634,7 @@ class LocalBackend:
         self._path = resolve_model(path, path)
         self.prompt_tokens = 0
         self.ended: FinishReason | None = None
-        self._context = 0
+        self.context = 0
         self._loaded, self._generate, self._device = model, generate, device
 
     @property
@@ -642,25 +642,15 @@ class LocalBackend:
         own = self._path.name == "model"
         return source_name(self._path.parent if own else self._path).removesuffix(".ownwords")
 
-    @property
-    def context(self) -> int:
-        return self._context or self._model.engine.context
-
-    @context.setter
-    def context(self, tokens: int) -> None:
-        self._context = tokens
-
     def prepare(self) -> None:
         """Load the model."""
-        _ = self._model
+        self.context = self.context or self._model.engine.context
 
     @cached_property
     def _model(self) -> "Model":
-        if self._loaded is not None:
-            return self._loaded
         from ownwords.inference.model import Model  # noqa: PLC0415
 
-        return Model.load(self._path, device=self._device)
+        return self._loaded or Model.load(self._path, device=self._device)
 
     def count(self, text: str) -> int:
         return len(self._model.tokenizer.encode(text))
