@@ -84,14 +84,15 @@ class Checkpoints:
             with translate_os_errors(path):
                 write_tensors(draft, named, metadata={_RECORD: json.dumps(asdict(record))})
                 draft.replace(path)
-        except OSError as error:  # such as a broken disk
-            raise WorkspaceError(
-                f"{path} cannot be written: {error.strerror}",
-                hint="check the disk, or give another --workspace",
-            ) from error
-        finally:
+        except BaseException as error:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+            if isinstance(error, OSError):  # such as a broken disk
+                raise WorkspaceError(
+                    f"{path} cannot be written: {error.strerror}",
+                    hint="check the disk, or give another --workspace",
+                ) from error
+            raise
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all checkpoints but the two newest and those of the steps in `best`."""
