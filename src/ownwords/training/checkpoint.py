@@ -7,9 +7,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -334,14 +333,11 @@ class TrainingState:
         """Broadcast the first process's checkpoint: its record, without the tensors."""
         if self._world.size == 1:
             return checkpoint
-        head: Any = self._world.broadcast(
-            [list(checkpoint.groups), asdict(checkpoint.record)] if checkpoint else None
-        )
-        if head is None or self._world.is_first:
-            return checkpoint
-        groups, record = head
-        shared = decode(RunRecord, record)
-        return Checkpoint(shared.step, {group: {} for group in groups}, shared)
+        if checkpoint is None or not self._world.is_first:
+            return self._world.broadcast(checkpoint)
+        groups: Groups = {group: {} for group in checkpoint.groups}
+        self._world.broadcast(replace(checkpoint, groups=groups))
+        return checkpoint
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.record = checkpoint.record
