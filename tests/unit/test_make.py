@@ -280,6 +280,8 @@ def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor
     monkeypatch.setattr(torch, "ones", ones_on)
     monkeypatch.setattr(hardware, "_noted", set())
     (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()  # so the base writes it now
+    sample_texts = replay_text.sample_texts
+    monkeypatch.setattr(replay_text, "sample_texts", lambda model, *_: sample_texts(model, 50))
     notes: list[str] = []
 
     def listen(event: Event) -> None:
