@@ -337,16 +337,6 @@ def test_only_missing_results_are_rebuilt(
     assert (made_folder / "w" / "report.html").exists()
 
 
-def test_a_replaced_model_is_detected(made_folder: Path) -> None:
-    key = model_fingerprint(made_folder / "w" / "model")
-    shutil.rmtree(made_folder / "w" / "model")
-    shutil.copytree(made_folder / "base" / "model", made_folder / "w" / "model")
-    (made_folder / "w" / "model" / replay_text.SHIPPED).unlink()
-    messages, result = make_again(made_folder)
-    assert "trained" in messages
-    assert result.trained.key == model_fingerprint(result.model) == key
-
-
 def put_searched_model(folder: Path, **more: object) -> str:
     """Replace the model by another, as `ownwords tune` does; returns its key."""
     model = folder / "w" / "model"
@@ -425,15 +415,6 @@ def test_a_search_before_the_first_making_is_enough(
     assert result.trained.key != key
 
 
-def test_a_blog_in_another_language_than_the_base_is_reported_before_planning(
-    made_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "is_new_language", lambda base, texts: len(texts.train) > 0)
-    (made_folder / "blog" / "new.md").write_text("# Nowy\n\nZażółć gęślą jaźń.\n", "utf-8")
-    messages, _ = make_again(made_folder)
-    assert [message.split()[0] for message in messages[2:4]] == ["in", "planned"]
-
-
 def test_from_nothing_there_is_no_comparison(tmp_path: Path) -> None:
     tiny_make.write_blog(tmp_path / "blog")
     fixed = {**tiny_make.SMALL, "model.parameters": 40_000}
@@ -497,13 +478,6 @@ def test_impossible_requests_are_refused_immediately(
     (tmp_path / "base").mkdir()
     with pytest.raises(OwnwordsError, match=message.replace("?", r"\?")):
         pipeline.make(tiny_make.make_request(tmp_path, **{"base": "none", **more}))
-
-
-def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
-    (tmp_path / "blog").mkdir()
-    (tmp_path / "blog" / "one.md").write_text("---\ntitle: One\n---\n\nToo short to learn from.\n")
-    with pytest.raises(CorpusError, match="bytes of text to learn from"):
-        pipeline.make(tiny_make.make_request(tmp_path, base="none"))
 
 
 def test_concurrent_makes_do_not_interfere(made_folder: Path) -> None:

@@ -56,7 +56,9 @@ def test_good_figures_write_like_you_and_say_why() -> None:
 
 
 LONG = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
-NEAR = replace(voice(0.9).delta, samples=sample_card.distances(0.83))  # type: ignore[type-var]
+DELTA = voice().delta
+assert DELTA is not None
+NEAR = replace(DELTA, samples=sample_card.distances(0.83))
 FAR = replace(NEAR, samples=sample_card.distances(1.5))
 UNSURE = replace(NEAR, samples=sample_card.distances(1.5, spread=0.4))
 ALONE = replace(voice(), classification=None, authors=0, others=0)
