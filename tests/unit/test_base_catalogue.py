@@ -193,7 +193,7 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     for source, message in (
         (tmp_path / "empty", "has no config.json"),
-        (tmp_path / "m.gguf", "ends in the middle of its header"),
+        (tmp_path / "m.gguf", "m.gguf is damaged"),
         (tmp_path / "nowhere", "no folder, no GGUF file, no known base"),
     ):
         with pytest.raises(OwnwordsError, match=message):
@@ -206,7 +206,7 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
 
 def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Path) -> None:
     model_directories.edit(model / "config.json", intermediate_size=41)
-    with pytest.raises(ModelError, match="shape"):
+    with pytest.raises(ModelError, match=r"by config\.json"):
         install.add(str(model), "x")
     assert not (home / "bases" / "x").exists()
 

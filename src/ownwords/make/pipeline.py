@@ -205,7 +205,7 @@ class MakeRun:
         if self.base and self.request.trims:
             out = self.workspace.runs / trimming.TRIMMED / self.base.name
             own = (text.text for text in texts.train)
-            self.base = trimming.trim(self.base, own, out, progress=self.progress).folder
+            self.base = trimming.trim(self.base, own, out, progress=self.progress)
             hardware.return_freed_memory()
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
