@@ -92,11 +92,6 @@ def test_charts_have_names_and_tables_have_headers(report: Report) -> None:
             assert row.css_matches('th[scope="row"]')
 
 
-@pytest.mark.parametrize("report", REPORTS)
-def test_same_report_same_bytes(report: Report) -> None:
-    assert document(report).encode("utf-8") == document(report).encode("utf-8")
-
-
 def test_every_total_is_on_the_page() -> None:
     report = sample_report.sample()
     totals = report.totals
@@ -123,7 +118,7 @@ def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     assert decisions is not None
     assert "Left out" in decisions.text()
     assert "choices.toml" in decisions.text()
-    assert "ownwords look /home/ida/Documents/Publii/sites/shavings" in decisions.text()
+    assert "ownwords look /home/ida/shavings" in decisions.text()
 
 
 def test_an_excluded_post_is_hatched_before_and_absent_after() -> None:
@@ -254,15 +249,9 @@ def test_empty_things_say_so_or_vanish() -> None:
     assert "equally long" in text
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"),
-    [(0, "0%"), (0.002, "<1%"), (0.544, "54%"), (0.9999, ">99%"), (1, "100%")],
-)
-def test_shares_are_never_rounded_to_zero_or_all(share: float, expected: str) -> None:
-    assert say.percent(share) == expected
-
-
 def test_numbers_and_nouns() -> None:
+    shares = [say.percent(share) for share in (0, 0.002, 0.544, 0.9999, 1)]
+    assert shares == ["0%", "<1%", "54%", ">99%", "100%"]
     assert say.count(12_345) == "12,345"
     assert [say.count(n, "post") for n in (0, 1, 2_000)] == ["0 posts", "1 post", "2,000 posts"]
     assert say.count(2, "entry") == "2 entries"
