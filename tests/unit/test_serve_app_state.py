@@ -19,8 +19,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.scheduler import generate
 from ownwords.inference.text_generation import build_request
 from ownwords.models import directory
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState

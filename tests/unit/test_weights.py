@@ -162,7 +162,7 @@ def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> N
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         tensors_read[name] = torch.tensor(1.0)
     put(path, tensors_read)
-    with pytest.raises(ModelError, match=r"'model.embed_tokens.weight' is F32 \[\]"):
+    with pytest.raises(ModelError, match=r"'model.embed_tokens.weight' has the shape \[\]"):
         weights.load(tmp_path, model.config, "cpu", None)
 
 
@@ -223,13 +223,13 @@ def test_a_wrong_shape_or_type_names_the_tensor(tmp_path: Path) -> None:
     weights.write(tmp_path, model, None)
     for field, value in (("hidden_size", 20), ("intermediate_size", 44), ("vocab_size", 99)):
         config = models.model("llama", **{field: value}).config
-        with pytest.raises(ModelError, match=rf"weight' is F32 \[.*config.json .*{value}"):
+        with pytest.raises(ModelError, match=rf"has the shape .*config.json .*{value}"):
             weights.load(tmp_path, config, "cpu", None)
     path = tmp_path / weight_mapping.SINGLE
     path.write_bytes(path.read_bytes().replace(b'"F32","shape":[16]', b'"I32","shape":[16]'))
     with pytest.raises(ModelError, match=r"'model.*norm.weight' is I32") as caught:
         weights.load(tmp_path, model.config, "cpu", None)
-    assert "another program has quantised" in caught.value.hint
+    assert "quantised" in caught.value.hint
 
 
 def test_a_model_with_other_parameters_is_not_saved(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.directory import ModelDirectory
-from ownwords.models.fingerprint import Stamp, model_stamp
+from ownwords.models.directory import ModelDirectory, Stamp, model_stamp
 from ownwords.serve.errors import ApiError, TooManyRequestsError, internal_error
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.tokenizer import Tokenizer
