@@ -1,8 +1,6 @@
 """From question to answer: dates, refusals, passages, and checked answers."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,14 +228,3 @@ def test_a_listener_that_stops_ends_the_generation() -> None:
 def test_an_empty_question_is_refused(question: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ask(None, question=question)
-
-
-def test_answering_imports_no_torch() -> None:
-    code = (
-        "import sys; import ownwords.ask.answer, ownwords.ask.servers, ownwords.cli.ask;"
-        " print('torch' in sys.modules)"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert process.stdout.strip() == "False"

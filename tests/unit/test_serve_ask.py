@@ -233,7 +233,7 @@ def test_a_disconnect_ends_the_answer(
         async def work(client: httpx.AsyncClient) -> None:
             app = client._transport.app  # type: ignore[attr-defined]
             has_left = asyncio.Event()
-            body = json.dumps({"question": QUESTION, "writer": f"at:{endpoint.url}#writer"})
+            body = json.dumps({"question": QUESTION, "backend": f"at:{endpoint.url}#writer"})
             messages = [{"type": "http.request", "body": body.encode()}]
 
             async def receive() -> Any:  # noqa: ANN401
