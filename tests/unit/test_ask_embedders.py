@@ -97,14 +97,6 @@ def test_prompts_reach_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert read == ["bus Where did the rain fall?"]
 
 
-def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
-    model = SentenceModel(folder_in(tmp_path))
-    ids = model._ids(["the rain fell"])[0]
-    assert model.decode(ids) == "the rain fell"
-    with pytest.raises(OwnwordsError, match="999,999 is not in the vocabulary"):
-        model.decode([*ids, 999_999])
-
-
 def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
     # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.
     model = SentenceModel(folder_in(tmp_path))

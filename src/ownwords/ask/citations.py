@@ -17,7 +17,7 @@ from ownwords.ask.passages import (
     Passage,
     Span,
     Whose,
-    best_sentences,
+    best_sentence,
     content_stems,
     content_words,
     covered_share,
@@ -419,7 +419,7 @@ def _find_in(quote: str, excerpts: Iterable[Passage]) -> Citation | None:
 def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
     """The sentence of a passage that says nearly the same as a statement, if there is one."""
     said = content_stems(statement)
-    for span in best_sentences(statement, excerpt.text, limit=1) if said else ():
+    if said and (span := best_sentence(statement, excerpt.text)):
         quote = excerpt.text[slice(*span)]
         share = covered_share(said, set(stems(quote)))
         if len(quote) <= LONGEST_QUOTE and share >= _NEARLY_SAID:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.passages import Passage, best_sentences
+from ownwords.ask.passages import Passage, best_sentence
 from ownwords.base import catalogue
 from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import SharedPassage, shared_passages
@@ -195,8 +195,8 @@ class _Posts:
 
 def _matching_sentence(text: str, passage: str) -> str:
     """The sentence of the passage that is most similar to the text; "" if none is similar."""
-    spans = best_sentences(text, passage)
-    return passage[spans[0][0] : spans[0][1]] if spans else ""
+    span = best_sentence(text, passage)
+    return passage[slice(*span)] if span else ""
 
 
 def _shared(archive: Archive, text: str, passage: SharedPassage) -> dict[str, Any] | None:
