@@ -140,15 +140,6 @@ def test_a_question_outside_the_archive_is_refused_without_a_model() -> None:
     assert counts == [0]
 
 
-def test_without_a_model_the_passages_are_shown() -> None:
-    result = ask(None, limit=5)
-    assert (result.answer, result.why, result.model, result.refused) == ("", "", "", False)
-    assert result.passages == PASSAGES
-    searcher = FakeSearcher(RetrievalResult(PASSAGES))
-    answer("  How   many? ", searcher, None, limit=5)  # type: ignore[arg-type]
-    assert searcher.requests == [("How many?", 5)]
-
-
 def test_date_questions_need_neither_search_nor_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:

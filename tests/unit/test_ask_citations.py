@@ -191,12 +191,9 @@ def test_malformed_citations_cause_no_error(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("head", "unit"),
     [
-        *(
-            ("", unit)
-            for unit in ("\n", " ", "\u00a0", "*", "[", "(", "-", "…", ".", "e.g. ", "a\n")
-        ),
-        *(("", unit) for unit in ("[1:", '[1: "', '[1] "ab" ', "“", "]\n", f'[1: "{COPIES}"]. ')),
-        *((head, " ") for head in ("[", "[1", "[1:", "(passage ", "passage 1", "<think>")),
+        *(("", unit) for unit in (" ", "*", "[", "…", "e.g. ", "a\n", '[1: "', "“", "]\n")),
+        ("", f'[1: "{COPIES}"]. '),
+        *((head, " ") for head in ("[1:", "(passage ", "<think>")),
     ],
 )
 def test_the_time_for_an_answer_grows_with_its_length_only(head: str, unit: str) -> None:

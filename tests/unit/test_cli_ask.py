@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -346,11 +345,3 @@ def test_questions_can_be_asked_in_a_session(
     assert "one question per line" in error
     assert "3,000 characters" in error  # and the next is asked
     assert out.index("Three of Everything") < out.index("not in your archive")
-
-
-def test_a_dash_reads_the_question(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"how many copies?\n")))
-    assert main(["ask", "-", "--no-model"]) == 0
-    assert "Three of Everything" in capsys.readouterr().out
