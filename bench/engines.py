@@ -20,10 +20,12 @@ class Ours:
         self, folder: Path, kind: str, *, rows: int, length: int, threads: int, greedy: bool
     ) -> None:
         from ownwords.inference.engine import ForwardInput, LogitRange
-        from ownwords.inference.engine_loader import load_engine
+        from ownwords.inference.model import Model
 
         weights: Any = kind
-        engine = load_engine(folder / DIRECTORY, device="cpu", weights=weights, threads=threads)
+        engine = Model.load(
+            folder / DIRECTORY, device="cpu", weights=weights, threads=threads
+        ).engine
         if not engine.name.startswith("native"):
             raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
         self._feed = ForwardInput

@@ -173,9 +173,9 @@ def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
 
 def _ours(model: Path, kind: str, context: int) -> Reader:
     from ownwords.inference.engine import ForwardInput
-    from ownwords.inference.engine_loader import load_engine
+    from ownwords.inference.model import Model
 
-    engine = load_engine(model, device="cpu", weights=kind, threads=THREADS)  # type: ignore[arg-type]
+    engine = Model.load(model, device="cpu", weights=kind, threads=THREADS).engine  # type: ignore[arg-type]
     if not engine.name.startswith("native"):
         raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
     cache = engine.cache(1, context)

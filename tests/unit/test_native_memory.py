@@ -21,9 +21,9 @@ READ = """
 import sys
 from pathlib import Path
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.engine_loader import load_engine
+from ownwords.inference.model import Model
 
-engine = load_engine(Path(sys.argv[1]), device="cpu", weights=sys.argv[2], threads=2)
+engine = Model.load(Path(sys.argv[1]), device="cpu", weights=sys.argv[2], threads=2).engine
 cache = engine.cache(4, 512)
 cache.forward([ForwardInput(row, list(range(1, 90))) for row in range(4)])
 lines = Path("/proc/self/status").read_text().splitlines()
