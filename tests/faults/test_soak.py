@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 
+import model_directories as models
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine
@@ -21,7 +22,6 @@ from ownwords.inference.generation import (
     GenerationState,
     generate,
 )
-from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -56,7 +56,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     network.init_weights(1)
     folder = tmp_path_factory.mktemp("soak") / "model"
     bundle.save(folder, network, tokenizer)
-    return Model.load(folder, device="cpu", threads=1).engine
+    return models.open_engine(folder, device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -272,7 +272,7 @@ class BatchScheduler:
         self._free.append(text.row)
 
     def _admit(self, outputs: StepOutputs) -> None:
-        """Free the rows of cancelled texts, and give rows to waiting ones, first come first served."""
+        """Free the rows of cancelled texts, and give rows to those that wait, in their order."""
         for text in list(self._running):
             if text.is_cancelled:
                 self._release(text)

@@ -23,7 +23,8 @@ from ownwords.inference.text_generation import (
     stream_request,
 )
 from ownwords.models import directory
-from ownwords.models.directory import COPY_GUARD, ModelDirectory
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.directory import COPY_GUARD
 from ownwords.models.gguf_cache import model_directory
 from ownwords.native import bindings
 from ownwords.tokenizers import tokenizer
@@ -66,7 +67,6 @@ class Model:
         `models.quantize` does, including the embedding. A copy guard in the directory applies to
         everything the model writes.
         """
-        _check_options(device, weights, threads)
         # Each takes up to half a second for Gemma 3 270M; loading weights needs the GIL little.
         with (
             directory.open_directory(model_directory(folder)) as readable,
@@ -74,7 +74,9 @@ class Model:
         ):
             files = directory.read(readable)
             reading = other.submit(tokenizer.Tokenizer, files.tokenizer_files)
-            engine = _load_engine(readable, files, device, weights, threads)
+            engine = load_engine(
+                readable, files.config, device=device, weights=weights, threads=threads
+            )
             own_tokenizer = reading.result()
             files.check_tokenizer(own_tokenizer)
             path = readable / COPY_GUARD
@@ -172,20 +174,6 @@ class Model:
 # --- engines --------------------------------------------------------------------------------------
 
 
-def _check_options(device: str, weights: WeightFormat, threads: int | None) -> None:
-    if device.partition(":")[0] not in DEVICES:
-        raise OwnwordsError(
-            f"there is no device {device!r}", hint=f"the devices are {', '.join(DEVICES)}"
-        )
-    if weights not in get_args(WeightFormat):
-        raise OwnwordsError(
-            f"weights cannot be {weights!r}",
-            hint=f"choose from {', '.join(get_args(WeightFormat))}",
-        )
-    if threads is not None and not 1 <= threads <= MAX_THREADS:
-        raise OwnwordsError(f"threads ({threads}) must be from 1 to {MAX_THREADS}")
-
-
 def choose_device(device: str, folder: Path) -> str:
     """The device to run the model of this directory on; imports PyTorch only where it must."""
     if device == "cpu" or (device == "auto" and not has_driver()):
@@ -200,13 +188,30 @@ def has_driver() -> bool:
     return any(Path(driver).exists() for driver in _DRIVERS)
 
 
-def _load_engine(
-    readable: Path, files: ModelDirectory, device: str, weights: WeightFormat, threads: int | None
+def load_engine(
+    folder: Path,
+    config: ModelConfig,
+    *,
+    device: str = "auto",
+    weights: WeightFormat = "stored",
+    threads: int | None = None,
 ) -> Engine:
+    """Load the weights of an open model directory; see `Model.load`."""
+    if device.partition(":")[0] not in DEVICES:
+        raise OwnwordsError(
+            f"there is no device {device!r}", hint=f"the devices are {', '.join(DEVICES)}"
+        )
+    if weights not in get_args(WeightFormat):
+        raise OwnwordsError(
+            f"weights cannot be {weights!r}",
+            hint=f"choose from {', '.join(get_args(WeightFormat))}",
+        )
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise OwnwordsError(f"threads ({threads}) must be from 1 to {MAX_THREADS}")
     try:
-        device = choose_device(device, readable)
+        device = choose_device(device, folder)
         if device == "cpu":
-            engine = native_engine.load(readable, files.config, weights=weights, threads=threads)
+            engine = native_engine.load(folder, config, weights=weights, threads=threads)
             if engine is not None:
                 return engine
         from ownwords.inference.torch_engine import TorchEngine  # noqa: PLC0415 - a second
@@ -218,7 +223,7 @@ def _load_engine(
             f"nothing here can run this model: {reason}, and PyTorch is not installed",
             hint='pip install "ownwords[train]"; `ownwords doctor` says more',
         ) from error
-    return TorchEngine.load(readable, device=device, weights=weights)
+    return TorchEngine.load(folder, device=device, weights=weights)
 
 
 def describe_cpu_engine() -> tuple[str, str]:
