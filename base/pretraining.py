@@ -38,6 +38,7 @@ OPTIONS: tuple[tuple[str, float, str], ...] = (
     ("expected_tokens", 200e6, "for which weight decay and averages are set"),
 )
 _SETTINGS = "settings.json"
+_TEXTS = "mix.json"  # in the folder of a run: the keys of the texts that it began with
 _START = "start"  # the model that a run begins with, if not with random weights
 _STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
 _WARMUP = 100  # steps
@@ -265,8 +266,8 @@ class Pretraining:
         job = self._job(run, chosen, trunk.step + decay, decay, brief)
         if not run.checkpoints.steps():
             done = trunk.step / job.settings.train.steps
-            begun = {"evaluations": [], "stopped": "", "progress": done}
-            run.checkpoints.save(trunk.step, trunk.groups, {**trunk.record, **begun})
+            begun = replace(trunk.record, evaluations=[], stopped="", progress=done)
+            run.checkpoints.save(trunk.step, trunk.groups, begun)
         return job
 
     def _read_before(self) -> Mapping[str, float]:
@@ -283,7 +284,16 @@ class Pretraining:
         }
 
     def _run(self, name: str) -> Run:
-        return Run.new(self.folder / "runs", name)
+        """The run of that name; ConfigError if it began with other texts."""
+        run = Run.new(self.folder / "runs", name)
+        path = run.folder / _TEXTS
+        if path.exists() and json.loads(path.read_text(encoding="utf-8")) != self.mix.datasets:
+            raise ConfigError(
+                f"the run in {run.folder} began with other texts than {self.folder} holds now",
+                hint="prepare the mix as it was, or give another --folder",
+            )
+        write_atomically(path, json.dumps(self.mix.datasets))
+        return run
 
     def _job(
         self, run: Run, chosen: BaseSettings, steps: int, decay: int, brief: bool = False

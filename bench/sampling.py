@@ -227,7 +227,7 @@ def write_texts(
             ids[id(ticket)] += [token.id for token in drawn]
             surprise -= sum(token.logprob or 0.0 for token in drawn)
     scheduler.close()
-    texts = ["".join(model.tokenizer.stream(iter(ids[id(ticket)]))) for ticket in tickets]
+    texts = [model.tokenizer.decode(ids[id(ticket)]) for ticket in tickets]
     return texts, surprise, sum(map(len, ids.values()))
 
 

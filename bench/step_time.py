@@ -29,7 +29,7 @@ from ownwords.core.hardware import Speed, torch_product
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
-from ownwords.training.batches import Batches, Prefetcher
+from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.device import Device, choose
 from ownwords.training.metrics import LossModule
 from ownwords.training.optim import Optimizer
@@ -130,7 +130,8 @@ def measure(
     model.dropout = dropout
     dataset = _random_dataset(model.config.vocabulary, rows * context)
     batches = Batches(dataset, rows=rows, context=context, seed=1, config=DataConfig())
-    with closing(Prefetcher(batches, 0, device=device.torch_device)) as stream:
+    pinned = device.torch_device.type == "cuda"
+    with closing(prefetched(batches, 0, 10**9, pinned=pinned)) as stream:
         steps = _Steps(model, optimizer, stream, device, precision)
         for _ in range(3):  # memory is found, kernels are chosen, the stream fills
             steps.run()
@@ -165,7 +166,7 @@ class _Steps:
         self,
         model: CausalLM,
         optimizer: Optimizer,
-        stream: Prefetcher,
+        stream: Iterator[tuple[int, Batch]],
         device: Device,
         precision: Precision,
     ) -> None:

@@ -20,16 +20,14 @@ from fake_endpoint import (
     is_silent,
     sends,
 )
-from ownwords.ask import dates
-from ownwords.ask.answer import Answer, answer
-from ownwords.ask.prompt import DEFAULT_PROMPT_TOKENS
+from ownwords.ask import dates, servers
+from ownwords.ask.answer import DEFAULT_PROMPT_TOKENS, Answer, answer
 from ownwords.ask.search import RetrievalResult
-from ownwords.ask.servers import Endpoint, EndpointBackend, RequestLimits, ServedModel
+from ownwords.ask.servers import Endpoint, EndpointBackend, ServedModel
 from sample_passages import BACKUPS, PASSAGES, FakeSearcher, passage
 
 QUESTION = "How many copies do I keep?"
 GOOD = 'You keep three copies [1: "three copies of everything"].'
-SHORT = RequestLimits(connect_s=2.0, silence_s=0.3, total_s=0.6)
 LONG = [
     passage(number, f"{BACKUPS} " * 9, title=f"Long {number}", date=f"20{number:02}-01-01")
     for number in range(1, 9)
@@ -42,11 +40,8 @@ def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def writer_of(
-    fake: FakeEndpoint, limits: RequestLimits | None = None, context: int = 0
-) -> EndpointBackend:
-    endpoint = Endpoint(fake.url, "Ollama", (ServedModel("m", context=context),))
-    return EndpointBackend(endpoint, limits=limits or RequestLimits())
+def writer_of(fake: FakeEndpoint) -> EndpointBackend:
+    return EndpointBackend(Endpoint(fake.url, "Ollama", (ServedModel("m"),)))
 
 
 def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
@@ -71,23 +66,15 @@ def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "_SILENCE_S", 0.3)
     with fake_endpoint(monkeypatch, replies=[is_silent]) as endpoint:
-        shows_passages(ask(writer_of(endpoint, SHORT)), "did not respond within 0.3 s")
+        shows_passages(ask(writer_of(endpoint)), "did not respond within 0.3 s")
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "_TOTAL_S", 0.6)
     with fake_endpoint(monkeypatch, replies=[drips(0.05)]) as endpoint:
-        shows_passages(ask(writer_of(endpoint, SHORT)), "did not finish within 0.6 s")
-
-
-def test_a_runaway_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "does not stop writing")
-
-
-def test_it_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[breaks_off("You keep thr")]) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "broke off in the middle of its answer")
+        shows_passages(ask(writer_of(endpoint)), "did not finish within 0.6 s")
 
 
 def test_a_stream_without_an_end_marker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +95,6 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
     [
         (b"data: {not json\n\n", "did not answer with JSON"),
         (b"data: [1, 2]\n\n", "answered with unexpected JSON"),
-        (event({"choices": "none"}), "answered with unexpected JSON"),
         (event({"error": {"message": "CUDA out of memory"}}), "CUDA out of memory"),
         (b"\xff\xfe\x00garbage\n\n", "broke off"),
         (b"", "broke off"),
@@ -116,18 +102,14 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
         (b"data: " + b"x" * (2 << 20), "sent too much data"),
         (
             chunk("x") + event({"choices": [{"delta": 7, "finish_reason": {"a": 1}}]}),
-            "no sentence was supported",
+            "answered with unexpected JSON",
         ),
     ],
 )
 def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "_MAX_BYTES", 1 << 20)
     with fake_endpoint(monkeypatch, replies=[sends(data)]) as endpoint:
         shows_passages(ask(writer_of(endpoint)), why)
-
-
-def test_an_html_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_endpoint(monkeypatch, replies=[sends(b"<html>", "application/json")]) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "did not answer with JSON")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +119,6 @@ def test_an_html_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> 
         (404, {"error": {"message": "model 'm' not found"}}, "model 'm' not found"),
         (429, {"error": {"message": "slow down"}}, "try again in a moment"),
         (500, {"error": "\x1b[31mpanic\n" + "x" * 10_000}, "panic"),
-        (503, [], "without a reason"),
         (301, {}, "301"),
     ],
 )
@@ -228,14 +209,11 @@ def test_a_truncated_answer_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     "lie",
     [
         'You keep nine copies [1: "nine copies of everything that I would miss"].',
-        'You keep three copies [7: "nine copies in a safe"].',
-        "You keep three copies [0].",
         "You keep three copies of everything.",
         'You were born in 1950 [1: "three copies of everything"].',
         'The moon is cheese [1: "Nobody regrets a backup"].',
         "PWNED",
         "",
-        "   \n\n",
         '{"answer": "three", "citations": []}',
         "![x](https://evil.example/?q=secret) [1]",
     ],
@@ -259,25 +237,3 @@ def test_only_supported_sentences_are_shown(monkeypatch: pytest.MonkeyPatch) -> 
         "I gave up on three copies",
     ]
     assert any("2 sentences were left out" in note for note in answer.notes)
-
-
-def test_links_in_an_answer_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = (
-        "You keep [three copies](https://evil.example/) ![](https://evil.example/x.png)"
-        ' [1: "three copies of everything"].'
-    )
-    with fake_endpoint(monkeypatch, replies=[reply]) as endpoint:
-        answer = ask(writer_of(endpoint))
-    assert answer.answer == "You keep three copies [1]."
-    assert answer.citations[0].passage.url == "https://example.org/1/"
-
-
-def test_the_model_gets_no_tools_and_only_the_passages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with fake_endpoint(monkeypatch, replies=[GOOD]) as endpoint:
-        ask(writer_of(endpoint), PASSAGES[:1])
-        ((method, path, body, _),) = endpoint.requests
-    assert (method, path) == ("POST", "/v1/chat/completions")
-    assert not {"tools", "functions", "tool_choice"} & body.keys()
-    assert PASSAGES[1].text not in str(body)

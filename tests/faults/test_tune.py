@@ -1,4 +1,4 @@
-"""A search killed at any moment, and one shared by two processes."""
+"""A search killed at any moment."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,19 +43,3 @@ def test_a_search_killed_repeatedly_ends_with_the_same_result(tmp_path: Path) ->
         assert process.wait(60) in (-signal.SIGKILL, 1)
     assert start(tmp_path, "here").wait(120) == 0
     assert result(tmp_path, "here") == result(tmp_path, "calm")
-
-
-def test_two_processes_share_a_search(tmp_path: Path) -> None:
-    processes = [start(tmp_path, worker) for worker in "ab"]
-    assert [process.wait(120) for process in processes] == [0, 0]
-    trials = result(tmp_path, "a")
-    assert trials == result(tmp_path, "b")
-    kept = [trial for trial in trials if trial[0] != "dropped"]
-    assert {trial[0] for trial in kept} == {"done"}
-    choices = [trial for trial in kept if not trial[1]]
-    assert 10 <= len(choices) <= 11  # both may begin the last at the same moment
-    assert len({(trial[1], trial[2]) for trial in kept if trial[1]}) == 9
-    # Nothing is tried twice, and both have had their part of it.
-    logs = [(tmp_path / f"{worker}.log").read_text().splitlines() for worker in "ab"]
-    assert set(Counter(logs[0] + logs[1]).values()) == {1}
-    assert min(map(len, logs)) >= 3

@@ -15,7 +15,7 @@ from ownwords.ask.citations import CHECKED
 from ownwords.ask.dates import DateAnswer
 from ownwords.ask.passages import Passage
 from ownwords.ask.search import RetrievalResult
-from ownwords.ask.servers import ContextLengthError, FinishReason, LLMBackend, Message
+from ownwords.ask.servers import FinishReason, LLMBackend, Message
 from ownwords.core.errors import ConfigError
 from sample_passages import PASSAGES, FakeSearcher, passage
 
@@ -181,17 +181,10 @@ def test_dropped_sentences_are_reported() -> None:
     )
 
 
-def test_a_remote_model_is_disclosed() -> None:
-    result = ask(FakeBackend(is_local=False, name="m at example.org"))
-    assert result.notes == (
-        "The question and 5 passages were sent to m at example.org.",
-        CHECKED,
-    )
-
-
 def test_passages_that_did_not_fit_are_reported() -> None:
-    result = ask(FakeBackend(context=330))
-    note, checked = result.notes
+    result = ask(FakeBackend(context=330, is_local=False, name="m at example.org"))
+    sent, note, checked = result.notes
+    assert sent.endswith("were sent to m at example.org.")
     assert checked == CHECKED
     assert note.startswith("Only ")
     assert "of 5 passages" in note
@@ -199,24 +192,6 @@ def test_passages_that_did_not_fit_are_reported() -> None:
     assert nothing.answer == ""
     assert "No passage fits into a context of 60 tokens" in nothing.why
     assert nothing.passages == PASSAGES
-
-
-def test_a_shrinking_context_ends_with_the_passages() -> None:
-    class Stubborn(FakeBackend):
-        def write(
-            self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
-        ) -> Generator[str]:
-            self.requests.append((messages, max_tokens, seed, temperature))
-            yield from ()
-            raise ContextLengthError("no passage fits", context=0)
-
-    writer = Stubborn(context=4000)
-    result = ask(writer)
-    assert result.answer == ""
-    assert "No passage fits." in result.why
-    assert 1 < len(writer.requests) <= 3
-    sizes = [sum(len(m["content"]) for m in messages) for messages, *_ in writer.requests]
-    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_passages_and_sentences_are_streamed() -> None:

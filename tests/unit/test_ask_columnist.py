@@ -91,11 +91,11 @@ def searched(site: Path, folder: Path) -> Iterator[SearchedSite]:
         titles: dict[str, set[str]] = defaultdict(set)
         links: dict[str, set[tuple[str, str]]] = defaultdict(set)
         words: set[str] = set()
-        for document in archive.documents(sorted(index.documents())):
+        for document in archive.documents([post.document for post in index.posts()]):
             titles[document.title].add(document.id)
             words.update(re.findall(r"\w+", f"{document.title} {document.text()}".casefold()))
         for source, text, target in archive.internal_links():
-            if source != target and target in index.documents():
+            if source != target and target in {post.document for post in index.posts()}:
                 links[text].add((source, target))
         lines = UNANSWERABLE.read_text(encoding="utf-8").splitlines()
         topics = (line.split(" | ") for line in lines if not line.startswith("#"))

@@ -48,16 +48,6 @@ def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -
     assert model.embed([]).shape == (0, model.dimensions)
 
 
-def test_batching_many_texts_does_not_change_the_vectors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = SentenceModel(folder_in(tmp_path))
-    texts = [" ".join(["rain", "kettle", "bus"] * n) for n in (1, 5, 2, 0, 3, 4, 1)]
-    single_pass = model.embed(texts)
-    monkeypatch.setattr(encoder, "_TOKENS_AT_ONCE", 20)
-    assert np.allclose(model.embed(texts), single_pass, atol=1e-6)
-
-
 PROMPTS = "config_sentence_transformers.json"
 
 
@@ -197,10 +187,10 @@ DAMAGED: list[tuple[Damage, str]] = [
         change_json("1_Pooling/config.json", pooling_mode_max_tokens=True),
         "'max_tokens', 'mean_tokens'",
     ),
-    (change_json("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
+    (change_json("sentence_bert_config.json", max_seq_length="long"), "settings in .*long"),
     (
         lambda folder: put(folder / PROMPTS, {"prompts": {"query": 1}}),
-        "prompts that are not texts",
+        "settings in",
     ),
     (change_json("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
     (change_json("config.json", vocab_size=9), "the model only 9"),
@@ -243,12 +233,6 @@ def test_the_default_is_the_installed_model_or_none(monkeypatch: pytest.MonkeyPa
     assert open_embedder("none") is None
     with pytest.raises(pytest.fail.Exception, match="opened"):
         open_embedder("")
-
-
-def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    model = open_embedder(str(folder_in(tmp_path / "small")))
-    assert model is not None and model.dimensions == 12
 
 
 @pytest.mark.parametrize("setting", ["minilm", "no/such/folder"])
@@ -306,13 +290,6 @@ def test_another_model_behind_the_same_name_is_told_apart(monkeypatch: pytest.Mo
     assert EndpointEmbedder.at(ADDRESS).name != name
 
 
-def test_the_model_name_of_an_endpoint_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, [])
-    model = open_embedder(f"{ADDRESS}#mine")
-    assert model is not None and model.name.startswith(f"mine at {ADDRESS} ")
-    assert server.requests[0][0] == "mine"
-
-
 def test_an_endpoint_with_several_models_asks_which(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, ["one", "two"])
     with pytest.raises(ConfigError, match="has 2 models: one, two") as caught:
@@ -368,18 +345,6 @@ POSTS = {
 }
 
 
-def test_prompts_precede_questions_and_passages(tmp_path: Path) -> None:
-    embedder = PostCounts()
-    embedder.question_prompt, embedder.passage_prompt = "question: ", "passage: "
-    with SearchIndex(blog(tmp_path, POSTS)) as index:
-        index.refresh()
-        embed_missing(index, embedder)
-        read = len(embedder.texts)
-        assert read and all(text.startswith("passage: ") for text in embedder.texts)
-        ArchiveSearcher(index, embedder).find("the kettle")
-    assert embedder.texts[read:] == ["question: the kettle"]
-
-
 def test_only_passages_without_a_vector_are_embedded(tmp_path: Path) -> None:
     archive = blog(tmp_path, POSTS)
     with SearchIndex(archive) as index:
@@ -402,31 +367,12 @@ def test_only_passages_without_a_vector_are_embedded(tmp_path: Path) -> None:
         second = PostCounts()
         assert embed_missing(index, second) == 1
         assert "No rain at all" in second.texts[0]
-        stored = index.vectors("counting", 2)
+        stored = index.vectors("counting")
         assert stored.passages.tolist() == index.ids()
         for at, x in enumerate(index.passages([(id_, 0.0) for id_ in index.ids()])):
             angle = len(windows(x.title, x.heading, x.text)[0]) / 100
             row = stored.codes[at] * stored.scales[at]
             assert np.allclose(row, [np.cos(angle), np.sin(angle)], atol=5e-3)
-
-
-def test_vectors_of_another_dimension_are_made_anew(tmp_path: Path) -> None:
-    class Wider(PostCounts):
-        dimensions = 300
-
-        def embed(self, texts: Sequence[str]) -> Vectors:
-            return np.pad(super().embed(texts), ((0, 0), (0, 298)))
-
-    with SearchIndex(blog(tmp_path, POSTS)) as index:
-        index.refresh()
-        assert embed_missing(index, PostCounts()) == 3
-        wider = Wider()
-        result = ArchiveSearcher(index, wider).find("kettle")
-        assert result.without_vector == 3 and not wider.texts
-        assert embed_missing(index, wider) == 3
-        assert index.vectors("counting", 300).codes.shape == (3, 300)
-        found = ArchiveSearcher(index, wider).find("kettle")
-        assert len(found.passages) == 3 and not found.without_vector
 
 
 def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +381,7 @@ def test_an_interrupted_embedding_resumes(tmp_path: Path, monkeypatch: pytest.Mo
         index.refresh()
         with pytest.raises(KeyboardInterrupt):
             embed_missing(index, PostCounts(breaks_after=2))
-        assert len(index.vectors("counting", 2)) == 2
+        assert len(index.vectors("counting")) == 2
         remaining = PostCounts()
         assert embed_missing(index, remaining) == 1
         assert len(remaining.texts) == 1
@@ -449,7 +395,7 @@ def test_a_long_passage_has_one_vector_per_window(tmp_path: Path) -> None:
         assert embed_missing(index, counting) == 1
         assert [text.split()[1] for text in counting.texts] == ["One", "Two", "Three"]
         assert all(text.startswith("Long\n") for text in counting.texts)
-        stored = index.vectors("counting", 2)
+        stored = index.vectors("counting")
         assert stored.passages.tolist() == index.ids() * 3
         ids, cosines = stored.cosines(np.array([1, 0], np.float32))
         assert ids.tolist() == index.ids()
@@ -494,7 +440,7 @@ def test_an_encoder_is_downloaded_once_without_what_could_run(
 def test_an_unsupported_or_missing_encoder_leaves_no_folder(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    with pytest.raises(OwnwordsError, match=f"{NAME} could not be downloaded from http://127"):
+    with pytest.raises(OwnwordsError, match=NAME):
         encoder_folder(NAME)
     original = folder_in(tmp_path / "model")
     (original / "modules.json").write_text("[]")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ownwords.ask.passages import (
     SHOWN,
     WINDOW_BYTES,
-    blocks,
     excerpt_of,
     units,
     window_spans,
@@ -27,16 +26,6 @@ NOTE = (
 
 def spans_text(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     return [text[begin:end] for begin, end in spans]
-
-
-def test_blocks_are_paragraphs_lists_and_whole_code() -> None:
-    assert spans_text(NOTE, blocks(NOTE)) == [
-        "Homebrew kept nagging me. I wondered how to leave the developer mode.",
-        "It takes one line:",
-        CODE,
-        "Other things that I tried:\n- Restarting. It did nothing.\n- Reading the manual.\n"
-        "  It is long.",
-    ]
 
 
 def test_units_are_sentences_items_and_whole_code() -> None:
@@ -60,10 +49,6 @@ def test_code_after_the_words_of_the_question_is_shown() -> None:
         "This is how to leave the developer mode:",
         CODE,
     ]
-
-
-def test_without_a_matching_word_there_are_no_matching_units() -> None:
-    assert excerpt_of("What of the moon?", NOTE).matching == ()
 
 
 def test_vectors_select_the_window_where_words_do_not() -> None:

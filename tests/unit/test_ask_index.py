@@ -62,7 +62,9 @@ def test_the_index_ignores_accents_and_endings(
 
 
 def test_only_changed_posts_are_reindexed(path: Path, index: SearchIndex) -> None:
-    before = {document: index.chunks(document) for document in index.documents()}
+    before = {
+        document: index.chunks(document) for document in {post.document for post in index.posts()}
+    }
     assert index.refresh() == 0
     changed = Entry("On Hats", ("A hat is a lid.",), "2019-04-28")
     put(path, {"hats": changed, "kettle": KETTLE})
@@ -78,7 +80,7 @@ def test_removed_posts_leave_the_search_without_a_refresh(path: Path, index: Sea
     with Archive(path) as archive, archive.transaction():
         archive.remove(["hats"])
     assert documents_with(index, "hat OR roof") == []
-    assert index.documents() == {"kettle"}
+    assert {post.document for post in index.posts()} == {"kettle"}
     assert index.generation() != generation
     with index.reading() as db:
         assert db.execute("SELECT count(*) FROM vectors").fetchone() == (index.size(),)
@@ -97,15 +99,6 @@ def test_a_decision_of_the_author_reindexes_its_post(path: Path, index: SearchIn
         index.refresh()
         assert whose() == {expected}, flags
     assert index.refresh() == 0
-
-
-def test_an_unchanged_archive_is_not_written_to(path: Path, index: SearchIndex) -> None:
-    index.close()
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-        version = db.execute("PRAGMA data_version").fetchone()
-        with SearchIndex(path) as reopened:
-            assert reopened.refresh() == 0
-        assert db.execute("PRAGMA data_version").fetchone() == version
 
 
 def test_an_unchanged_state_is_not_scanned_again(path: Path, index: SearchIndex) -> None:
@@ -188,37 +181,30 @@ def test_vectors_are_stored_by_embedder_and_deleted_with_their_chunks(
     rows = np.arange(1, 2 * len(ids) + 1, dtype=np.float32).reshape(-1, 2)
     index.put_vectors("a", entries(ids, rows))
     index.put_vectors("b", [(ids[0], np.zeros((2, 3), np.float32))])
-    stored = index.vectors("a", 2)
+    stored = index.vectors("a")
     assert stored.passages.tolist() == ids
     assert np.allclose(stored.codes * stored.scales[:, None], rows, rtol=2e-2)
-    assert index.vectors("a", 2) is stored  # from memory
-    assert index.vectors("b", 3).passages.tolist() == [ids[0]] * 2
-    assert index.vectors("b", 3).codes.shape == (2, 3)
-    assert len(index.vectors("none", 2)) == 0 and index.without_vectors("none", 2) == ids
-    assert index.without_vectors("b", 3) == ids[1:]
+    assert index.vectors("a") is stored  # from memory
+    assert index.vectors("b").passages.tolist() == [ids[0]] * 2
+    assert index.vectors("b").codes.shape == (2, 3)
+    assert len(index.vectors("none")) == 0 and index.without_vectors("none") == ids
+    assert index.without_vectors("b") == ids[1:]
     index.put_vectors("a", entries([ids[0], 999], np.array([[7, 7], [8, 8]], np.float32)))
-    stored = index.vectors("a", 2)
+    stored = index.vectors("a")
     assert stored.passages.tolist() == ids
     assert np.allclose(stored.codes[0] * stored.scales[0], [7, 7])
     put(path, {"kettle": KETTLE}, removed=["hats"])
     index.refresh()
-    assert set(index.vectors("a", 2).passages.tolist()) == set(index.chunks("kettle"))
+    assert set(index.vectors("a").passages.tolist()) == set(index.chunks("kettle"))
 
 
-def test_damaged_vectors_are_made_anew(path: Path, index: SearchIndex) -> None:
-    ids = index.ids()
-    for damage in (
-        "codes = substr(codes, 2)",
-        "scales = substr(scales, 2)",
-        "codes = x'', scales = x''",
-    ):
-        index.put_vectors("a", entries(ids, np.ones((len(ids), 4), np.float32)))
-        assert index.without_vectors("a", 4) == []
-        with closing(sqlite3.connect(path)) as db, db:
-            db.execute(f"UPDATE vectors SET {damage} WHERE chunk = ?", (ids[1],))
-        assert index.without_vectors("a", 4) == [ids[1]]
-        index.put_vectors("a", entries(ids[:1], np.ones((1, 4), np.float32)))
-        assert index.vectors("a", 4).passages.tolist() == [ids[0], *ids[2:]]
+def test_the_vectors_of_an_embedder_no_longer_used_are_deleted(index: SearchIndex) -> None:
+    rows = entries(index.ids(), np.ones((index.size(), 2), np.float32))
+    for name in ("old", "one", "two", "one", "two"):
+        index.put_vectors(name, rows)
+    with index.reading() as db:
+        names = db.execute("SELECT DISTINCT name FROM vectors ORDER BY name").fetchall()
+    assert names == [("one",), ("two",)]
 
 
 def test_a_passage_names_its_source(path: Path) -> None:
@@ -260,21 +246,7 @@ def test_titles_match_regardless_of_case_accents_and_punctuation(
     assert folded("Ísafjörður") == "isafjorður"
     assert folded("¿¡!?") == "¿¡!?"
     assert folded("") == ""
-    assert index.documents_titled([folded("“ON HATS”"), "nothing"]) == [("on hats", "hats")]
-
-
-def test_threads_share_an_index(index: SearchIndex) -> None:
-    counts: list[int] = []
-
-    def read() -> None:
-        counts.append(index.size())
-
-    threads = [threading.Thread(target=read) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert counts == [index.size()] * 8
+    assert index.documents_titled([folded("“ON HATS”"), "nothing"]) == ["hats"]
 
 
 def test_concurrent_refreshes_index_once(path: Path) -> None:
@@ -310,8 +282,6 @@ def test_a_damaged_file_is_one_clear_error(path: Path) -> None:
     "damage",
     [
         "UPDATE documents SET date = '2018-01-28T21:50:00+0 :00'",
-        "UPDATE documents SET date = '20x8-01-28'",
-        "UPDATE documents SET date = '2018-13-45'",
         "UPDATE documents SET date = x'ff2018'",
         "UPDATE segments SET text = CAST(x'ff41' AS TEXT)",
         "UPDATE segments SET text = NULL",
@@ -348,7 +318,7 @@ def test_a_chinese_document_is_found_by_its_characters(path: Path) -> None:
     assert (passage.title, passage.text) == ("中文标题", "我喜欢喝绿茶。")
 
 
-@pytest.mark.parametrize("width", [1, 10, 64, 100, 384])
+@pytest.mark.parametrize("width", [1, 100, 384])
 def test_the_cosine_of_a_passage_is_its_best_window(width: int) -> None:
     rng = np.random.default_rng(width)
     rows = rng.normal(size=(3000, width)).astype(np.float32)
@@ -371,8 +341,3 @@ def test_a_query_of_another_length_is_never_compared() -> None:
     for length in (7, 9):
         with pytest.raises(ValueError, match=rf"\({length},\) for vectors of 8"):
             stored.cosines(np.ones(length, np.float32))
-
-
-def test_without_vectors_cosines_are_empty() -> None:
-    empty = StoredVectors(np.empty(0, np.int64), np.empty((0, 3), np.int8), np.empty(0, np.float32))
-    assert [len(block) for block in empty.cosines(np.ones(3, np.float32))] == [0, 0]

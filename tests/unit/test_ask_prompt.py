@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.ask import prompt
-from ownwords.ask.citations import find_quote
+from ownwords.ask.answer import DEFAULT_PROMPT_TOKENS, build_prompt
+from ownwords.ask.citations import find_quote, looks_like_injection, without_injections
 from ownwords.ask.passages import best_sentences, content_stems, sentences, stems
-from ownwords.ask.prompt import build_prompt
-from ownwords.ask.servers import ContextLengthError, estimate_tokens, minimum_tokens
+from ownwords.ask.servers import ContextLengthError, Endpoint, EndpointBackend
 from sample_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, passage
 
 QUESTION = "How many copies do I keep?"
+estimate_tokens = EndpointBackend(Endpoint("http://127.0.0.1:1/v1", "x")).count
 
 
 def words(text: str) -> int:
@@ -28,7 +28,7 @@ def test_the_question_comes_first_and_last_and_passages_are_separated() -> None:
     assert user.startswith(f"Question: {QUESTION}\n")
     assert user.endswith(f"Question: {QUESTION}")
     assert prompt.excerpts == PASSAGES
-    assert (prompt.left_out, prompt.shortened) == (0, 0)
+    assert not prompt.is_shortened
     for number, item in enumerate(PASSAGES, 1):
         position = user.index(f"Passage {number}\ntitle: {item.title}\n")
         assert f"date: {item.date}" in user[position:]
@@ -74,21 +74,17 @@ def test_no_passage_can_close_its_fence_or_turn() -> None:
 def test_the_prompt_fits_the_smallest_common_context() -> None:
     long = [passage(number, f"{BACKUPS} " * 8, title=f"P{number}") for number in range(1, 30)]
     long_prompt = build_prompt(QUESTION, long, estimate_tokens)
-    assert long_prompt.tokens <= prompt.DEFAULT_PROMPT_TOKENS
-    assert (
-        sum(estimate_tokens(m["content"]) for m in long_prompt.messages)
-        <= prompt.DEFAULT_PROMPT_TOKENS
-    )
-    assert long_prompt.tokens + long_prompt.answer <= 4096
-    assert long_prompt.left_out + len(long_prompt.excerpts) == len(long)
-    assert len(long_prompt.excerpts) > 3
+    tokens = sum(estimate_tokens(m["content"]) for m in long_prompt.messages)
+    assert tokens <= DEFAULT_PROMPT_TOKENS
+    assert tokens + long_prompt.max_tokens <= 4096
+    assert 3 < len(long_prompt.excerpts) < len(long)
 
 
 @given(st.integers(min_value=300, max_value=5000))
 def test_the_prompt_fits_any_context(context: int) -> None:
     prompt = build_prompt(QUESTION, PASSAGES, words, context)
     sent = sum(words(message["content"]) for message in prompt.messages)
-    assert sent + prompt.answer <= context
+    assert sent + prompt.max_tokens <= context
     for excerpt in prompt.excerpts:
         assert excerpt.text in PASSAGES[excerpt.id - 1].text
 
@@ -103,7 +99,7 @@ def test_a_shortened_passage_keeps_the_relevant_part() -> None:
     assert "three copies" in excerpt.text
     assert excerpt.text in text
     assert len(excerpt.text) < len(text)
-    assert prompt.shortened == 1
+    assert prompt.is_shortened
 
 
 def test_a_context_without_room_is_reported() -> None:
@@ -116,7 +112,6 @@ def test_the_estimated_token_count_errs_on_the_high_side() -> None:
     text = BACKUPS + " " + PLANTED
     count = len(text.split())
     assert 1.15 * count <= estimate_tokens(text) <= 2.0 * count
-    assert minimum_tokens(({"role": "user", "content": text},)) == count
     assert estimate_tokens("猫が好きです") >= 6
     assert estimate_tokens("x = foo_bar(1234)\n") >= 8
     assert estimate_tokens("") == 0
@@ -136,8 +131,8 @@ def test_the_estimated_token_count_errs_on_the_high_side() -> None:
     ],
 )
 def test_injected_instructions_are_recognised(text: str) -> None:
-    assert prompt.looks_like_injection(text)
-    assert prompt.without_injections(f"I like rain.\n{text}\nAnd sun.") == "I like rain.\nAnd sun."
+    assert looks_like_injection(text)
+    assert without_injections(f"I like rain.\n{text}\nAnd sun.") == "I like rain.\nAnd sun."
 
 
 @pytest.mark.parametrize(
@@ -154,7 +149,7 @@ def test_injected_instructions_are_recognised(text: str) -> None:
     ],
 )
 def test_ordinary_sentences_are_not_instructions(text: str) -> None:
-    assert not prompt.looks_like_injection(text)
+    assert not looks_like_injection(text)
 
 
 def test_the_best_matching_sentences_are_selected() -> None:

@@ -88,11 +88,6 @@ def test_a_correct_word_is_not_replaced(english: ArchiveSearcher, question: str)
     assert english.find(question).substitutions == ()
 
 
-def test_a_known_word_is_searched_unchanged(english: ArchiveSearcher) -> None:
-    assert english.find("bicycle").substitutions == ()
-    assert [term.match for term in QueryTerms.of("bicycle").words] == ['"bicycle"']
-
-
 @pytest.mark.parametrize(
     "question",
     [
@@ -110,14 +105,6 @@ def test_a_question_about_the_whole_archive_is_not_searched_by_its_words(
     assert "cannot summarise" in result.why
     assert "the report does" in result.why
     assert "No post contains" not in result.why
-
-
-def test_the_answer_names_the_replaced_words(english: ArchiveSearcher) -> None:
-    result = answer("Where did I buy the concertena?", english)
-    assert result.notes == ("No post contains “concertena”. The search used “concertina” instead.",)
-    assert result.to_dict()["passages"][0]["matching"] == [
-        "I bought a concertina at the auction in the rain."
-    ]
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,10 @@ def test_an_interrupted_run_resumes_bit_for_bit(folder: Path, tmp_path: Path) ->
             assert torch.equal(tensor, resumed.groups[group][name])
     with pytest.raises(ConfigError, match="rows = 4, not 8"):
         pretraining.settings(broken, {"rows": 8})
+    other = run_in(folder, broken)
+    other.mix.datasets["modern"] = other.mix.datasets["books"]
+    with pytest.raises(ConfigError, match="began with other texts"):
+        other.train()
 
 
 def test_the_rate_decays_from_that_of_the_flat_run(finished: Path, folder: Path) -> None:

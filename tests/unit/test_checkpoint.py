@@ -17,9 +17,11 @@ from torch import Tensor
 
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Progress
+from ownwords.models.weights import write_tensors
 from ownwords.training.checkpoint import Checkpoints, Run
+from ownwords.training.run import Evaluation, RunRecord
 
-STATE = {"loss": 0.1, "lowest": float("inf"), "none": None, "list": [1, 2.5], "name": "ä"}
+STATE = RunRecord(step=7, progress=0.1, evaluations=[Evaluation(4, None, 2.5)])
 
 
 def groups(seed: int = 0) -> dict[str, dict[str, Tensor]]:
@@ -41,6 +43,11 @@ def groups(seed: int = 0) -> dict[str, dict[str, Tensor]]:
 def checkpoints(tmp_path: Path) -> Checkpoints:
     (tmp_path / "checkpoints").mkdir()
     return Checkpoints(tmp_path / "checkpoints")
+
+
+def write_record(path: Path, record: str) -> None:
+    path.unlink()
+    write_tensors(path, {"weights/a": torch.zeros(1)}, metadata={"record": record})
 
 
 def never(note: str) -> None:
@@ -78,9 +85,9 @@ def test_the_two_newest_and_the_best_are_kept(checkpoints: Checkpoints) -> None:
 
 def test_the_same_step_is_replaced(checkpoints: Checkpoints) -> None:
     checkpoints.save(3, groups(0), STATE)
-    checkpoints.save(3, groups(1), {"other": 1})
+    checkpoints.save(3, groups(1), RunRecord(step=3))
     saved = checkpoints.load(3)
-    assert saved.record == {"other": 1}
+    assert saved.record == RunRecord(step=3)
     assert torch.equal(saved.groups["weights"]["a.weight"], groups(1)["weights"]["a.weight"])
 
 
@@ -90,8 +97,8 @@ def test_the_same_step_is_replaced(checkpoints: Checkpoints) -> None:
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(path.read_bytes()[:200]),
         lambda path: path.write_bytes(path.read_bytes()[:-5]),
-        lambda path: path.write_bytes(b"[" * 9000),
         lambda path: torch.save({"weights": {}}, path),
+        lambda path: write_record(path, '{"step": 2, "deadline": 1.5}'),  # of another version
     ],
 )
 def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(
@@ -110,16 +117,19 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(
     assert "\n" not in note
 
 
-def test_a_full_disk_is_a_sentence_and_the_one_before_stays(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "reason"), [(errno.ENOSPC, "the disk is full"), (errno.EIO, "cannot be written")]
+)
+def test_a_failing_disk_is_a_sentence_and_the_one_before_stays(
+    number: int, reason: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints.save(1, groups(1), STATE)
 
     def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(WorkspaceError, match=r"the disk is full: .* could not be written"):
+    with pytest.raises(WorkspaceError, match=reason):
         checkpoints.save(2, groups(2), STATE)
     monkeypatch.undo()
     assert checkpoints.steps() == [1]

@@ -69,7 +69,7 @@ def test_the_version_is_printed() -> None:
     assert (process.returncode, process.stdout.strip()) == (0, ownwords.__version__)
 
 
-BASE_VERBS = ("list", "verify", "add", "remove", "pretrain")
+BASE_VERBS = ("list", "verify", "add", "remove")
 VERBS = [name for name in build() if not name.startswith("-")]
 
 
@@ -202,7 +202,6 @@ def test_settings_come_from_files_the_environment_and_flags(
         (["make", "blog"], "torch", "train"),
         (["pretrain", "blog"], "torch", "train"),
         (["finetune", "blog", "--base", "b"], "torch", "train"),
-        (["base", "pretrain", "blog"], "torch", "train"),
         (["export", "model", "--to", "gguf"], "torch", "train"),
         (["tune", "blog"], "optuna", "train,tune"),
     ],

@@ -211,7 +211,7 @@ def test_it_learns_and_keeps_the_best_weights(tmp_path: Path) -> None:
     assert history == recorder.values("validation_bits_per_byte")
     assert outcome.bits_per_byte == min(b for b in history if b is not None) < 4.5
     assert outcome.stopped == "done"
-    assert outcome.tokens == sum(run_job.batches.total(step) for step in range(60))
+    assert outcome.tokens == sum(run_job.batches.batch(step).tokens for step in range(60))
     for name in ("bits_per_byte", "tokens_per_s", "rate", "gradient_norm", "share_of_limit"):
         assert all(value > 0 for value in recorder.values(name)) and recorder.values(name), name
 
@@ -369,7 +369,7 @@ def test_a_nan_loss_rolls_back(tmp_path: Path) -> None:
     rates = recorder.values("rate")
     assert rates[-1] < 0.5 * 0.02
     # The lesson is kept: a run resumed after it goes on at the lower rate.
-    assert job(tmp_path).run.checkpoints.load(12).record["lr_factor"] == 0.5
+    assert job(tmp_path).run.checkpoints.load(12).record.lr_factor == 0.5
 
 
 def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ from ownwords.inference import model as inference_model
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
-from ownwords.models.directory import PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.training import recipes, replay_text
 from ownwords.training.plan import Plan
 

@@ -162,17 +162,6 @@ def test_the_passages_come_before_the_answer_and_only_supported_sentences_are_sh
     assert answer["notes"]
 
 
-def test_a_dead_endpoint_gives_a_note_and_the_passages(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = (500, {"error": {"message": "out of memory"}})
-    with running(monkeypatch, broken) as endpoint:
-        answer = dict(ask_question(workspace, f"at:{endpoint.url}#writer"))["answer"]
-    assert answer["answer"] == ""
-    assert "out of memory" in answer["why"]
-    assert answer["passages"]
-
-
 def test_the_models_that_could_answer_are_listed(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +197,6 @@ def test_an_own_model_answers_through_the_server(workspace: Workspace) -> None:
         ({"question": "x" * 3000}, 400, "characters"),
         ({"question": 5}, 400, "must be text"),
         ({"question": "x", "backend": "http://elsewhere.example/v1"}, 404, "no longer there"),
-        ({"question": "x", "backend": "/etc/passwd"}, 404, "no longer there"),
         ({"question": "x", "backend": "own:../model"}, 404, "no model called"),
         ({"question": "x", "seed": "a"}, 400, "a whole number"),
     ],

@@ -31,7 +31,7 @@ def run_search(
 ) -> list[TrialRecord]:
     study = Study(storage or InMemoryStorage(), "toy", AXES)
     options: dict[str, Any] = {"budget_s": 300.0, "each_s": 12.0, "worker": "here", **changes}
-    return Search(toy, study, poll_s=0.01, clock=toy.clock, **options).run()
+    return Search(toy, study, clock=toy.clock, **options).run()
 
 
 def without_repetitions(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
@@ -241,27 +241,32 @@ def test_a_trial_that_always_kills_its_process_is_abandoned() -> None:
     assert deaths == 3 * len(failed)
 
 
-def test_a_lost_trial_of_another_machine_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_share_a_search(tmp_path: Path) -> None:
+    toys = [Toy(best=ELSEWHERE), Toy(best=ELSEWHERE)]
+    searches = [
+        Search(toy, Study(open_storage(tmp_path / "trials"), "toy", AXES), 300, 12, name, 10)
+        for toy, name in zip(toys, "ab", strict=True)
+    ]
+    for search, toy in zip(searches, toys, strict=True):
+        search.clock, search.ends = toy.clock, 400.0
+    while sum(search.step() for search in searches):
+        pass
+    trials = searches[0].study.trials()
+    assert trials == searches[1].study.trials()
+    assert (len(without_repetitions(trials)), len(repetitions(trials))) == (10, 9)
+    tried = [(repr(settings), seed) for toy in toys for settings, seed in toy.trials_run]
+    assert len(set(tried)) == len(tried)
+    assert all(len(toy.trials_run) >= 9 for toy in toys)
+
+
+def test_a_trial_that_another_machine_has_begun_is_left_to_it() -> None:
     storage, toy = InMemoryStorage(), DyingToy()
     toy.dies_at = (3,)
     with pytest.raises(ProcessKilledError):
         run_search(toy, storage, worker="a")
-    # Recently begun, it may still be at it; then the time runs out and it is not waited for.
-    second = Toy()
-    monkeypatch.setattr("time.sleep", lambda _: setattr(second.clock, "now", second.clock.now + 20))
-    trials = run_search(second, storage, worker="b", max_trials=4)
-    assert trials[2].state == "running"
-    monkeypatch.setattr("ownwords.tune.search._LOST_S", -1e9)
-    trials = run_search(second, storage, worker="b", max_trials=4)
-    assert trials[2].state == "failed"
-
-
-def test_of_two_workers_that_begin_the_same_trial_the_first_has_it() -> None:
-    study = Study(InMemoryStorage(), "toy", AXES)
-    assert study.add("a", PLAN, 1) is not None
-    assert study.add("b", PLAN, 1) is None
-    assert study.add("b", PLAN, 2, repeats=1) is not None
-    assert [trial.state for trial in study.trials()] == ["running", "dropped", "running"]
+    trials = run_search(Toy(), storage, worker="b", max_trials=4)
+    assert [trial.state for trial in trials[:4]] == ["done", "done", "running", "done"]
+    assert judge(trials).trials == 3 and len(repetitions(trials)) == 9
 
 
 def test_the_budget_covers_the_whole_search_however_often_it_is_resumed() -> None:

@@ -51,13 +51,16 @@ class LinkResolver:
     """Resolves links by all known addresses of an archive's documents."""
 
     targets: dict[str, str] = field(default_factory=dict)  # normalised address -> document id
+    names: dict[str, str] = field(default_factory=dict)  # the same for names; "" if several
     hosts: set[str] = field(default_factory=set)
 
     def add(self, document_id: str, document: RawDocument) -> None:
         """Register the addresses of a document; an address already taken stays as it is."""
-        for address in (document.url, document.ref, *document.aliases):
-            if address:
-                self.targets.setdefault(_normalise(address), document_id)
+        for address in filter(None, (document.url, document.ref, *document.aliases)):
+            plain = _normalise(address)
+            self.targets.setdefault(plain, document_id)
+            if "/" not in address and self.names.setdefault(plain, document_id) != document_id:
+                self.names[plain] = ""
 
     def add_home(self, address: str) -> None:
         """Register the home address of a site: links to its host are internal."""
@@ -72,8 +75,8 @@ class LinkResolver:
         """The state of a link and the id of its target; `base` is its document's base address."""
         href = href.strip()
         if href.startswith("ref:"):
-            target = self.targets.get(_normalise(unquote(href[4:])))
-            return ("internal", target) if target else ("dead", "")
+            name = _normalise(unquote(href[4:]))
+            return self._of(self.targets.get(name) or self._named(name))
         try:
             address = urljoin(base, href)
             parts = urlsplit(address)
@@ -81,22 +84,24 @@ class LinkResolver:
             return "other", ""
         if parts.scheme not in ("http", "https", "") or href.startswith("#") or not href:
             return "other", ""
-        target = self.targets.get(_normalise(address))
-        if target:
-            return "internal", target
+        if known := self.targets.get(_normalise(address)):
+            return "internal", known
         if parts.netloc and _host(parts.netloc) not in self.hosts:
             return "external", ""
         local = _normalise(parts._replace(scheme="", netloc="").geturl())
         if local and local in self.targets:  # a document known only by its path
             return "internal", self.targets[local]
         path = _path(parts.path)
-        if (
-            _NOT_A_DOCUMENT.search(path)
-            or _DATES.search(path)
-            or _FILE.search(parts.path.casefold())
-        ):
+        if _NOT_A_DOCUMENT.search(path) or _DATES.search(path) or _FILE.search(parts.path.lower()):
             return "site", ""
-        return "dead", ""
+        return self._of(self._named(path))
+
+    def _named(self, path: str) -> str:
+        # Site programs make addresses of dates and categories, but they end in the text's name.
+        return self.names.get(path.rpartition("/")[2], "")
+
+    def _of(self, target: str) -> tuple[LinkState, str]:
+        return ("internal", target) if target else ("dead", "")
 
 
 def _host(netloc: str) -> str:

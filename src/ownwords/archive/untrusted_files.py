@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, cast
 
@@ -158,17 +159,18 @@ class ExportFiles:
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file as a seekable stream; raises SourceError."""
         self._refuse_larger(name, MAX_MEMBER_BYTES)
-        with self._translated(name):
+        shown = f"{self.path}: {name!r} inside it"
+        with _translated(shown):
             file = self._opener(name)
         with closing(file):
-            yield cast(IO[bytes], _MemberStream(file, lambda: self._translated(name)))
+            yield cast(IO[bytes], _MemberStream(shown, file))
 
-    def read(self, name: str, first: int | None = None, limit: int = MAX_TEXT_BYTES) -> bytes:
-        """Read a file of at most `limit` bytes, or its `first` bytes; raises SourceError."""
+    def read(self, name: str, first: int | None = None) -> bytes:
+        """Read a file that may be a text, or its `first` bytes; raises SourceError."""
         with self.open(name) as file:
             if first is not None:
                 return file.read(first)
-            self._refuse_larger(name, limit)
+            self._refuse_larger(name, MAX_TEXT_BYTES)
             content = io.BytesIO()
             shutil.copyfileobj(file, content, _CHUNK_BYTES)
             return content.getvalue()
@@ -177,40 +179,36 @@ class ExportFiles:
         if self._sizes[name] > limit:
             raise SourceError(f"{self.path}: {name!r} inside it is over {limit >> 20} MiB")
 
-    @contextmanager
-    def _translated(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = error.strerror or error
-            raise SourceError(
-                f"{self.path}: {name!r} inside it cannot be read: {reason}"
-            ) from error
-        except _DAMAGE as error:
-            raise SourceError(f"{self.path}: {name!r} inside it is damaged: {error}") from error
+
+# Exceptions that zipfile and tarfile raise for damaged or mislabelled files.
+_DAMAGE = (
+    *(OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, RuntimeError, ValueError),  # RuntimeError: an encrypted zip
+)
 
 
-class _MemberStream(io.RawIOBase):
-    """A stream that translates read errors to SourceError."""
+@contextmanager
+def _translated(shown: str, what: str = "is damaged or cannot be read") -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise SourceError(f"{shown} {what}: {reason}") from error
 
-    def __init__(
-        self, file: IO[bytes], translated: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        self._file, self._translated = file, translated
+
+class _MemberStream:
+    """A stream whose read errors are SourceErrors, wherever it is read."""
+
+    def __init__(self, shown: str, file: IO[bytes]) -> None:
+        self._shown, self._file = shown, file
 
     def read(self, size: int = -1) -> bytes:
-        with self._translated():
+        with _translated(self._shown):
             return self._file.read(size)
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        with self._translated():
-            return self._file.seek(offset, whence)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+    def seek(self, offset: int) -> int:
+        with _translated(self._shown):
+            return self._file.seek(offset)
 
 
 def _zip_files(path: Path, archive: zipfile.ZipFile) -> ExportFiles:
@@ -285,73 +283,6 @@ def _tar_files(path: Path, archive: _BoundedTar) -> ExportFiles:
     return ExportFiles(path, {name: info.size for name, info in files.items()}, opener)
 
 
-def _folder_files(folder: Path) -> ExportFiles:
-    files: dict[str, Path] = {}
-    skipped: list[SkippedItem] = []
-    for path in walk_files(folder):
-        if isinstance(path, SkippedItem):
-            skipped.append(path)
-            continue
-        files[relative_name(path, folder)] = path
-        if len(files) > MAX_MEMBERS:
-            raise SourceError(f"{folder} holds more than {MAX_MEMBERS:,} files")
-    sizes = {name: path.stat().st_size for name, path in files.items()}
-    return ExportFiles(folder, sizes, lambda name: files[name].open("rb"), skipped)
-
-
-# Exceptions that zipfile and tarfile raise for damaged or mislabelled files.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    RuntimeError,  # an encrypted zip
-    ValueError,
-)
-
-
-@contextmanager
-def open_packed(path: Path) -> Iterator[ExportFiles]:
-    """Open a zip or tar; checks its members before unpacking any and writes nothing to disk."""
-    with ExitStack() as stack:
-        try:
-            if zipfile.is_zipfile(path):
-                members = _zip_files(path, stack.enter_context(zipfile.ZipFile(path)))
-            else:
-                file = stack.enter_context(path.open("rb"))
-                archive = stack.enter_context(_BoundedTar.open(path, fileobj=file))
-                members = _tar_files(path, archive)
-        except _DAMAGE as error:
-            reason = " ".join(str(error).split())
-            raise SourceError(f"{path} is not a whole zip or tar file: {reason}") from error
-        except OSError as error:
-            raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
-        yield members
-
-
-def is_zip_with(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
-    """Whether the path is a zip that can be opened and of which `is_ours` holds."""
-    if read_head(path, 2) != b"PK":
-        return False
-    try:
-        with open_packed(path) as members:
-            return bool(is_ours(members))
-    except SourceError:
-        return False
-
-
-@contextmanager
-def open_export(path: Path) -> Iterator[ExportFiles]:
-    """Open an export, packed or unpacked to a folder."""
-    if path.is_dir():
-        yield _folder_files(path)
-    else:
-        with open_packed(path) as members:
-            yield members
-
-
 def _check_members(path: Path, sizes: Iterable[tuple[str, int]]) -> None:
     """Raise SourceError for unsafe paths or too much data, as soon as it is read."""
     total = characters = 0
@@ -370,6 +301,51 @@ def _check_members(path: Path, sizes: Iterable[tuple[str, int]]) -> None:
             )
 
 
+@contextmanager
+def open_packed(path: Path) -> Iterator[ExportFiles]:
+    """Open a zip or tar; checks its members before unpacking any and writes nothing to disk."""
+    with ExitStack() as stack:
+        with _translated(str(path), "is not a whole zip or tar file"):
+            if zipfile.is_zipfile(path):
+                members = _zip_files(path, stack.enter_context(zipfile.ZipFile(path)))
+            else:
+                file = stack.enter_context(path.open("rb"))
+                archive = stack.enter_context(_BoundedTar.open(path, fileobj=file))
+                members = _tar_files(path, archive)
+        yield members
+
+
+@contextmanager
+def open_export(path: Path) -> Iterator[ExportFiles]:
+    """Open an export, packed or unpacked to a folder."""
+    if not path.is_dir():
+        with open_packed(path) as members:
+            yield members
+        return
+    files: dict[str, Path] = {}
+    skipped: list[SkippedItem] = []
+    for file in walk_files(path):
+        if isinstance(file, SkippedItem):
+            skipped.append(file)
+        else:
+            files[relative_name(file, path)] = file
+        if len(files) > MAX_MEMBERS:
+            raise SourceError(f"{path} holds more than {MAX_MEMBERS:,} files")
+    sizes = {name: file.stat().st_size for name, file in files.items()}
+    yield ExportFiles(path, sizes, lambda name: files[name].open("rb"), skipped)
+
+
+def is_zip_with(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
+    """Whether the path is a zip that can be opened and of which `is_ours` holds."""
+    if read_head(path, 2) != b"PK":
+        return False
+    try:
+        with open_packed(path) as members:
+            return bool(is_ours(members))
+    except SourceError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
     """How to find the files of an export: given by themselves, in a folder or in a zip."""
@@ -380,56 +356,41 @@ class ExportFormat:
     not_below: str = "/__MACOSX/"  # a folder in a zip without any
     anywhere: bytes = b""  # each also holds this, maybe far from its beginning
 
-    def _matches(self, opened: IO[bytes]) -> bool:
-        head = opened.read(HEAD_BYTES)
-        if not self.mark.search(head):
-            return False
-        opened.seek(0)  # it may lie across the end of the head
-        return self.anywhere in head or count_bytes(self.anywhere, opened) > 0
-
-    def _is_one(self, path: Path) -> bool:
-        if not path.is_file():
-            return False
-        with path.open("rb") as opened:
-            return self._matches(opened)
-
-    def _files(self, path: Path) -> list[Path]:
-        files = {file for layout in self.layouts for file in path.glob(layout)}
-        return sorted(filter(self._is_one, files))
-
-    def _members(self, members: ExportFiles) -> Iterator[str]:
-        for name in sorted(members.names):
-            if name.lower().endswith(self.suffixes) and self.not_below not in f"/{name}":
-                with members.open(name) as opened:
-                    if self._matches(opened):
-                        yield name
-
     def count(self, path: Path) -> int:
         """How many files `open` would yield; 0 if there is no export or it cannot be read."""
         try:
-            if path.is_dir():
-                return len(self._files(path))
-            if path.suffix.lower() == ".zip":
-                with open_packed(path) as members:
-                    return sum(1 for _ in self._members(members))
-            return int(self._is_one(path))
-        except (OSError, SourceError):
+            return sum(1 for _ in self.open(path))
+        except SourceError:
             return 0
 
     def open(self, path: Path) -> Iterator[tuple[str, IO[bytes]]]:
         """Yield the name and open stream of each file of an export."""
-        if path.suffix.lower() == ".zip" and path.is_file():
-            with open_packed(path) as members:
-                for name in self._members(members):
-                    with members.open(name) as opened:
-                        yield f"{path}: {name}", opened
-            return
-        try:
-            for file in self._files(path) if path.is_dir() else [path]:
-                with file.open("rb") as opened:
-                    yield str(file), opened
-        except OSError as error:
-            raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+        with ExitStack() as stack:
+            files: dict[str, Callable[[], AbstractContextManager[IO[bytes]]]]
+            if path.suffix.lower() == ".zip" and path.is_file():
+                members = stack.enter_context(open_packed(path))
+                files = {
+                    f"{path}: {name}": partial(members.open, name)
+                    for name in members.names
+                    if name.lower().endswith(self.suffixes) and self.not_below not in f"/{name}"
+                }
+            else:
+                found = {path} if path.is_file() else set()
+                with _translated(str(path)):
+                    found.update(file for layout in self.layouts for file in path.glob(layout))
+                files = {str(file): partial(io.FileIO, file) for file in found if file.is_file()}
+            for name in sorted(files):
+                with _translated(name), files[name]() as opened:
+                    if self._matches(opened):
+                        yield name, opened
+
+    def _matches(self, opened: IO[bytes]) -> bool:
+        """Whether a file is one of the export's; leaves it at its beginning."""
+        head = opened.read(HEAD_BYTES)
+        opened.seek(0)
+        is_ours = self.mark.search(head) is not None
+        # What may be anywhere may lie across the end of the head, too.
+        return is_ours and (self.anywhere in head or count_bytes(self.anywhere, opened) > 0)
 
 
 # ---- bounded listing and reading of folders of texts

@@ -24,7 +24,6 @@ from ownwords.ask.passages import (
     sentences,
     stems,
 )
-from ownwords.ask.prompt import looks_like_injection, without_injections
 from ownwords.ask.query import forms_of
 from ownwords.view.format import count, plain
 
@@ -52,12 +51,10 @@ _UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d{1,3}\s*(?::[^\]]*)?\Z", re.I
 _LONGEST = 20_000  # characters
 _MAX_QUOTES = 20  # of one passage in a list of sources
 # Placeholders for marks and quotes while a text is split into sentences.
-_MARK_AT, _QUOTE_AT = 0xE000, 0xE800
-_MAX_PLACES = 0x800
+_MARK_AT, _QUOTE_AT, _CUT = 0xF0000, 0x100000, "\U0010ffff"
+_PRIVATE = re.compile("[\U000f0000-\U0010ffff]")
+_TRAILING = re.compile("(?:\\s*\\(?[\U000f0000-\U000fffff]\\)?)+\\.?")
 _SOURCES = re.compile(r"\W*(?:sources?|citations?|references?|quotes?|answer)\W*\Z", re.IGNORECASE)
-_PLACES = re.compile("[\ue000-\uefff]")
-_CUT, _FOREIGN = "\uf000", re.compile("[\ue000-\uf8ff]")
-_TRAILING = re.compile("(?:\\s*\\(?[\ue000-\ue7ff]\\)?)+\\.?")
 _LIST_MARK = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
 # [2](address) is a mark, [words](address) are words; links are removed.
 _LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
@@ -117,7 +114,7 @@ class AnswerSentence:
     text: str
     marks: list[CitationMark]
     quotes: list[str]  # words in quotation marks
-    begins_with_mark: bool
+    is_source: bool  # a line of a list of sources: a number and a quote, nothing else
     begins_paragraph: bool = False
     disagrees: bool = False
     cited: list[Citation] = field(default_factory=list)  # verified
@@ -132,50 +129,35 @@ def strip_reasoning(text: str) -> str:
 
 def parse_sentences(text: str) -> list[AnswerSentence]:
     """The sentences of an answer with their marks, completed from its list of sources."""
+    text = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
+    text = _LINK.sub(lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], text)
+    text = _NAMED.sub(lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", text))
+    closed, bracket, rest = _PRIVATE.sub("", text[:_LONGEST]).rpartition("]")
+    text = _SEVERAL.sub(r"\1] [", closed + bracket + _UNFINISHED.sub(_CUT, rest))
     parsed: list[AnswerSentence] = []
     sources: dict[int, list[str]] = {}
     begins = True
-    text_to_parse = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
-    text_to_parse = _LINK.sub(
-        lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], text_to_parse
-    )
-    text_to_parse = _NAMED.sub(
-        lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", text_to_parse)
-    )
-    closed, bracket, rest = _FOREIGN.sub("", text_to_parse[:_LONGEST]).rpartition("]")
-    text_to_parse = closed + bracket + _UNFINISHED.sub(_CUT, rest)
-    for line in _SEVERAL.sub(r"\1] [", text_to_parse).split("\n"):
+    for line in text.split("\n"):
         if not line.strip() or _SOURCES.match(line):
             begins = True
             continue
-        disagrees = _DISAGREES.match(line)
-        for sentence in _sentences_of_line(_DISAGREES.sub("", line) if disagrees else line):
-            sentence.disagrees = disagrees is not None
+        disagrees = _DISAGREES.match(line) is not None
+        for sentence in _sentences_of_line(_DISAGREES.sub("", line)):
+            sentence.disagrees = disagrees
             sentence.begins_paragraph = begins and bool(parsed)
-            if _is_source_line(sentence):
+            if sentence.is_source and not disagrees:
                 for mark in dict.fromkeys(sentence.marks):
                     for number in mark.numbers:
                         sources.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
                 if parsed and not parsed[-1].marks and not parsed[-1].disagrees:
                     parsed[-1].marks += sentence.marks
-            elif _CUT in sentence.text:
-                continue  # the answer was cut within this citation
-            elif sentence.text or sentence.marks:
+            # Not if the answer was cut within this citation.
+            elif _CUT not in sentence.text and (sentence.text or sentence.marks):
                 parsed.append(sentence)
                 begins = False
     for sentence in parsed:
         sentence.marks = [_with_source_quotes(mark, sources) for mark in sentence.marks]
     return parsed
-
-
-def _is_source_line(sentence: AnswerSentence) -> bool:
-    """Whether it is a line of a list of sources: a number and a quote, nothing else."""
-    if sentence.disagrees or not sentence.begins_with_mark:
-        return False
-    rest = sentence.text
-    for quote in sentence.quotes:
-        rest = rest.replace(quote, "")
-    return not content_stems(rest)
 
 
 def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> CitationMark:
@@ -187,88 +169,65 @@ def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> Ci
 
 def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
     """The sentences of a line; marks and quotes are never split."""
-    marks: list[CitationMark] = []
-    quotes: list[str] = []
+    marks: dict[str, CitationMark] = {}
+    quotes: dict[str, str] = {}
 
     def replace_mark(match: re.Match[str]) -> str:
-        if len(marks) == _MAX_PLACES:
-            return ""
         numbers = tuple(int(number) for number in re.findall(r"\d+", match["numbers"]))
         inside = (match["inside"] or "").strip()
-        quotes_inside = [match[0][1:-1] for match in _LONE_QUOTE.finditer(inside)] or [
-            inside.strip("'‘’\"“”")
-        ]
-        marks.append(CitationMark(numbers, tuple(filter(None, quotes_inside))))
-        return chr(_MARK_AT + len(marks) - 1)
+        quoted = [quote[0][1:-1] for quote in _LONE_QUOTE.finditer(inside)]
+        quoted = quoted or [inside.strip("'‘’\"“”")]
+        place = chr(_MARK_AT + len(marks))
+        marks[place] = CitationMark(numbers, tuple(filter(None, quoted)))
+        return place
 
     def replace_quote(match: re.Match[str]) -> str:
-        if len(quotes) == _MAX_PLACES:
-            return match[0]
-        quotes.append(match[0])
-        return chr(_QUOTE_AT + len(quotes) - 1)
+        place = chr(_QUOTE_AT + len(quotes))
+        quotes[place] = match[0]
+        return place
 
     masked = _LONE_QUOTE.sub(replace_quote, _MARK.sub(replace_mark, _LIST_MARK.sub("", line)))
     for part in _split_sentences(masked):
-        sentence_marks = [marks[ord(c) - _MARK_AT] for c in part if _MARK_AT <= ord(c) < _QUOTE_AT]
-        text = "".join(
-            "" if _MARK_AT <= ord(c) < _QUOTE_AT
-            else quotes[ord(c) - _QUOTE_AT] if _PLACES.match(c)
-            else c
-            for c in part
-        )  # fmt: skip
-        quoted = [
-            quotes[ord(c) - _QUOTE_AT][1:-1]
-            for c in part
-            if ord(c) - _QUOTE_AT in range(_MAX_PLACES)
-        ]
-        if sentence_marks and quoted and not any(mark.quotes for mark in sentence_marks):
+        found = [marks[letter] for letter in part if letter in marks]
+        quoted = [quotes[letter][1:-1] for letter in part if letter in quotes]
+        if quoted and not any(mark.quotes for mark in found):
             # A quote in the sentence belongs to the mark next to it.
-            sentence_marks = _marks_with_adjacent_quotes(part, marks, quotes)
-        first = part.lstrip("([ ")[:1]
-        yield AnswerSentence(
-            _tidy(text),
-            sentence_marks,
-            quoted,
-            begins_with_mark=bool(first) and _MARK_AT <= ord(first) < _QUOTE_AT,
-        )
+            found = _marks_with_adjacent_quotes(part, marks, quotes)
+        bare = "".join(letter for letter in part if letter not in marks)
+        is_source = part.lstrip("([ ")[:1] in marks and not content_stems(_PRIVATE.sub("", bare))
+        text = "".join(quotes.get(letter, letter) for letter in bare)
+        yield AnswerSentence(_tidy(text), found, quoted, is_source)
 
 
 def _marks_with_adjacent_quotes(
-    part: str, marks: list[CitationMark], quotes: list[str]
+    part: str, marks: dict[str, CitationMark], quotes: dict[str, str]
 ) -> list[CitationMark]:
     """Each mark with the quotes before it, or else the quote after it."""
     result: list[CitationMark] = []
     pending: list[str] = []
     for letter in part:
-        code = ord(letter)
-        if _QUOTE_AT <= code < _QUOTE_AT + _MAX_PLACES:
-            quote = quotes[code - _QUOTE_AT][1:-1]
-            if len(quote.encode()) < MIN_QUOTE:
-                continue
+        if letter in marks:
+            result.append(CitationMark(marks[letter].numbers, tuple(pending)))
+            pending = []
+        elif letter in quotes and len((quote := quotes[letter][1:-1]).encode()) >= MIN_QUOTE:
             if result and not result[-1].quotes and not pending:
                 result[-1] = CitationMark(result[-1].numbers, (quote,))
             else:
                 pending.append(quote)
-        elif _MARK_AT <= code < _QUOTE_AT:
-            result.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(pending)))
-            pending = []
     return result
 
 
 def _split_sentences(line: str) -> Iterator[str]:
     """Split a line into sentences; marks after a full stop belong to the sentence before."""
     begin = 0
-    for _, end in sentences(line):
-        if end <= begin:
+    for _, end in [*sentences(line), (0, len(line))]:
+        if end < begin:
             continue
-        stop = end
-        if trailing := _TRAILING.match(line, end):
-            stop = trailing.end()
-        if line[begin:stop].strip():
-            yield line[begin:stop].strip()
+        trailing = _TRAILING.match(line, end)
+        stop = trailing.end() if trailing else end
+        if part := line[begin:stop].strip():
+            yield part
         begin = stop
-    if line[begin:].strip():
-        yield line[begin:].strip()
 
 
 def _tidy(text: str) -> str:
@@ -276,6 +235,41 @@ def _tidy(text: str) -> str:
     text = re.sub(r"\(\s*\)", "", text)
     text = re.sub(r"\s([.,;:!?])", r"\1", re.sub(r"\s+", " ", text))
     return re.sub(r"([.!?])\.$", r"\1", text).strip(" -–—:")
+
+
+# Narrow on purpose: "ignore the previous owner" is harmless.
+_INJECTION = re.compile(
+    r"""
+    \b(?:ignore|disregard|forget|override|overrule|bypass)\b(?:
+        [^.!?\n]{0,40}\b(?:instructions?|prompts?|guidelines)\b
+        | [^.!?\n]{0,20}\babove\b
+        | [^.!?\n]{0,20}\b(?:previous|prior|preceding|earlier)\s
+            (?:texts?|messages?|context|passages?|rules?|commands?|directions?|words|lines?)\b)
+    | \bnew\ instructions?\s*:
+    | \b(?:system\ prompt|developer\ (?:prompt|message))\b
+    | \byou\ are\ now\b[^.!?\n]{0,30}\b(?:assistant|mode|ai|chatbot|bot|model|jailbroken)\b
+    | (?:^|[.!?:;,]\s*|\b(?:and|then|please|now|instead)\s)
+        (?:print|output|reply|respond|answer|say|write|repeat|return)\b
+        (?:\s+back)?\s+(?:(?:with|only|exactly)\s+)*
+        (?:only|exactly|verbatim|nothing\ but|the\ following|with\ the\ words?
+            |(?-i:["“'‘`]|[A-Z]{4,}\b))
+    | \b(?:dear|attention|hey|to\ (?:the|any|all))\ (?:ai|llm|chatbot|assistant|language\ model)s?\b
+    | \bdo\ not\ (?:tell|inform|reveal|cite)\b[^.!?\n]{0,20}\bthe\ (?:user|reader)\b
+    | <\|[a-z_]+\|> | \[/?INST\] | <</?SYS>> | <(?:start|end)_of_turn>
+    """,
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
+)
+
+
+def looks_like_injection(text: str) -> bool:
+    """Whether a text looks like an instruction to a program."""
+    return _INJECTION.search(text) is not None
+
+
+def without_injections(text: str) -> str:
+    """The text without the sentences that look like prompt injections."""
+    parts = (text[begin:end] for begin, end in sentences(text))
+    return "\n".join(part for part in parts if not looks_like_injection(part))
 
 
 LONGEST_QUOTE = 600  # characters
@@ -322,8 +316,10 @@ def find_quote(quote: str, text: str) -> Span | None:
     return span if span[1] - span[0] <= LONGEST_QUOTE else None
 
 
-def unsupported_reason(statement: str, cited: Sequence[Citation], question: str) -> str:
-    """Why the cited passages cannot support a sentence; empty if they may.
+def check_support(
+    statement: str, cited: Sequence[Citation], question: str
+) -> tuple[str, list[str]]:
+    """Why the cited passages cannot support a sentence, or else its words that no quote has.
 
     A sentence is unsupported if too few of its content words occur in the passages or the
     question, or if one of its numbers of three or more digits, such as a year, does not. It is also
@@ -331,31 +327,37 @@ def unsupported_reason(statement: str, cited: Sequence[Citation], question: str)
     them. Sentences that look like prompt injections support nothing.
     """
     context = " ".join(
-        f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
-        f" {without_injections(quote.passage.text)}"
-        for quote in cited
+        f"{_head(quote)} {without_injections(quote.passage.text)}" for quote in cited
     )
-    known = set(stems(context)) | set(stems(question))
+    asked = set(stems(question))
     if number := _unknown_number(statement, f"{context} {question}"):
-        return f"it says {number}, and the cited passage does not"
-    if covered_share(content_stems(statement), known) < _SUPPORTED:
-        return "its words are not in the cited passage"
-    new = _new_words(statement, question)
-    if new and len(unchecked_words(statement, cited, question)) == len(new):
-        return "its words are not in the quote"
-    return ""
+        return f"it says {number}, and the cited passage does not", []
+    if covered_share(content_stems(statement), asked | set(stems(context))) < _SUPPORTED:
+        return "its words are not in the cited passage", []
+    quoted = {
+        stem
+        for quote in cited
+        for text in (quote.quote, without_injections(f"{_head(quote)}\n{_around(quote)}"))
+        for stem in stems(text)
+    }
+    new = [word for word in content_words(statement).values() if not _occurs(word, asked)]
+    unchecked = [word for word in new if not _occurs(word, quoted)]
+    if new and len(unchecked) == len(new):
+        return "its words are not in the quote", []
+    return "", unchecked
 
 
-def unchecked_words(statement: str, cited: Sequence[Citation], question: str) -> list[str]:
-    """The content words of a sentence that are neither in the question nor in a quoted sentence."""
-    quoted = _quoted_stems(cited)
-    return [word for word in _new_words(statement, question) if not _occurs(word, quoted)]
+def _head(quote: Citation) -> str:
+    return f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
 
 
-def _new_words(statement: str, question: str) -> list[str]:
-    """The content words of a statement that are not in the question."""
-    known = set(stems(question))
-    return [word for word in content_words(statement).values() if not _occurs(word, known)]
+def _around(quote: Citation) -> str:
+    """The sentences that a quote is from."""
+    text = quote.passage.text
+    begin = text.find(quote.quote)
+    end = begin + len(quote.quote)
+    spans = [span for span in sentences(text) if span[0] < end and span[1] > begin]
+    return "\n".join(text[slice(*span)] for span in spans)
 
 
 def _occurs(word: str, known: set[str]) -> bool:
@@ -363,30 +365,14 @@ def _occurs(word: str, known: set[str]) -> bool:
     return not known.isdisjoint(stems(" ".join([word, *forms_of(word)])))
 
 
-def _quoted_stems(cited: Sequence[Citation]) -> set[str]:
-    """The stems of the sentences that are quoted, and of the titles and dates of their posts."""
-    quoted: set[str] = set()
-    for quote in cited:
-        passage, begin = quote.passage, quote.passage.text.find(quote.quote)
-        whole = [
-            passage.text[start:end]
-            for start, end in sentences(passage.text)
-            if start < begin + len(quote.quote) and end > begin
-        ]
-        context = [passage.title, passage.heading, passage.date or "", *whole]
-        quoted.update(stems(quote.quote), stems(without_injections("\n".join(context))))
-    return quoted
-
-
 def repeats_known(statement: str, cited: Sequence[Citation], question: str) -> bool:
     """Whether a sentence without citations adds nothing: all its words are in the quotes."""
-    sentence_text = " ".join(
-        f"{quote.passage.title} {quote.passage.date or ''} {quote.quote}" for quote in cited
+    known = " ".join(
+        f"{each.passage.title} {each.passage.date or ''} {each.quote}" for each in cited
     )
-    known = set(stems(without_injections(sentence_text))) | set(stems(question))
-    return content_stems(statement) <= known and not _unknown_number(
-        statement, f"{sentence_text} {question}"
-    )
+    known_stems = set(stems(without_injections(known))) | set(stems(question))
+    is_known = content_stems(statement) <= known_stems
+    return is_known and not _unknown_number(statement, f"{known} {question}")
 
 
 def _unknown_number(statement: str, known: str) -> str:
@@ -618,16 +604,15 @@ class AnswerBuilder:
                 self._left_out += 1
                 self._reasons["it has no citation"] += 1
             return
-        if why := unsupported_reason(statement.text, statement.cited, self._question):
+        why, unchecked = check_support(statement.text, statement.cited, self._question)
+        if why:
             self._left_out += 1
             self._reasons[why] += 1
             return
         self._moved += statement.moved
         self._flush()
-        marks = self._marks(statement.cited)
-        if unchecked := unchecked_words(statement.text, statement.cited, self._question):
-            self._unchecked.update(dict.fromkeys(unchecked))
-            marks += " (unchecked)"
+        marks = self._marks(statement.cited) + (" (unchecked)" if unchecked else "")
+        self._unchecked.update(dict.fromkeys(unchecked))
         self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
 
     def _flush(self) -> None:

@@ -5,9 +5,10 @@ kettle") and what is left; that must consist of words known here, which say what
 else a question says, it is left to the search.
 """
 
+import calendar
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -32,13 +33,22 @@ _MAX_MONTHS = 24  # months listed one by one; above that, years are listed
 # ---- periods
 
 _MONTH_NUMBERS = {name[:3].casefold(): number for number, name in enumerate(MONTHS, 1)}
-_MONTH = rf"((?:{'|'.join(MONTHS)}|{'|'.join(_MONTH_NUMBERS)}|sept)\.?)"
-_YEAR = r"((?:19|20)\d\d)"
-_MONTH_YEAR = rf"(?:{_MONTH} (?:of )?)?{_YEAR}"
-_DAY = r"(0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
+_MONTH = rf"(?:(?:{'|'.join(MONTHS)}|{'|'.join(_MONTH_NUMBERS)}|sept)\.?)"
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
+# "March 2014", "5 March 2014", "March 5th, 2014"
+_NAMED_DATE = re.compile(
+    rf"(?<!\w)(?:({_DAY})(?:st|nd|rd|th)?(?: of)? )?({_MONTH})(?: ({_DAY})(?:st|nd|rd|th)?)?,?"
+    r" (?:of )?((?:19|20)\d\d)(?!\w)",
+    re.IGNORECASE,
+)
+_DATE = r"((?:19|20)\d\d(?:-(?:0[1-9]|1[0-2])(?:-\d\d)?)?)"
 _SEASON = r"(?:spring|summer|autumn|fall|winter)"
 _NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
-_IN = r"(?:back )?(?:in|during|of|from|for|throughout|within)(?: the)?(?: whole)?(?: year)?(?: of)?"
+_FEW = {"few": 3, "couple of": 2, "": 1}
+_IN = (
+    r"(?:back )?(?:in|on|during|of|from|for|throughout|within)(?: the)?(?: whole)?(?: year)?"
+    r"(?: of)?"
+)
 # Times that are not understood: seasons, relative times without a date, months without a year.
 _UNREAD = re.compile(
     r"(?<!\w)(?:(?:in|during|over|for|from|of|since) )?(?:the )?(?:last|this|past|previous)"
@@ -66,107 +76,102 @@ class Period:
 
 def find_period(question: str, today: date) -> tuple[Period | None, str]:
     """The first period in a question, and the question without it."""
+    text = _NAMED_DATE.sub(_iso_of, question)
     for pattern, period_of in _PERIODS:
-        if match := re.search(rf"(?<!\w)(?:{pattern})(?!\w)", question, re.IGNORECASE):
-            if (
-                period := period_of(today, *((x or "").casefold() for x in match.groups()))
-            ) is None:
-                continue  # an invalid day
-            rest = f"{question[: match.start()]} {question[match.end() :]}"
-            return period, " ".join(rest.split())
+        if match := re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text, re.IGNORECASE):
+            groups = ((group or "").casefold() for group in match.groups())
+            try:
+                period = period_of(today, *groups)
+            except ValueError:  # there is no such day
+                return None, question
+            return period, " ".join(f"{text[: match.start()]} {text[match.end() :]}".split())
     return None, question
 
 
-def _months(year: int, month: int, number: int, label: str) -> Period:
-    first = year * 12 + month - 1
-    start, end = (f"{at // 12:04}-{at % 12 + 1:02}-01" for at in (first, first + number))
-    return Period(start, end, label)
+def _iso_of(match: re.Match[str]) -> str:
+    before, month, after, year = match.groups()
+    iso = f"{year}-{_MONTH_NUMBERS[month[:3].casefold()]:02}"
+    day = before or after
+    return f"{iso}-{int(day):02}" if day else iso
 
 
-def _of(month: str, year: str) -> Period:
-    """A month of a year, or the whole year."""
-    if not month:
-        return _months(int(year), 1, 12, f"in {year}")
-    number = int(month) if month.isdecimal() else _MONTH_NUMBERS[month[:3]]
-    return _months(int(year), number, 1, f"in {MONTHS[number - 1]} {year}")
+def _span(first: date, end: date, label: str) -> Period:
+    return Period(first.isoformat(), end.isoformat(), label)
+
+
+def _at(iso: str) -> Period:
+    """A year, a month or a day."""
+    year, month, day = (*map(int, iso.split("-")), 0, 0)[:3]
+    first = date(year, month or 1, day or 1)
+    if day:
+        return _span(first, first + timedelta(days=1), f"on {fmt.day(iso)}")
+    return _span(first, _later(first, 1 if month else 12), f"in {_month(iso)}")
+
+
+def _later(day: date, months: int) -> date:
+    """The day so many months later, or the last one of a shorter month."""
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def _decade(today: date, decade: str) -> Period:
+    return _span(first := date(int(decade), 1, 1), _later(first, 120), f"in the {decade}s")
 
 
 def _range(today: date, *named: str) -> Period:
-    first, last = sorted((_of(*named[:2]), _of(*named[2:])), key=lambda each: each.start)
-    label = f"from {first.label.removeprefix('in ')} to {last.label.removeprefix('in ')}"
+    first, last = sorted(map(_at, named), key=lambda each: each.start)
+    label = f"from {first.label.partition(' ')[2]} to {last.label.partition(' ')[2]}"
     return Period(first.start, last.end, label)
 
 
-def _side(today: date, side: str, *named: str) -> Period:
-    whole = _of(*named)
-    label = f"{side} {whole.label.removeprefix('in ')}"
+def _side(today: date, side: str, named: str) -> Period:
+    whole = _at(named)
+    label = f"{side} {whole.label.partition(' ')[2]}"
     if side in ("before", "until", "till"):
         return Period("0000-01-01", whole.start if side == "before" else whole.end, label)
     return Period(whole.end if side == "after" else whole.start, "9999-12-31", label)
 
 
-def _day_of(
-    today: date, day: str, month: str, month_first: str, day_last: str, year: str
-) -> Period | None:
-    try:
-        chosen = date(int(year), _MONTH_NUMBERS[(month or month_first)[:3]], int(day or day_last))
-    except ValueError:
-        return None
-    return _days(chosen, 1, f"on {fmt.day(chosen.isoformat())}")
-
-
-def _iso_day(today: date, text: str) -> Period | None:
-    try:
-        return _days(date.fromisoformat(text), 1, f"on {fmt.day(text)}")
-    except ValueError:
-        return None
-
-
-def _days(first: date, number: int, label: str) -> Period:
-    return Period(first.isoformat(), (first + timedelta(days=number)).isoformat(), label)
-
-
 def _past(today: date, many: str, unit: str) -> Period:
-    """The units before today, from the last day of its month where that is shorter."""
-    some = {"few": 3, "couple of": 2, "": 1}
-    number = int(many) if many.isdecimal() else some.get(many) or _NUMBERS.index(many) + 1
+    """So many units before today, with today."""
+    number = int(many) if many.isdecimal() else _FEW.get(many) or _NUMBERS.index(many) + 1
     if unit in ("day", "week"):
         first = today - timedelta(days=number * (7 if unit == "week" else 1))
     else:
-        at = today.year * 12 + today.month - 1 - number * (12 if unit == "year" else 1)
-        last = date.fromisoformat(_months(at // 12, at % 12 + 1, 1, "").end) - timedelta(days=1)
-        first = last.replace(day=min(today.day, last.day))
+        first = _later(today, -number * (12 if unit == "year" else 1))
     label = f"in the last {many} {unit}s" if many else f"in the past {unit}"
-    return Period(first.isoformat(), (today + timedelta(days=1)).isoformat(), label)
+    return _span(first, today + timedelta(days=1), label)
 
 
-def _near(today: date, which: str, unit: str) -> Period:
+def _calendar(today: date, which: str, unit: str) -> Period:
+    """This or the last week, month or year."""
     back = which == "last"
     if unit == "week":
-        return _days(today - timedelta(days=today.weekday() + 7 * back), 7, f"{which} week")
+        monday = today - timedelta(days=today.weekday() + 7 * back)
+        return _span(monday, monday + timedelta(days=7), f"{which} week")
     if unit == "year":
-        return _of("", str(today.year - back))
-    month = today.replace(day=1) - timedelta(days=back)
-    return _of(str(month.month), str(month.year))
+        return _at(str(today.year - back))
+    return _at(f"{_later(today.replace(day=1), -back):%Y-%m}")
 
 
-_PERIODS: tuple[tuple[str, Callable[..., Period | None]], ...] = (
-    (rf"(?:between|from|in) {_MONTH_YEAR} ?(?:and|to|until|till|-|–) ?{_MONTH_YEAR}", _range),
-    (rf"{_IN} (?:the )?((?:19|20)\d0)'?s", lambda _, y: _months(int(y), 1, 120, f"in the {y}s")),
-    (rf"(before|until|till|after|since) {_MONTH_YEAR}", _side),
-    (rf"(?:on|of|from)(?: the)? (?:{_DAY}(?: of)? {_MONTH}|{_MONTH} {_DAY}),? {_YEAR}", _day_of),
-    (r"(?:on|of|from) ((?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))", _iso_day),
-    (rf"{_IN} {_MONTH},? (?:of )?{_YEAR}", lambda _, month, year: _of(month, year)),
-    (rf"{_IN} {_YEAR}(?:-(0[1-9]|1[0-2]))?", lambda _, year, month: _of(month, year)),
+def _day_near(today: date, word: str) -> Period:
+    first = today - timedelta(days=word == "yesterday")
+    return _span(first, first + timedelta(days=1), word)
+
+
+_PERIODS: tuple[tuple[str, Callable[..., Period]], ...] = (
+    (rf"(?:between|from|in) {_DATE} ?(?:and|to|until|till|-|–) ?{_DATE}", _range),
+    (rf"{_IN} (?:the )?((?:19|20)\d0)'?s", _decade),
+    (rf"(before|until|till|after|since) {_DATE}", _side),
+    (rf"{_IN} {_DATE}", lambda _, iso: _at(iso)),
     (
         rf"(?:(?:in|during|of|from|over|within|for) )?the (?:last|past|previous)"
         rf" (\d{{1,3}}|{'|'.join(_NUMBERS)}|few|couple of) (day|week|month|year)s?",
         _past,
     ),
     (r"(?:(?:in|during|of|from|over|within) )?the past()? (day|week|month|year)", _past),
-    (r"(?:(?:in|during|of|from) )?(this|last) (year|month|week)", _near),
-    (r"(today)", lambda today, word: _days(today, 1, word)),
-    (r"(yesterday)", lambda today, word: _days(today - timedelta(days=1), 1, word)),
+    (r"(?:(?:in|during|of|from) )?(this|last) (year|month|week)", _calendar),
+    (r"(today|yesterday)", _day_near),
 )
 
 # ---- what is asked
@@ -258,7 +263,9 @@ def answer_from_dates(
             sentence = f"“{unread[0]}” was not understood as a time"
             hint = "name a year, a month of a year, or a day"
             return DateAnswer(f"{sentence}: {hint}.", is_complete=False)
-    return _Question(index, period, limit, rest or "posts").answer()
+    question_left = _Question(index, period, limit, rest or "posts")
+    kind = question_left.kind()
+    return (kind() if kind else None) or question_left.when_written()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +280,19 @@ class _Question:
 
     def __init__(self, index: SearchIndex, period: Period | None, limit: int, text: str) -> None:
         self._index, self._limit, self._period, self._text = index, limit, period, text
+        self._when = f" {period.label}" if period else ""
         text = re.sub(r"\b(what|which|when|who)'s\b", r"\1 is", text, flags=re.IGNORECASE)
         # "What did I write about last about rain": the first of them is no topic.
         text = re.sub(r"about (?=(?:first|last|recently|lately)\b)", "", text, flags=re.IGNORECASE)
         text = re.sub(r" (?:are|is) there$", "", _ON_MY_BLOG.sub("", text), flags=re.IGNORECASE)
         match = _TOPIC_FIRST.fullmatch(text) or _TOPIC.fullmatch(text)
-        self._topic_text = (
-            re.sub(r"^(?:are|is) there (?:of )?", "", match["topic"]) if match else ""
-        )
-        asked = f"{match['head']}{match['tail']}" if match else text
-        asked = asked.casefold()
+        topic = match["topic"] if match else ""
+        self._topic_text = re.sub(r"^(?:are|is) there (?:of )?", "", topic)
+        asked = (f"{match['head']}{match['tail']}" if match else text).casefold()
         for pattern, word in _ASKED:
             asked = re.sub(rf"\b(?:{pattern})\b", word, asked)
         several = _SEVERAL.search(asked)
-        self._several = several[1] if several else ""
+        self._several = several[1] if several else "one"
         self._asked = _SEVERAL.sub("", asked)
         self._words = set(re.findall(r"[^\s,?.!:]+", self._asked))
 
@@ -299,37 +305,25 @@ class _Question:
         is_about_posts = any(map(_VERBS.fullmatch, words)) or "blog" in words
         is_list = re.search(rf"{_POST}.* (?:mention|contain)", self._asked) and "i" not in words
         is_yes_no = re.match(r"(?:have|did|do|does|is|are|any) ", self._asked) or is_list
-        if (
-            "most" in words
-            and words & {"year", "month"}
-            and is_about_posts | ("productive" in words)
-        ):
-            return self._when_most
+        is_of_mentions = words & {"mention", "mentions"} and not re.search(_POST, self._asked)
+        many, often = "how-many" in words, "how-often" in words
+        if "most" in words and words & {"year", "month"}:
+            return self._when_most if is_about_posts or "productive" in words else None
         if words & {"per-year", "per-month"} and (is_about_posts or topic):
             return self._by_time
-        if words & _LENGTHS and is_about_posts | bool(words & {"which", "what"}):
+        if words & _LENGTHS and (is_about_posts or words & {"which", "what"}):
             return self._longest
-        if {"how-many", "words"} <= words:
+        if many and "words" in words:
             return self._how_many_words
         if words & (_FIRST | _LAST) and (is_about_posts or topic):
             return self._first_or_last
-        if "how-often" in words and (topic or words & {"i"}) and (topic or is_about_posts):
-            return self._how_often if topic else self._how_many
-        if (
-            "how-many" in words
-            and {"mention", "mentions"} & words
-            and not re.search(_POST, self._asked)
-        ):
+        if topic and (often or (many and is_of_mentions)):
             return self._how_often
-        if ("how-many" in words and is_about_posts) or (topic and is_yes_no):
+        if ((many or (often and "i" in words)) and is_about_posts) or (topic and is_yes_no):
             return self._how_many
         if self._period and "when" not in words and is_about_posts:
             return self._in_the_period
         return self._when_about if "when" in words and topic and "i" in words else None
-
-    def answer(self) -> DateAnswer | None:
-        kind = self.kind()
-        return (kind() if kind else None) or self._when_written()
 
     # ---- answers
 
@@ -338,96 +332,102 @@ class _Question:
         posts = [post for post in every if post.day]
         if not posts:
             return self._how_many()
-        if self._words & _LATELY:
-            many = 1 if self._topic else _RECENT
-        else:
-            several = self._several
-            many = int(several) if several.isdecimal() else _NUMBERS.index(several or "one") + 1
-        is_first = not self._words & _LAST
-        chosen = posts[:many] if is_first else posts[-many:][::-1]
-        which = f"{'first' if is_first else 'last'}{f' {len(chosen)}' if len(chosen) > 1 else ''}"
-        is_or_are = "is" if len(chosen) == 1 else "are"
-        listed = _joined([_post_label(post) for post in chosen])
+        several = self._several
+        many = int(several) if several.isdecimal() else _NUMBERS.index(several) + 1
+        if self._words & _LATELY and not self._topic:
+            many = _RECENT
+        which, chosen = "first", posts[:many]
+        if self._words & _LAST:
+            which, chosen = "last", posts[-many:][::-1]
+        your = f"Your {which} post{self._about(1)} is"
+        if len(chosen) > 1:
+            your = f"Your {which} {len(chosen)} posts{self._about(len(chosen))} are"
         missing = len(every) - len(posts)
         undated = f", not counting {missing} without a date" if missing else ""
-        return self._answer(
-            f"Your {which} {'post' if len(chosen) == 1 else 'posts'}{self._about(len(chosen))}"
-            f" {is_or_are} {listed}{undated}",
-            chosen,
-        )
+        return self._answer(f"{your} {_joined(map(_post_label, chosen))}{undated}", chosen)
 
     def _by_time(self) -> DateAnswer | None:
         posts = self._posts()
         dated = [post.day for post in posts if post.day]
         if not dated:
             return self._how_many()
-        by_month = Counter(day[:7] for day in dated)
-        is_monthly = "per-month" in self._words and len(by_month) <= _MAX_MONTHS
-        counts = by_month if is_monthly else Counter(day[:4] for day in dated)
-        times = [f"{counts[time]} in {_month(time)}" for time in sorted(counts)]
+        counts = Counter(day[:7] for day in dated)
+        if "per-year" in self._words or len(counts) > _MAX_MONTHS:
+            counts = Counter(day[:4] for day in dated)
+        times = _joined(f"{counts[time]} in {_month(time)}" for time in sorted(counts))
         undated = len(posts) - len(dated)
         without = f", and {undated} without a date" if undated else ""
-        return self._answer(f"{self._wrote(posts)}: {_joined(times)}{without}", posts)
+        return self._answer(f"{self._wrote(posts)}: {times}{without}", posts)
 
-    def _how_many(self) -> DateAnswer | None:
+    def _how_many(self) -> DateAnswer:
         posts = self._posts()
-        return self._answer(f"{self._wrote(posts)}{_span(posts)}", posts) if posts else self._none()
+        return (
+            self._answer(f"{self._wrote(posts)}{_span_of(posts)}", posts) if posts else self._none()
+        )
 
-    def _how_often(self) -> DateAnswer | None:
+    def _how_often(self) -> DateAnswer:
         topic, posts = self._topic, self._posts()
         if topic is None or not topic.is_phrase or not posts:
             return self._how_many()
-        times = self._mentions(topic, posts)
+        documents = {post.document for post in posts}
+        times, titles = 0, {}
+        for document, title, _, text in self._marked(topic):
+            if document in documents:
+                times += _marks(text)
+                titles[document] = _marks(title)
+        times += sum(titles.values())
         often = {1: "once", 2: "twice"}.get(times, f"{count(times)} times")
         number = f"{count(len(posts), 'post')}{self._when}"
-        return self._answer(f"{topic.label} appears {often} in {number}{_span(posts)}", posts)
+        return self._answer(f"{topic.label} appears {often} in {number}{_span_of(posts)}", posts)
 
-    def _how_many_words(self) -> DateAnswer | None:
+    def _how_many_words(self) -> DateAnswer:
         if not (posts := self._posts()):
             return self._none()
         words = count(sum(post.words for post in posts), "word")
         return DateAnswer(f"You wrote {words}{self._when}, in {count(len(posts), 'post')}.")
 
-    def _longest(self) -> DateAnswer | None:
+    def _longest(self) -> DateAnswer:
         if not (posts := self._posts()):
             return self._none()
-        which = "longest" if "longest" in self._words else "shortest"
-        post = (max if which == "longest" else min)(posts, key=lambda each: each.words)
-        sentence = f"Your {which} post{self._about(1)} is {_post_label(post)}"
-        return self._answer(f"{sentence}, with {count(post.words, 'word')}", [post])
+        which, best = ("longest", max) if "longest" in self._words else ("shortest", min)
+        post = best(posts, key=lambda each: each.words)
+        words = count(post.words, "word")
+        sentence = f"Your {which} post{self._about(1)} is {_post_label(post)}, with {words}"
+        return self._answer(sentence, [post])
 
-    def _in_the_period(self) -> DateAnswer | None:
+    def _in_the_period(self) -> DateAnswer:
         topic, posts = self._topic, self._posts()
         if posts:
-            passages = self._passages(posts)
+            passages = self._passages(posts, topic)
             shown = f"; these are the first {len(passages)}" if len(passages) < len(posts) else ""
             return DateAnswer(f"{self._wrote(posts)}{shown}.", passages, is_complete=topic is None)
         if topic is None:
             return self._none()
         # A topic that no post of the period mentions may be written about at another time.
-        elsewhere = self._posts(is_of_all_time=True)
+        elsewhere = self._index_posts(topic)
         sentence = f"No post{self._when} mentions {topic.label}"
         if elsewhere:
             of = "of other times" if any(post.day for post in elsewhere) else "without a date"
             sentence += f"; {count(len(elsewhere), 'post')} {of} {_do(len(elsewhere))}"
-        return DateAnswer(f"{sentence}.", self._passages(elsewhere), is_complete=False)
+        return DateAnswer(f"{sentence}.", self._passages(elsewhere, topic), is_complete=False)
 
     def _when_about(self) -> DateAnswer | None:
         return self._how_many() if self._posts() else None
 
-    def _when_written(self) -> DateAnswer | None:
+    def when_written(self) -> DateAnswer | None:
         """The date of the post whose title is in the question; None if there is no such post."""
         if not (match := _TITLE.fullmatch(self._text)):
             return None
         titles = {folded(match["title"] or match["dated"])} - {""}
-        documents = {document for _, document in self._index.documents_titled(titles)}
-        posts = [x for x in self._posts(has_topic=False) if x.document in documents and x.day]
+        documents = set(self._index.documents_titled(titles))
+        every = [post for post in self._index_posts(None) if self._is_in_period(post)]
+        posts = [post for post in every if post.document in documents and post.day]
         if not posts:
             return None
         written = " and ".join(f"{quoted(post.title)} on {fmt.day(post.day)}" for post in posts)
-        return DateAnswer(f"You wrote {written}.", self._passages(posts, has_topic=False))
+        return DateAnswer(f"You wrote {written}.", self._passages(posts, None))
 
-    def _when_most(self) -> DateAnswer | None:
+    def _when_most(self) -> DateAnswer:
         posts = [post for post in self._posts() if post.day]
         if not posts:
             return self._how_many()
@@ -442,28 +442,23 @@ class _Question:
         return DateAnswer(f"You wrote most in {_joined(times)}: {posted}.")
 
     def _none(self) -> DateAnswer:
-        every = self._posts(is_of_all_time=True)
+        every = self._index_posts(self._topic)
         days = [post.day for post in every if post.day]
         undated = len(every) - len(days)
         if self._topic:
             sentence = f"No post{self._when} mentions {self._topic.label}"
             if undated:  # and a period, in which it may or may not be
                 sentence += f"; {count(undated, 'post')} without a date {_do(undated)}"
-            return DateAnswer(f"{sentence}.")
-        if not days and self._period:
-            none = (
-                f"none of your {count(undated, 'post')} has a date" if undated else "you have none"
-            )
-            return DateAnswer(f"It is not known what you wrote{self._when}: {none}.")
-        yours = f": yours are from {fmt.day(days[0])} to {fmt.day(days[-1])}" if days else ""
-        without = f", {undated} without a date" if undated else ""
-        return DateAnswer(f"You wrote no post{self._when}{yours}{without}.")
+        elif undated and not days:
+            none = f"none of your {count(undated, 'post')} has a date"
+            sentence = f"It is not known what you wrote{self._when}: {none}"
+        else:
+            yours = f": yours are from {fmt.day(days[0])} to {fmt.day(days[-1])}" if days else ""
+            without = f", {undated} without a date" if undated else ""
+            sentence = f"You wrote no post{self._when}{yours}{without}"
+        return DateAnswer(f"{sentence}.")
 
     # ---- posts
-
-    @property
-    def _when(self) -> str:
-        return f" {self._period.label}" if self._period else ""
 
     def _about(self, posts: int) -> str:
         mention = "mentions" if posts == 1 else "mention"
@@ -473,7 +468,7 @@ class _Question:
         return f"You wrote {count(len(posts), 'post')}{self._about(len(posts))}"
 
     def _answer(self, sentence: str, posts: Sequence[IndexedPost]) -> DateAnswer:
-        return DateAnswer(f"{sentence}.", self._passages(posts))
+        return DateAnswer(f"{sentence}.", self._passages(posts, self._topic))
 
     @cached_property
     def _topic(self) -> _Topic | None:
@@ -484,49 +479,39 @@ class _Question:
         if not (words := words_of(shown)):
             return None
         phrase = QueryTerm(tuple(words))
-        if marked or len(words) == 1 or self._index.count(phrase.match):
+        if marked or len(words) == 1 or self._index.has(phrase.match):
             return _Topic(phrase.match, f"“{shown}”", is_phrase=True)
         single = QueryTerms.of(shown).words
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
         return _Topic(" AND ".join(term.match for term in single), together, is_phrase=False)
 
-    def _posts(self, *, is_of_all_time: bool = False, has_topic: bool = True) -> list[IndexedPost]:
+    def _posts(self) -> list[IndexedPost]:
         """The author's posts of the period on the topic, oldest first, undated last."""
-        topic, period = self._topic if has_topic else None, self._period
-        about = (
-            {row[0] for row in self._marked(topic) if any(map(_marks, row[1:]))} if topic else ()
-        )
-        return [
-            post
-            for post in self._index.posts()
-            if post.kind == "post"
-            and post.whose == "own"
-            and (topic is None or post.document in about)
-            and (is_of_all_time or period is None or period.holds(post.day))
-        ]
+        return [post for post in self._index_posts(self._topic) if self._is_in_period(post)]
 
-    def _mentions(self, topic: _Topic, posts: Sequence[IndexedPost]) -> int:
-        """How often a phrase occurs in the titles and texts of posts."""
-        documents = {post.document for post in posts}
-        rows = [row for row in self._marked(topic) if row[0] in documents]
-        titles = {document: _marks(title) for document, title, _, _ in rows}
-        return sum(_marks(text) for _, _, _, text in rows) + sum(titles.values())
+    def _is_in_period(self, post: IndexedPost) -> bool:
+        return self._period is None or self._period.holds(post.day)
 
-    def _passages(
-        self, posts: Sequence[IndexedPost], *, has_topic: bool = True
-    ) -> tuple[Passage, ...]:
+    def _index_posts(self, topic: _Topic | None) -> list[IndexedPost]:
+        """The author's posts of all times, on the topic if there is one."""
+        posts = [post for post in self._index.posts() if (post.kind, post.whose) == ("post", "own")]
+        if topic is None:
+            return posts
+        about = {row[0] for row in self._marked(topic) if any(map(_marks, row[1:]))}
+        return [post for post in posts if post.document in about]
+
+    def _passages(self, posts: Sequence[IndexedPost], topic: _Topic | None) -> tuple[Passage, ...]:
         """One passage of each post: the best for the topic, or else the first."""
         best: dict[str, int] = {}
-        if has_topic and self._topic:
-            with self._index.reading() as db:
-                rows = db.execute(
-                    "SELECT c.document, c.id FROM chunk_search JOIN chunks c"
-                    " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ?"
-                    " ORDER BY bm25(chunk_search, 0, 1, 0, 1), c.id",
-                    (self._topic.match,),
-                )
-                for document, id_ in rows:
-                    best.setdefault(document, id_)
+        if topic:
+            rows = self._index.rows(
+                "SELECT c.document, c.id FROM chunk_search JOIN chunks c"
+                " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ?"
+                " ORDER BY bm25(chunk_search, 0, 1, 0, 1), c.id",
+                topic.match,
+            )
+            for document, id_ in rows:
+                best.setdefault(document, id_)
         ids = [
             best.get(post.document) or self._index.chunks(post.document)[0]
             for post in posts[: self._limit]
@@ -536,15 +521,13 @@ class _Question:
 
     def _marked(self, topic: _Topic) -> list[tuple[str, str, str, str]]:
         """(document, title, heading, text) of the author's chunks with the topic marked."""
-        with self._index.reading() as db:
-            return db.execute(
-                "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
-                " highlight(chunk_search, 1, char(1), ''),"
-                " highlight(chunk_search, 3, char(1), '')"
-                " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
-                " WHERE chunk_search MATCH ? AND c.whose = 'own'",
-                (topic.match,),
-            ).fetchall()
+        return self._index.rows(
+            "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
+            " highlight(chunk_search, 1, char(1), ''), highlight(chunk_search, 3, char(1), '')"
+            " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
+            " WHERE chunk_search MATCH ? AND c.whose = 'own'",
+            topic.match,
+        )
 
 
 # What is in an address, a path or a file name is no mention.
@@ -559,17 +542,13 @@ def _do(posts: int) -> str:
     return "does" if posts == 1 else "do"
 
 
-def _span(posts: Sequence[IndexedPost]) -> str:
+def _span_of(posts: Sequence[IndexedPost]) -> str:
     """The dates of the first and the last post, and the number of undated ones."""
-    days = [post.day for post in posts if post.day]
+    days = [fmt.day(post.day) for post in posts if post.day]
     undated = len(posts) - len(days)
     if not days:
         return ", which has no date" if len(posts) == 1 else ", none of which has a date"
-    span = (
-        f"from {fmt.day(days[0])} to {fmt.day(days[-1])}"
-        if len(days) > 1
-        else f"of {fmt.day(days[0])}"
-    )
+    span = f"from {days[0]} to {days[-1]}" if len(days) > 1 else f"of {days[0]}"
     return f", {span}" + (f", {undated} without a date" if undated else "")
 
 
@@ -583,5 +562,6 @@ def _month(time: str) -> str:
     return f"{MONTHS[int(number) - 1]} {year}" if number else year
 
 
-def _joined(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _joined(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

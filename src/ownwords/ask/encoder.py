@@ -24,7 +24,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 
 MODULES = "modules.json"
-_PROMPTS = "config_sentence_transformers.json"
 _KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MAX_TOKENIZER_BYTES = 64 << 20
 # Per call: enough to read each weight once for many tokens, few enough for the cache.
@@ -89,30 +88,33 @@ class SentenceModel:
                 hint=f"{_ELSEWHERE}; copy its whole folder",
             )
         self._folder = folder
-        self._pooling = _pooling(folder)
         data = read_bytes(folder / "config.json", _MAX_TOKENIZER_BYTES)
         config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
         self.dimensions = config.width
-        self.max_tokens, self._lowercase = _sequence_length(folder, config)
+        try:
+            self._pooling = _pooling(folder)
+            self.max_tokens, self._lowercase = _sequence_length(folder, config)
+            self.question_prompt, self.passage_prompt = _prompts(folder)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"the settings in {folder} are not those of a sentence-embedding model: {error!r}",
+                hint=_ELSEWHERE,
+            ) from error
         self._tokenizer, tokens = _tokenizer(folder, self.max_tokens, config)
-        self.question_prompt, self.passage_prompt = _prompts(folder)
         settings = (data, tokens, self._pooling, str(self.max_tokens), self.passage_prompt)
         key = digest(*settings, *_weight_samples(find_tensors(folder)))
         self.name = f"{name or folder.resolve().name} {key[:8]}"
-        self._lock = threading.Lock()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A unit vector for each text as it is, as rows in order."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
-        ids = self._ids(texts)
-        batches = list(_batches([len(text) for text in ids]))
-        parts = [ids[begin:end] for begin, end in batches]
+        batches = list(_batches(self._ids(texts)))
         encoder = self._encoder
-        if len(parts) == 1:  # a question, for example
-            return encoder.vectors(ids)
+        if len(batches) == 1:  # a question, for example
+            return encoder.vectors(batches[0])
         with ThreadPoolExecutor(usable_cores()) as threads:
-            return np.concatenate(list(threads.map(encoder.vectors, parts)))
+            return np.concatenate(list(threads.map(encoder.vectors, batches)))
 
     def count(self, texts: Sequence[str]) -> int:
         """The number of tokens used of these texts, at most `max_tokens` of each."""
@@ -139,98 +141,81 @@ class SentenceModel:
             )
         return [encoding.ids for encoding in encoded]
 
-    @property
-    def _encoder(self) -> "Bert | NativeEncoder":
-        with self._lock:  # a server may start with two requests at once
-            return self._loaded
-
     @cached_property
-    def _loaded(self) -> "Bert | NativeEncoder":
+    def _encoder(self) -> Bert | NativeEncoder:
         config, weights = load_weights(self._folder)
         if library := load_library():
             return NativeEncoder(library, config, weights, pool_first=self._pooling == "cls")
         return Bert(config, weights, self._pooling)
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the range of the texts of each batch."""
-    begin = tokens = 0
-    for at, length in enumerate(lengths):
-        if at > begin and tokens + length > _TOKENS_AT_ONCE:
-            yield begin, at
-            begin, tokens = at, 0
-        tokens += length
-    yield begin, len(lengths)
+def _batches(texts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    batch: list[list[int]] = []
+    tokens = 0
+    for ids in texts:
+        if batch and tokens + len(ids) > _TOKENS_AT_ONCE:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(ids)
+        tokens += len(ids)
+    yield batch
 
 
 def _pooling(folder: Path) -> Pooling:
     """How hidden states become a vector; ModelError if the folder lists unsupported parts."""
-    data = read_bytes(folder / MODULES, 1 << 20)
     # The file holds a list, but `parse_json` takes an object.
-    modules = parse_json(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
-    listed = (
-        [each for each in modules if isinstance(each, dict)] if isinstance(modules, list) else []
-    )
-    kinds = [str(each.get("type", "")).rpartition(".")[2] for each in listed]
+    data = b'{"modules":' + read_bytes(folder / MODULES, 1 << 20) + b"}"
+    modules: Any = parse_json(data, str(folder / MODULES))["modules"]
+    kinds = [each["type"].rpartition(".")[2] for each in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
             f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; known is a Transformer, then"
             " a Pooling, then at most a Normalize",
             hint=_ELSEWHERE,
         )
-    first, second = (str(each.get("path", "")) for each in listed[:2])
+    first, second = (each["path"] for each in modules[:2])
     if first or not _FOLDER.fullmatch(second):
         raise ModelError(f"{folder / MODULES} has its parts in {preview([first, second])}")
     settings = read_json(folder / second / "config.json")
     # Later versions of sentence-transformers write a name instead of the flags.
-    named = (
-        [settings["pooling_mode"]]
-        if "pooling_mode" in settings
-        else [
-            name.removeprefix("pooling_mode_")
-            for name, value in settings.items()
-            if name.startswith("pooling_mode_") and value is True
-        ]
-    )
-    if named in (["mean"], ["mean_tokens"]):
+    flags = [name for name, value in settings.items() if value is True]
+    flags = [name.removeprefix("pooling_mode_") for name in flags if "pooling_mode_" in name]
+    names = [str(settings["pooling_mode"])] if "pooling_mode" in settings else flags
+    if names in (["mean"], ["mean_tokens"]):
         return "mean"
-    if named in (["cls"], ["cls_token"]):
+    if names in (["cls"], ["cls_token"]):
         return "cls"
     raise ModelError(
-        f"{folder / second} pools by {preview([str(name) for name in named]) or 'nothing'}; known"
-        " are the mean of all tokens and the first one (cls)",
+        f"{folder / second} pools by {preview(names) or 'nothing'}; known are the mean of all"
+        " tokens and the first one (cls)",
         hint=_ELSEWHERE,
     )
 
 
+def _settings(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
 def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
     """The maximum number of tokens of a text, and whether texts are lower-cased first."""
-    first, second = folder / "sentence_bert_config.json", folder / "tokenizer_config.json"
-    data = read_json(first) if first.exists() else {}
-    longest = data.get("max_seq_length")
-    if longest is None and second.exists():
-        longest = read_json(second).get("model_max_length")
+    settings = _settings(folder / "sentence_bert_config.json")
+    longest = settings.get("max_seq_length")
     if longest is None:
-        longest = config.context
+        longest = _settings(folder / "tokenizer_config.json").get("model_max_length")
     # tokenizer_config.json of old models has a number of 31 digits for "no limit".
-    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 3:
-        raise ModelError(f"{first} has max_seq_length = {longest!r:.40}")
-    return int(min(longest, config.context)), data.get("do_lower_case") is True
+    longest = min(int(longest or config.context), config.context)
+    if longest < 3:
+        raise ValueError(f"a text of at most {longest} tokens")
+    return longest, settings.get("do_lower_case") is True
 
 
 def _prompts(folder: Path) -> tuple[str, str]:
     """What stands before a question and before a passage, by sentence-transformers' names."""
-    path = folder / _PROMPTS
-    data = read_json(path) if path.exists() else {}
-    found = data.get("prompts")
-    if found is None:
-        return "", ""
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise ModelError(f"{path} has prompts that are not texts: {found!r:.80}")
-    prompts: dict[str, str] = found
-    default = prompts.get(str(data.get("default_prompt_name")), "")
+    settings = _settings(folder / "config_sentence_transformers.json")
+    prompts = settings.get("prompts") or {}
+    default = prompts.get(str(settings.get("default_prompt_name")), "")
     named = (prompts[name] for name in ("document", "passage", "corpus") if name in prompts)
-    return prompts.get("query", default), next(named, default)
+    return "" + prompts.get("query", default), "" + next(named, default)
 
 
 def _tokenizer(folder: Path, max_tokens: int, config: BertConfig) -> tuple["Tokenizer", str]:
@@ -331,22 +316,17 @@ def encoder_folder(name: str) -> Path:
 def _download(name: str, folder: Path) -> None:
     endpoint = hub.endpoint_in_force()
     token = hub.token_for(endpoint)
-    try:
-        with hub.translate_errors(endpoint, name, "embed"):
-            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
+    with hub.translate_errors(endpoint, name, "embed"):
+        from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - half a second
 
-            snapshot_download(
-                name,
-                revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
-                local_dir=folder,
-                allow_patterns=list(_FILES),
-                endpoint=endpoint,
-                token=token,
-            )
-    except hub.HubError as error:
-        raise OwnwordsError(
-            f"{name} could not be downloaded from {endpoint}: {error.message}", hint=error.hint
-        ) from error
+        snapshot_download(
+            name,
+            revision=HfApi(endpoint=endpoint, token=token).model_info(name).sha,
+            local_dir=folder,
+            allow_patterns=list(_FILES),
+            endpoint=endpoint,
+            token=token,
+        )
 
 
 MINILM: Final = "minilm"
@@ -452,8 +432,7 @@ class EndpointEmbedder:
     def at(cls, address: str) -> "EndpointEmbedder":
         """The model named after "#" in the address, or the only suitable one of the endpoint."""
         endpoint = servers.endpoint_at(address)
-        model = unquote(urlsplit(address).fragment)
-        if model:
+        if model := unquote(urlsplit(address).fragment):
             return cls(endpoint, model)
         names = [served.name for served in servers.with_models(endpoint).models]
         fit = [name for name in names if "embed" in name.casefold()] or names
@@ -491,7 +470,7 @@ def embed_missing(
 
     Each batch is stored at once, so the next call resumes where an interrupted one stopped.
     """
-    missing = index.without_vectors(embedder.name, embedder.dimensions)
+    missing = index.without_vectors(embedder.name)
     if not missing:
         return 0
     count = 0
@@ -526,6 +505,11 @@ class BackgroundVectors:
         self._thread = threading.Thread(target=self._run, name="vectors", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it is still making vectors."""
+        return self._thread.is_alive()
+
     def wait(self, seconds: float) -> None:
         """Wait until all vectors are made, but no longer than that."""
         self._thread.join(seconds)
@@ -533,7 +517,7 @@ class BackgroundVectors:
     def missing(self) -> int:
         """The number of passages that have no vector yet."""
         embedder = self._embedder
-        return len(self._index.without_vectors(embedder.name, embedder.dimensions))
+        return len(self._index.without_vectors(embedder.name))
 
     def stop(self) -> None:
         """End after the batch in progress, which is stored."""

@@ -14,8 +14,8 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from math import sqrt
 from typing import Literal, NamedTuple
 
@@ -92,9 +92,6 @@ _ALONE = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _LONGEST_WORD = 24  # characters
 _LETTERS = 6  # this many characters of such a run count as one word
 _WORD = re.compile(_ALONE.pattern + r"|[^\s\u3005-\u3007\u3040-\u30ff\u3400-\u9fff]{1,24}")
-_SENTENCE_END = re.compile(
-    r"""[.!?…]['"”’»)\]]*\s+(?=["'“‘„«(\[]*[^\W\d_a-z])|[。！？][」』”’）]*|\n"""
-)
 _ANY_SPACE = re.compile(r"\s+")
 
 
@@ -109,8 +106,7 @@ class Chunk(NamedTuple):
     whose: Whose
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """An indivisible part: a paragraph, a sentence of a long one, a block of code.
 
     `text` ends with the space that separates it from the next piece of the same segment.
@@ -123,14 +119,7 @@ class _Piece:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    heading: str
-    pieces: tuple[_Piece, ...]
-
-    @property
-    def words(self) -> int:
-        return sum(piece.words for piece in self.pieces)
+_Section = tuple[str, list[_Piece]]  # a heading, and what stands below it
 
 
 def chunks_of(document: Document, *, is_left_out: bool = False) -> list[Chunk]:
@@ -139,13 +128,17 @@ def chunks_of(document: Document, *, is_left_out: bool = False) -> list[Chunk]:
     Those of a document that was left out are marked as somebody else's words.
     """
     chunks: list[Chunk] = []
-    for section in _merged(_sections(document.segments)):
-        for pieces in _divided(section.pieces):
-            words = sum(piece.words for piece in pieces)
-            quoted = sum(piece.words for piece in pieces if piece.kind in _QUOTED_KINDS)
-            whose: Whose = "other" if is_left_out else "quoted" if 2 * quoted > words else "own"
-            chunks.append(Chunk(section.heading, _put_together(pieces), whose))
+    for heading, section in _merged(_sections(document.segments)):
+        for pieces in _divided(section):
+            quoted = _words_in(piece for piece in pieces if piece.kind in _QUOTED_KINDS)
+            is_quoted = 2 * quoted > _words_in(pieces)
+            whose: Whose = "other" if is_left_out else "quoted" if is_quoted else "own"
+            chunks.append(Chunk(heading, _put_together(pieces), whose))
     return chunks or [Chunk("", "", "other" if is_left_out else "own")]
+
+
+def _words_in(pieces: Iterable[_Piece]) -> int:
+    return sum(piece.words for piece in pieces)
 
 
 def apart(text: str) -> str:
@@ -167,31 +160,42 @@ def _sections(segments: Iterable[Segment]) -> Iterator[_Section]:
         text = visible(segment.text)
         if segment.kind == "heading":
             if pieces:
-                yield _Section(_named(path), tuple(pieces))
+                yield _named(path), pieces
                 pieces = []
             level = int(segment.detail) if segment.detail.isdecimal() else 2
             path = [opened for opened in path if opened[0] < level]
             path.append((level, _ANY_SPACE.sub(" ", text).strip()))
         elif text.strip():
-            pieces += _pieces_of(replace(segment, text=text), position)
+            for part in _parts(text, is_code=segment.kind == "code"):
+                detail = visible(segment.detail)
+                pieces.append(_Piece(segment.kind, part, count_words(part), position, detail))
     if pieces or path:
-        yield _Section(_named(path), tuple(pieces))
+        yield _named(path), pieces
 
 
 def _named(path: list[tuple[int, str]]) -> str:
     return _BETWEEN_HEADINGS.join(text for _, text in path if text)
 
 
-def _pieces_of(segment: Segment, position: int) -> Iterator[_Piece]:
-    text, kind, detail = segment.text, segment.kind, visible(segment.detail)
-    if kind == "code":
-        parts: Iterable[str] = _by_lines(text) if len(text) > _LONGEST_CODE else [text]
-    elif count_words(text) > MOST:
-        parts = _sentences(text)
+def _parts(text: str, *, is_code: bool) -> Iterator[str]:
+    """A text, or its sentences if it is longer than a chunk; code is cut at the ends of lines."""
+    if is_code:
+        while len(text) > _LONGEST_CODE:
+            end = text.rfind("\n", 0, _LONGEST_CODE) + 1 or _LONGEST_CODE
+            yield text[:end]
+            text = text[end:]
+        yield text
+    elif count_words(text) <= MOST:
+        yield text
     else:
-        parts = [text]
-    for part in parts:
-        yield _Piece(kind, part, count_words(part), position, detail)
+        starts = [begin for begin, _ in sentences(text)]
+        for begin, end in pairwise([0, *starts[1:], len(text)]):
+            # An overlong sentence, such as a list of names, is cut between words.
+            words = [word.start() for word in _WORD.finditer(text, begin, end)]
+            parts = -(-count_words(text[begin:end]) // MOST)
+            cuts = [words[len(words) * part // parts] for part in range(1, parts)]
+            for first, last in pairwise([begin, *cuts, end]):
+                yield text[first:last]
 
 
 def _put_together(pieces: list[_Piece]) -> str:
@@ -210,79 +214,33 @@ def _put_together(pieces: list[_Piece]) -> str:
     return "\n\n".join(parts)
 
 
-def _sentences(text: str) -> Iterator[str]:
-    """Split a text into parts of at most `MOST` words, at sentence ends if possible."""
-    start = 0
-    for mark in _SENTENCE_END.finditer(text):
-        yield from _short_enough(text[start : mark.end()])
-        start = mark.end()
-    if text[start:]:
-        yield from _short_enough(text[start:])
-
-
-def _short_enough(sentence: str) -> Iterator[str]:
-    """Split an overlong sentence, such as a list of names, between words."""
-    words = count_words(sentence)
-    ends = [match.end() for match in _WORD.finditer(sentence)] if words > MOST else []
-    parts = -(-words // MOST)
-    start = 0
-    for part in range(1, parts if len(ends) >= parts else 1):
-        cut = ends[len(ends) * part // parts - 1]
-        space = _ANY_SPACE.match(sentence, cut)
-        yield sentence[start : (cut := space.end() if space else cut)]
-        start = cut
-    if sentence[start:]:
-        yield sentence[start:]
-
-
-def _by_lines(code: str) -> Iterator[str]:
-    part: list[str] = []
-    size = 0
-    for line in code.split("\n"):
-        for at in range(0, max(1, len(line)), _LONGEST_CODE):
-            cut = line[at : at + _LONGEST_CODE]
-            if part and size + len(cut) > _LONGEST_CODE:
-                yield "\n".join(part) + "\n"
-                part, size = [], 0
-            part.append(cut)
-            size += len(cut) + 1
-    if part:
-        yield "\n".join(part)
-
-
 def _merged(sections: Iterable[_Section]) -> Iterator[_Section]:
     """Join short sections to their neighbours; inner headings stay as lines."""
     gathered: _Section | None = None
-    for section in sections:
+    for heading, pieces in sections:
         if gathered is None:
-            gathered = section
-        elif min(gathered.words, section.words) < _SHORT_SECTION and (
-            gathered.words + section.words <= MOST
-        ):
-            lines = _heading_line(gathered, section)
-            heading = gathered.heading if gathered.pieces else section.heading
-            gathered = _Section(heading, (*gathered.pieces, *lines, *section.pieces))
-        else:
+            gathered = heading, pieces
+            continue
+        words, before = _words_in(pieces), _words_in(gathered[1])
+        if min(before, words) >= _SHORT_SECTION or before + words > MOST:
             yield gathered
-            gathered = section
+            gathered = heading, pieces
+        elif not gathered[1]:
+            gathered = heading, pieces
+        else:
+            text = heading.rpartition(_BETWEEN_HEADINGS)[2]
+            at = pieces[0].segment - 1 if pieces else gathered[1][-1].segment + 1
+            lines = [_Piece("heading", text, count_words(text), at)] if text else []
+            gathered = gathered[0], [*gathered[1], *lines, *pieces]
     if gathered is not None:
         yield gathered
 
 
-def _heading_line(before: _Section, section: _Section) -> Iterator[_Piece]:
-    """The heading of a joined section, as a line."""
-    text = section.heading.rpartition(_BETWEEN_HEADINGS)[2]
-    if text and before.pieces:
-        at = section.pieces[0].segment if section.pieces else before.pieces[-1].segment + 2
-        yield _Piece("heading", text, count_words(text), at - 1)
-
-
-def _divided(pieces: tuple[_Piece, ...]) -> Iterator[list[_Piece]]:
+def _divided(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
     """Group pieces into runs of about equal length, of at most `MOST` words if possible."""
-    total = sum(piece.words for piece in pieces)
     chunk: list[_Piece] = []
     words = 0
-    left = total
+    left = _words_in(pieces)
     for piece in pieces:
         # Equal lengths avoid a short last chunk.
         aim = left / max(1, -(-left // MOST))

@@ -10,12 +10,13 @@ import math
 import sqlite3
 import threading
 import unicodedata
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
+from difflib import get_close_matches
+from functools import cache, cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,6 @@ from ownwords.ask.query import (
     QueryTerm,
     QueryTerms,
     asks_for_overview,
-    is_content_word,
     normalized_question,
     quotations,
 )
@@ -148,53 +148,49 @@ _TYPED = str.maketrans(
     {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
 )
 _UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
-# Forms of a word share at least 4 letters and differ in at most 3 at the end.
-_BEGINNING, _ENDING = 4, 3
 _COMPOUND = 5  # minimum letters of a word to look for in compounds
-# Shorter words are too often one letter away from another word.
-_MISTYPED = 7
+# Shorter words are too often one letter away from another word, longer ones are no words.
+_MISTYPED, _LONGEST_WORD = 7, 40
+_FORM = 0.8  # likeness of two forms of a word, by difflib
 
 
 class IndexVocabulary:
-    """The stems in an index, sorted, without accents; read when first needed."""
+    """The stems in an index by their plain spelling; read when first needed."""
 
     def __init__(self, index: SearchIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
         self._generation = ""
-        self._stems: list[str] = []
+        self._stems: dict[str, list[str]] = {}
 
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
         """The words of the archive to search for in place of a word that it lacks.
 
-        Other spellings first ("strasse", "email"); in languages other than English, other forms and
-        compounds; last, words at one typo's distance, unless the word is English ("drought" is no
-        typo of "draught").
+        Two words for one ("e-mail" for "email") and other spellings ("strasse") first; in languages
+        other than English, compounds and other forms; last, words at one typo's distance. A word of
+        English has no other spelling and is no typo ("drought" is none of "draught").
         """
-        stems = self._current()
-        (stem,) = _stems([word])
-        is_english = language == "en" and _lexicon().knows(word)
-        spelling = _plain_spelling(stem, is_english)
-        found = (
-            [term for term in stems if _plain_spelling(term, is_english) == spelling]
-            or self._split_word(word, stems)
-            or ([] if language == "en" else _forms(stem, stems) or _compounds(stem, stems))
-            or ([] if is_english or len(word) < _MISTYPED else _misspellings(stem, stems))
-        )
-        return tuple(found[:_MOST])
+        if len(word) > _LONGEST_WORD:
+            return ()
+        pairs = (f"{word[:at]} {word[at:]}" for at in range(1, len(word)))
+        if split := [pair for pair in pairs if self._index.has(f'"{pair}"')]:
+            return tuple(split[:_MOST])
+        if language == "en" and _lexicon().knows(word):
+            return ()
+        stems, plain = self._current(), _plain_spelling(_stem(word))
+        if plain in stems:
+            return tuple(stems[plain][:_MOST])
+        similar: list[str] = []
+        if language != "en" and len(plain) >= _COMPOUND:
+            similar = [each for each in stems if each.startswith(plain) or each.endswith(plain)]
+            similar.sort(key=lambda each: (len(each), each))
+        if not similar and (language != "en" or len(word) >= _MISTYPED):
+            among = [each for each in stems if each[:1] == plain[:1]]
+            likeness = _FORM if language != "en" else 0.99 - 1 / len(plain)  # one letter differs
+            similar = get_close_matches(plain, among, _MOST, likeness)
+        return tuple(stem for each in similar for stem in stems[each])[:_MOST]
 
-    def _split_word(self, word: str, ordered: Sequence[str]) -> list[str]:
-        """The word as two adjacent words of the archive: "e mail"."""
-        pairs = [(word[:at], word[at:]) for at in range(1, len(word))]
-        stems = dict(zip(words := sum(pairs, ()), _stems(words), strict=True))
-        pairs_present = [
-            f"{a} {b}"
-            for a, b in pairs
-            if _contains(ordered, stems[a]) and _contains(ordered, stems[b])
-        ]
-        return [two for two in pairs_present if self._index.count(f'"{two}"')]
-
-    def _current(self) -> list[str]:
+    def _current(self) -> dict[str, list[str]]:
         generation = self._index.generation()
         with self._lock, self._index.reading() as db:
             if self._generation != generation:
@@ -202,8 +198,10 @@ class IndexVocabulary:
                     "CREATE VIRTUAL TABLE IF NOT EXISTS"
                     " temp.words USING fts5vocab(main, chunk_search, row)"
                 )
-                rows = db.execute("SELECT term FROM temp.words ORDER BY term")
-                self._generation, self._stems = generation, [row[0] for row in rows]
+                stems: dict[str, list[str]] = {}
+                for (stem,) in db.execute("SELECT term FROM temp.words ORDER BY term"):
+                    stems.setdefault(_plain_spelling(stem), []).append(stem)
+                self._generation, self._stems = generation, stems
             return self._stems
 
 
@@ -212,90 +210,24 @@ def _lexicon() -> Lexicon:
     return Lexicon.load()
 
 
-def _stems(words: Iterable[str]) -> list[str]:
-    """The stems of words, made by the tokenizer of the index."""
+def _stem(word: str) -> str:
+    """The stem of a word, made by the tokenizer of the index."""
     with closing(sqlite3.connect(":memory:")) as db:
-        db.execute(f"CREATE VIRTUAL TABLE said USING fts5(word, tokenize='{TOKENIZER}')")
-        db.execute("CREATE VIRTUAL TABLE kept USING fts5vocab(said, instance)")
-        db.executemany("INSERT INTO said VALUES (?)", ((word,) for word in words))
-        words_found = dict(db.execute("SELECT doc, group_concat(term, ' ') FROM kept GROUP BY doc"))
-        (many,) = db.execute("SELECT count(*) FROM said").fetchone()
-    return [words_found.get(number, "") for number in range(1, many + 1)]
+        db.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, tokenize='{TOKENIZER}')")
+        db.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, row)")
+        db.execute("INSERT INTO words VALUES (?)", (word,))
+        return " ".join(row[0] for row in db.execute("SELECT term FROM stems"))
 
 
-def _plain_spelling(stem: str, is_english: bool) -> str:
+def _plain_spelling(stem: str) -> str:
     """A word as typed on a keyboard without accents."""
     plain = stem
     if not stem.isascii():
         parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
         plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
-    if not is_english:
-        for two, one in _UMLAUTS:
-            plain = plain.replace(two, one)
+    for two, one in _UMLAUTS:
+        plain = plain.replace(two, one)
     return plain
-
-
-def _contains(ordered: Sequence[str], stem: str) -> bool:
-    at = bisect_left(ordered, stem)
-    return bool(stem) and at < len(ordered) and ordered[at] == stem
-
-
-def _with_prefix(ordered: Sequence[str], start: str) -> Iterator[str]:
-    for at in range(bisect_left(ordered, start), len(ordered)):
-        if not ordered[at].startswith(start):
-            return
-        yield ordered[at]
-
-
-def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
-    """The words with the longest common prefix that differ only in a few last letters."""
-    start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
-    if len(start) < _BEGINNING:
-        return []
-    words_found = []
-    for term in _with_prefix(ordered, start):
-        prefix = _common_prefix(stem, term)
-        if len(term) - prefix <= _ENDING:
-            words_found.append((prefix, term))
-    most = max((prefix for prefix, _ in words_found), default=0)
-    return [term for prefix, term in words_found if prefix == most]
-
-
-def _common_prefix(a: str, b: str) -> int:
-    """The length of the common prefix."""
-    return next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
-
-
-def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Longer words that begin or end with the word, shortest first."""
-    if len(stem) < _COMPOUND:
-        return []
-    part = _plain_spelling(stem, is_english=False)
-    keys = ((term, _plain_spelling(term, is_english=False)) for term in ordered)
-    words_found = [term for term, key in keys if key.startswith(part) or key.endswith(part)]
-    return sorted(words_found, key=lambda term: (len(term), term))
-
-
-def _misspellings(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Words at a distance of one replaced, missing, added or swapped letter."""
-    if any(sign.isdigit() for sign in stem):
-        return []
-    return [
-        term
-        for term in _with_prefix(ordered, stem[:1])
-        if abs(len(term) - len(stem)) <= 1 and _is_misspelling(stem, term)
-    ]
-
-
-def _is_misspelling(a: str, b: str) -> bool:
-    at = _common_prefix(a, b)
-    rest_a, rest_b = a[at:], b[at:]
-    return (
-        rest_a[1:] == rest_b[1:]
-        or rest_a[1:] == rest_b
-        or rest_a == rest_b[1:]
-        or (rest_a[:2] == rest_b[1::-1] and len(rest_b) > 1 and rest_a[2:] == rest_b[2:])
-    )
 
 
 MAX_OF_A_POST = 3  # passages, so that one long post cannot push out the others
@@ -307,8 +239,6 @@ _AT_ONCE = 16
 # each match, and common words say little.
 _MAX_HELD = 6000
 _MAX_WORDS = 24
-# Maximum words of a title, and of a question, when looking for titles in a question.
-_TITLE_WORDS, _QUESTION_WORDS = 24, 48
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
 _COPY_SHARE, _RUN = 0.6, 5
 # Score factor of somebody else's words.
@@ -343,21 +273,19 @@ class ArchiveSearcher:
     def find(self, question: str, limit: int = 8) -> RetrievalResult:
         """The passages that answer a question best, at most `limit`, three of a post.
 
-        A post whose title is in the question, or the only one whose title has all of its words,
-        comes first.
+        A post whose title is the question or quoted in it, or the only one whose title has all of
+        its words, comes first.
         """
         terms = QueryTerms.of(question)
-        counts = self._counts(terms)
-        rarity = _Rarity(counts, self.index.size())
-        by_text = self._rank_by_text(counts)
+        words = self._words(terms)
+        by_text = self._rank_by_text(words)
         embedded = self._vectors(question)
         with_vector, cosines = embedded[0].cosines(embedded[1]) if embedded else _NO_VECTORS
         by_vectors = nearest(with_vector, cosines, RANKED)
         phrase_chunks = self.index.chunks_with(_all(terms.phrases)) if terms.phrases else []
-        title_chunks, is_title = self._title_matches(question, by_text)
-        title_chunks = title_chunks or self._only_title(counts, by_text)
+        title_chunks, is_title = self._title_matches(question, words, by_text)
 
-        ranking = fuse(by_text, with_vector, cosines, rarity.of_question)
+        ranking = fuse(by_text, with_vector, cosines, words.rarity)
         ranking = _put_first(_put_first(ranking, _in_order(phrase_chunks, ranking)), title_chunks)
         found_by = {
             "title": set(title_chunks),
@@ -366,11 +294,9 @@ class ArchiveSearcher:
             "vectors": {id_ for id_, _ in by_vectors},
         }
         passages = self._top_passages(ranking, limit, found_by)
-        why = (
-            ""
-            if is_title
-            else self._weak_reason(terms, counts, rarity, phrase_chunks, by_text, by_vectors)
-        )
+        why = ""
+        if not is_title:
+            why = _weak_reason(terms, words, phrase_chunks, by_text, by_vectors)
         if why and asks_for_overview(question):
             return RetrievalResult((), True, OVERVIEW)
         firsts = {passage.document: passage for passage in reversed(passages)}
@@ -380,119 +306,84 @@ class ArchiveSearcher:
             is_weak=bool(why),
             why=why,
             nearest=tuple(near if why and terms.has_subject else ()),
-            substitutions=self._substitutions(counts),
-            absent=() if why or is_title else self._absent(counts, passages),
+            substitutions=self._substitutions(words.chunks_of),
+            absent=() if why or is_title else words.absent_from({x.id for x in passages}),
             window_cosines={
                 x.id: embedded[0].of_windows(embedded[1], x.id) for x in passages if embedded
             },
             without_vector=self.index.size() - len(with_vector) if self.embedder else 0,
         )
 
-    def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
-        """The number of chunks with each word; absent words are substituted if possible."""
-        counted: dict[QueryTerm, int] = {}
+    def _words(self, terms: QueryTerms) -> "_Words":
+        """The chunks with each word; absent words are substituted if possible."""
+        chunks_of: dict[QueryTerm, set[int]] = {}
         unmatched = 0
         for term in terms.words:
-            number = self.index.count(term.match)
-            if not number and len(term.words) == 1 and unmatched < _MAX_SUBSTITUTED:
+            chunks = set(self.index.chunks_with(term.match))
+            if not chunks and len(term.words) == 1 and unmatched < _MAX_SUBSTITUTED:
                 unmatched += 1
-                others = self._vocabulary.substitutes(term.words[0], terms.language)
-                candidate = QueryTerm(term.words, others)
-                if others and (number := self.index.count(candidate.match)):
-                    term = candidate  # noqa: PLW2901
-            counted[term] = number
-        return counted
+                if others := self._vocabulary.substitutes(term.words[0], terms.language):
+                    term = QueryTerm(term.words, others)  # noqa: PLW2901
+                    chunks = set(self.index.chunks_with(term.match))
+            chunks_of[term] = chunks
+        return _Words(chunks_of, self.index.size())
 
-    def _substitutions(self, counts: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
+    def _substitutions(self, terms: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
         """The words that no post contains and their replacements, as the posts spell them."""
-        return tuple(
-            WordSubstitution(
-                term.label,
-                tuple(
-                    dict.fromkeys(
-                        spelling
-                        for other in term.alternatives
-                        if (spelling := self.index.spelling_of(QueryTerm((other,)).match))
-                    )
-                ),
-            )
-            for term in counts
-            if term.alternatives
-        )
+        substitutions = []
+        for term in terms:
+            spelled = [self.index.spelling_of(QueryTerm((x,)).match) for x in term.alternatives]
+            if others := tuple(dict.fromkeys(filter(None, spelled))):
+                substitutions.append(WordSubstitution(term.label, others))
+        return tuple(substitutions)
 
-    def _rank_by_text(self, counts: Mapping[QueryTerm, int]) -> Ranking:
-        rare, common = _split_by_frequency(counts)
+    def _rank_by_text(self, words: "_Words") -> Ranking:
+        rare, common = words.by_frequency()
         if not rare:
             return []
         wanted = _any(rare)
         if common:
             # A chunk must contain a rare word; common words then add to its score.
             wanted = f"({_any(rare)}) AND ({_any((*rare, *common))})"
-        with self.index.reading() as db:
-            rows = db.execute(
-                "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
-                " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
-                " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
-                " JOIN chunks c ON c.id = f.id",
-                (
-                    _OTHERS_FACTOR,
-                    *_WEIGHTS,
-                    wanted,
-                    RANKED,
-                ),
-            )
-            return _with_post_scores(rows.fetchall())
+        rows = self.index.rows(
+            "SELECT c.id, c.document, f.score * CASE c.whose WHEN 'other' THEN ? ELSE 1.0 END"
+            " FROM (SELECT rowid AS id, -bm25(chunk_search, ?, ?, ?, ?) AS score"
+            " FROM chunk_search WHERE chunk_search MATCH ? ORDER BY score DESC, id LIMIT ?) f"
+            " JOIN chunks c ON c.id = f.id",
+            _OTHERS_FACTOR,
+            *_WEIGHTS,
+            wanted,
+            RANKED,
+        )
+        return _with_post_scores(rows)
 
     def _vectors(self, question: str) -> tuple[StoredVectors, Floats] | None:
         """The stored vectors and that of the question; None if there are none."""
         original = normalized_question(question)
         if self.embedder is None or not original:
             return None
-        vectors = self.index.vectors(self.embedder.name, self.embedder.dimensions)
+        vectors = self.index.vectors(self.embedder.name)
         if not len(vectors):
             return None
         return vectors, self.embedder.embed([self.embedder.question_prompt + original])[0]
 
-    def _absent(
-        self, counts: Mapping[QueryTerm, int], passages: Sequence[Passage]
-    ) -> tuple[QueryTerm, ...]:
-        """The words of the question that none of the passages contains."""
-        ids = [passage.id for passage in passages]
-        return tuple(
-            term
-            for term, number in counts.items()
-            if not number or not self.index.chunks_with(term.match, ids)
-        )
+    def _title_matches(
+        self, question: str, words: "_Words", ranking: Ranking
+    ) -> tuple[list[int], bool]:
+        """The best chunk of each post that the question names, and whether by its exact title.
 
-    def _title_matches(self, question: str, ranking: Ranking) -> tuple[list[int], bool]:
-        """The best chunk of each post whose title is in the question, and whether one is exact.
-
-        A title is exact if it is the whole question or a quoted part of it.
+        That is the title that is the whole question or a quoted part of it, or else the only one
+        that has all words of the question: "What is Ogooreck?" asks for the post "Ogooreck, a
+        sneaky testing library", not for one that names it more often.
         """
-        whole = folded(normalized_question(question))
-        quoted = {folded(phrase_chunks) for phrase_chunks in quotations(question)}
-        titles = self.index.documents_titled({whole, *quoted, *_titles_within(whole)} - {""})
-        # Exact titles first, then longer ones, which may contain others.
-        titles.sort(key=lambda entry: (entry[0] != whole, entry[0] not in quoted, -len(entry[0])))
-        chosen: list[int] = []
-        matched: set[str] = set()
-        for title, document in titles:
-            if any(title != longer and f" {title} " in f" {longer} " for longer in matched):
-                continue
-            matched.add(title)
-            chosen += _best_chunk(self.index.chunks(document), ranking)
-        return chosen, bool(matched & {whole, *quoted})
-
-    def _only_title(self, counts: Mapping[QueryTerm, int], ranking: Ranking) -> list[int]:
-        """The best chunk of the only post whose title has all words of the question, if any.
-
-        "What is Ogooreck?" asks for the post "Ogooreck, a sneaky testing library", not for one that
-        names it more often.
-        """
-        if not counts or not all(counts.values()):
-            return []
-        found = self.index.documents_with(f"title : ({_all(counts)})", most=2)
-        return _best_chunk(self.index.chunks(found[0]), ranking) if len(found) == 1 else []
+        titles = {folded(part) for part in (normalized_question(question), *quotations(question))}
+        exact = self.index.documents_titled(titles - {""})
+        named = exact
+        if not exact and words.chunks_of and all(words.chunks_of.values()):
+            with_all = self.index.documents_with(f"title : ({_all(words.chunks_of)})", most=2)
+            named = with_all if len(with_all) == 1 else []
+        best = (_in_order(self.index.chunks(document), ranking)[:1] for document in named)
+        return [id_ for ids in best for id_ in ids], bool(exact)
 
     def _top_passages(
         self, ranking: Ranking, limit: int, found_by: Mapping[str, set[int]]
@@ -519,102 +410,102 @@ class ArchiveSearcher:
                 chosen.append(passage)
         return chosen
 
-    def _weak_reason(
-        self,
-        terms: QueryTerms,
-        counts: Mapping[QueryTerm, int],
-        rarity: "_Rarity",
-        phrase_chunks: Sequence[int],
-        by_text: Ranking,
-        by_vectors: Ranking,
-    ) -> str:
-        """Why the passages are not relevant; empty if they are."""
-        if not terms.has_subject:
-            return "the question has no word to search for"
-        if terms.phrases and not phrase_chunks:
-            return f"no post contains {quoted_list(terms.phrases, 'and')} word for word"
-        together = self._words_together(counts, by_text)
-        strength = rarity.strength(by_text, together)
-        if by_vectors:
-            is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
-        else:
-            absent = sum(not count for count in counts.values())
-            is_enough = strength >= _ENOUGH or (
-                absent <= 1 and rarity.largest_share(together) >= _SHARE
-            )
-        # "limescale" asks where the word is; only a whole question can ask what no post says.
-        has_all_words = any(len(words) == len(counts) for words in together)
-        if terms.phrases or is_enough or (terms.is_bare and has_all_words):
-            return ""
-        if missing := [term for term, count in counts.items() if not count]:
-            return f"no post contains {quoted_list(missing, 'or')}"
-        in_one = " together" if len(counts) > 1 else ""
-        return f"no passage is about {quoted_list(list(counts), 'and')}{in_one}"
 
-    def _words_together(
-        self, counts: Iterable[QueryTerm], by_text: Ranking
-    ) -> Collection[list[QueryTerm]]:
-        """The words of the question that each passage has."""
-        ids = [id_ for id_, _ in by_text]
-        words: dict[int, list[QueryTerm]] = {}
-        for term in counts:
-            for id_ in self.index.chunks_with(term.match, ids):
-                words.setdefault(id_, []).append(term)
-        return words.values()
+@dataclass(frozen=True)
+class _Words:
+    """The words of a question, the chunks that have each, and the number of all chunks.
 
+    What a word tells is its inverse document frequency (IDF), as in SQLite's bm25.
+    """
 
-class _Rarity:
-    """How much the words of a question tell: their inverse document frequencies (IDF)."""
+    chunks_of: Mapping[QueryTerm, Set[int]]
+    size: int
 
-    def __init__(self, counts: Mapping[QueryTerm, int], chunks: int) -> None:
-        self._counts, self._chunks = counts, chunks
-        self._rarity = {term: self._idf(count) for term, count in counts.items()}
-        self._sum = sum(self._rarity.values())
+    def _idf(self, chunks: Set[int]) -> float:
+        return max(_MIN_IDF, math.log((self.size - len(chunks) + 0.5) / (len(chunks) + 0.5)))
 
-    def _idf(self, count: int) -> float:
-        """As in SQLite's bm25, for a term in so many chunks."""
-        return max(_MIN_IDF, math.log((self._chunks - count + 0.5) / (count + 0.5)))
+    def _told_by(self, terms: Iterable[QueryTerm]) -> float:
+        return sum(self._idf(self.chunks_of[term]) for term in terms)
 
-    @property
+    @cached_property
+    def _total(self) -> float:
+        return self._told_by(self.chunks_of)
+
+    @cached_property
     def _present(self) -> float:
-        return sum(self._rarity[term] for term, count in self._counts.items() if count)
+        return self._told_by(term for term, chunks in self.chunks_of.items() if chunks)
 
     @property
-    def of_question(self) -> float:
-        """The mean IDF of the question's words relative to the largest, 0 for absent words."""
-        return self._present / (len(self._counts) * self._idf(0)) if self._counts else 0.0
+    def rarity(self) -> float:
+        """The mean IDF of the words relative to the largest, 0 for absent words."""
+        most = len(self.chunks_of) * self._idf(set())
+        return self._present / most if self.chunks_of else 0.0
 
-    def strength(self, by_text: Ranking, together: Collection[list[QueryTerm]]) -> float:
+    def absent_from(self, ids: Set[int]) -> tuple[QueryTerm, ...]:
+        """The words that none of these chunks has."""
+        return tuple(term for term, chunks in self.chunks_of.items() if not chunks & ids)
+
+    def together(self, by_text: Ranking) -> list[list[QueryTerm]]:
+        """The words that each chunk of a ranking has."""
+        terms = self.chunks_of.items()
+        return [[term for term, chunks in terms if id_ in chunks] for id_, _ in by_text]
+
+    def strength(self, by_text: Ranking, together: Sequence[Sequence[QueryTerm]]) -> float:
         """How much of what the question says the best passage says, from 0 to 1.
 
-        The BM25 score of the best passage, relative to the summed IDF of the question's words and
-        multiplied by the share of that IDF that occurs in any post.
+        The BM25 score of the best passage, relative to the summed IDF of the words and multiplied
+        by the share of that IDF that occurs in any post.
         """
         if not by_text:
             return 0.0
-        if self._chunks < _FEW:
+        if self.size < _FEW:
             most = max(map(len, together), default=0)
-            return min(1.0, most / len(self._counts) * _ENOUGH / _HALF)
-        return min(1.0, by_text[0][1] / self._sum * self._present / self._sum)
+            return min(1.0, most / len(self.chunks_of) * _ENOUGH / _HALF)
+        return min(1.0, by_text[0][1] / self._total * self._present / self._total)
 
-    def largest_share(self, together: Collection[list[QueryTerm]]) -> float:
-        """The largest share of the question's summed IDF in a passage with `_TOGETHER` words."""
-        held = (sum(self._rarity[x] for x in each) for each in together if len(each) >= _TOGETHER)
-        return max(held, default=0.0) / self._sum if self._sum else 0.0
+    def largest_share(self, together: Sequence[Sequence[QueryTerm]]) -> float:
+        """The largest share of the summed IDF in a passage with `_TOGETHER` words."""
+        told = (self._told_by(each) for each in together if len(each) >= _TOGETHER)
+        return max(told, default=0.0) / self._total if self._total else 0.0
+
+    def by_frequency(self) -> tuple[list[QueryTerm], list[QueryTerm]]:
+        """The rare words that select chunks, and the common ones that only add to their scores."""
+        counts = {term: len(chunks) for term, chunks in self.chunks_of.items() if chunks}
+        ordered = sorted(counts, key=lambda term: counts[term])[:_MAX_WORDS]
+        sums = list(accumulate(counts[term] for term in ordered))
+        rare = max(1, sum(held <= _MAX_HELD for held in sums))
+        return ordered[:rare], ordered[rare:]
 
 
-def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
-    """The rare terms that select chunks, and the common ones that only add to their scores."""
-    ordered = sorted((term for term in counts if counts[term]), key=lambda term: counts[term])
-    ordered = ordered[:_MAX_WORDS]
-    rare: list[QueryTerm] = []
-    chunks_held = 0
-    for term in ordered:
-        chunks_held += counts[term]
-        if rare and chunks_held > _MAX_HELD:
-            break
-        rare.append(term)
-    return rare, ordered[len(rare) :]
+def _weak_reason(
+    terms: QueryTerms,
+    words: _Words,
+    phrase_chunks: Sequence[int],
+    by_text: Ranking,
+    by_vectors: Ranking,
+) -> str:
+    """Why the passages are not relevant; empty if they are."""
+    if not terms.has_subject:
+        return "the question has no word to search for"
+    if terms.phrases:
+        said = quoted_list(terms.phrases, "and")
+        return "" if phrase_chunks else f"no post contains {said} word for word"
+    together = words.together(by_text)
+    strength = words.strength(by_text, together)
+    absent = [term for term, chunks in words.chunks_of.items() if not chunks]
+    if by_vectors:
+        is_enough = by_vectors[0][1] + _STRENGTH_SHARE * strength >= _NEAR_ENOUGH
+    else:
+        shares = len(absent) <= 1 and words.largest_share(together) >= _SHARE
+        is_enough = strength >= _ENOUGH or shares
+    # "limescale" asks where the word is; only a whole question can ask what no post says.
+    has_all_words = any(len(each) == len(words.chunks_of) for each in together)
+    if is_enough or (terms.is_bare and has_all_words):
+        return ""
+    if absent:
+        return f"no post contains {quoted_list(absent, 'or')}"
+    in_one = " together" if len(words.chunks_of) > 1 else ""
+    return f"no passage is about {quoted_list(list(words.chunks_of), 'and')}{in_one}"
 
 
 def _with_post_scores(rows: Iterable[tuple[int, str, float]]) -> Ranking:
@@ -637,23 +528,6 @@ def _all(terms: Iterable[QueryTerm]) -> str:
 
 def _any(terms: Iterable[QueryTerm]) -> str:
     return " OR ".join(term.match for term in terms)
-
-
-def _titles_within(folded_question: str) -> set[str]:
-    """The parts of a question that may be titles: at least two content words, or three words."""
-    words = folded_question.split()[:_QUESTION_WORDS]
-    content_words = [is_content_word(word) for word in words]
-    return {
-        " ".join(words[start:end])
-        for start in range(len(words))
-        for end in range(start + 2, min(len(words), start + _TITLE_WORDS) + 1)
-        if (many := sum(content_words[start:end])) >= 2 or (many and end - start >= 3)
-    }
-
-
-def _best_chunk(ids: Sequence[int], ranking: Ranking) -> list[int]:
-    """The first of a post's chunks by rank; none if the post was deleted meanwhile."""
-    return _in_order(ids, ranking)[:1]
 
 
 def _in_order(ids: Iterable[int], ranking: Ranking) -> list[int]:

@@ -1,9 +1,8 @@
 """The models that write answers: OpenAI-compatible servers, model directories and GGUF files.
 
-Of servers, discovered on this machine or named by the user, only what all of them share is used:
-models, chat completions and embeddings. Requests are limited in time and size; every failure is one
-sentence. By default only a model that already runs on this machine and is large enough is used: a
-small model cannot answer questions, neither one that ownwords trains nor Gemma 3 270M.
+Of a server only what all of them share is used: models, chat completions and embeddings. By default
+only a model that already runs on this machine and is large enough is used: a small one cannot
+answer questions, neither one that ownwords trains nor Gemma 3 270M.
 """
 
 import ipaddress
@@ -11,12 +10,12 @@ import json
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import unquote, urlsplit
@@ -37,6 +36,8 @@ from ownwords.core.workspace import (
 )
 
 if TYPE_CHECKING:
+    import httpx
+
     from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.model import Model
     from ownwords.inference.text_generation import TextGenerator
@@ -56,12 +57,11 @@ class EndpointRefusedError(EndpointError):
 
 
 class ContextLengthError(OwnwordsError):
-    """A prompt of `sent` tokens exceeds a context of `context` tokens; 0 if unknown."""
+    """A prompt exceeds a context of `context` tokens; 0 if unknown."""
 
-    def __init__(self, message: str, context: int = 0, sent: int = 0, hint: str = "") -> None:
+    def __init__(self, message: str, context: int = 0, hint: str = "") -> None:
         super().__init__(message, hint)
         self.context = context
-        self.sent = sent
 
 
 # ---- endpoints
@@ -73,26 +73,15 @@ PORTS: Final[Mapping[int, str]] = {
     1234: "LM Studio",
     8000: "vLLM",
 }
-_OWNERS = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama"}
 _PROBE_S = 0.3  # a local server answers sooner
-_SILENCES = 3  # waits of a probe: for the connection, the headers and the body
+_CONNECT_S = 5.0
+_SILENCE_S = 180.0  # a slow processor may read a prompt for minutes before it writes
+_TOTAL_S = 900.0
 _KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 _OPENAI = "api.openai.com"
-_MAX_MODELS = 1000
-_LONGEST_NAME = 200
 _NOT_AN_ENDPOINT = "is it an OpenAI-compatible endpoint? Its address usually ends in /v1"
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """Time limits of a request; a slow processor may read a prompt for minutes before it writes."""
-
-    connect_s: float = 5.0
-    silence_s: float = 180.0
-    total_s: float = 900.0
-
-
-DEFAULT_LIMITS: Final = RequestLimits()
+# What reading JSON of another shape than expected raises.
+_OTHER_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -132,15 +121,15 @@ class Endpoint:
             return False
 
     @property
-    def label(self) -> str:
-        """The endpoint in messages."""
-        return f"the endpoint at {self.origin}"
-
-    @property
     def origin(self) -> str:
         """Its scheme, host and port."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def label(self) -> str:
+        """The endpoint in messages."""
+        return f"the endpoint at {self.origin}"
 
 
 def discover(
@@ -151,24 +140,13 @@ def discover(
     Each is asked for its list of models; nothing else is sent. A server that does not respond
     within `wait_s` seconds, or not with a list, is left out.
     """
-    endpoints: dict[int, Endpoint] = {}
-    total_s = wait_s * _SILENCES
-    limits = RequestLimits(connect_s=wait_s, silence_s=wait_s, total_s=total_s)
-
-    def probe(port: int, name: str) -> None:
+    endpoints = []
+    for port, name in ports.items():
         # Where nothing listens, as on most ports, no HTTP client is loaded.
         with suppress(OwnwordsError, OSError):
             socket.create_connection((host, port), wait_s).close()
-            endpoints[port] = with_models(Endpoint(f"http://{host}:{port}/v1", name), limits)
-
-    # Not a pool, which would wait for a server that never finishes.
-    threads = [threading.Thread(target=probe, args=each, daemon=True) for each in ports.items()]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + total_s
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return [endpoints[port] for port in list(ports) if port in list(endpoints)]
+            endpoints.append(with_models(Endpoint(f"http://{host}:{port}/v1", name), wait_s))
+    return endpoints
 
 
 def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
@@ -204,113 +182,77 @@ def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoi
     return replace(endpoint, key=key)
 
 
-def with_models(endpoint: Endpoint, limits: RequestLimits = DEFAULT_LIMITS) -> Endpoint:
+def with_models(endpoint: Endpoint, silence_s: float | None = None) -> Endpoint:
     """The endpoint with its models; EndpointError if it does not answer with a list of them."""
-    listed = _answer(endpoint, "/models", limits=limits).get("data")
-    if not isinstance(listed, list):
+    reply = _answer(endpoint, "/models", silence_s=silence_s)
+    try:
+        models = [
+            ServedModel(
+                printable(entry["id"]),
+                int(entry.get("max_model_len") or 0),
+                int((entry.get("meta") or {}).get("n_params") or 0),
+            )
+            for entry in reply["data"]
+        ]
+    except _OTHER_SHAPE as error:
         raise EndpointError(
             f"{endpoint.label} did not answer with a list of models", hint=_NOT_AN_ENDPOINT
-        )
-    entries = [entry for entry in listed[:_MAX_MODELS] if _is_named(entry)]
-    if not entries:
+        ) from error
+    if not models:
         raise EndpointError(f"{endpoint.label} has no model", hint="load one there, then ask again")
-    owners = sorted(str(entry.get("owned_by")) for entry in entries)
-    name = next((_OWNERS[owner] for owner in owners if owner in _OWNERS), endpoint.name)
-    models = [
-        ServedModel(
-            entry["id"],
-            _count(entry.get("max_model_len")),
-            _count(_dict(entry.get("meta")).get("n_params")),
-        )
-        for entry in entries
-    ]
-    if name == "llama.cpp" and len(models) == 1 and not models[0].context:
-        with suppress(EndpointError):
+    if len(models) == 1 and models[0].parameters and not models[0].context:
+        # Only llama.cpp tells the number of parameters; another of its pages tells the context.
+        with suppress(EndpointError, *_OTHER_SHAPE):
             root = replace(endpoint, url=endpoint.url.removesuffix("/v1"))
-            props = _answer(root, "/props", limits=limits)
-            context = _count(_dict(props.get("default_generation_settings")).get("n_ctx"))
+            props = _answer(root, "/props", silence_s=silence_s)
+            context = int(props["default_generation_settings"]["n_ctx"])
             models = [replace(models[0], context=context)]
-    return replace(endpoint, name=name, models=tuple(models))
+    return replace(endpoint, models=tuple(models))
 
 
 def embeddings(endpoint: Endpoint, model: str, texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """A row for each text; EndpointError if the endpoint does not send valid vectors."""
-    rows: list[object] = []
-    for begin in range(0, len(texts), _EMBEDDING_BATCH):
-        batch = list(texts[begin : begin + _EMBEDDING_BATCH])
-        reply = _answer(endpoint, "/embeddings", {"model": model, "input": batch})
-        data = reply.get("data")
-        entries = [_dict(entry) for entry in data] if isinstance(data, list) else []
-        by_index: dict[int, dict[str, Any]] = {}
-        for at, entry in enumerate(entries):
-            index = entry.get("index")
-            by_index[index if isinstance(index, int) else at] = entry
-        if by_index.keys() != set(range(len(batch))):
-            raise EndpointError(
-                f"{endpoint.label} sent {len(by_index)} vectors for {len(batch)} texts"
-            )
-        rows += [by_index[at].get("embedding") for at in range(len(batch))]
+    rows: list[list[float]] = []
     try:
+        for begin in range(0, len(texts), _EMBEDDING_BATCH):
+            batch = list(texts[begin : begin + _EMBEDDING_BATCH])
+            data = _answer(endpoint, "/embeddings", {"model": model, "input": batch})["data"]
+            by_index = {entry["index"]: entry["embedding"] for entry in data}
+            rows += [by_index[at] for at in range(len(batch))]
         vectors = np.array(rows, np.float32)
-    except (TypeError, ValueError):
-        vectors = np.empty(0, np.float32)
-    if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
-        raise EndpointError(
-            f"{endpoint.label} sent vectors that are not numbers, or of different lengths"
-        )
+        if vectors.ndim != 2 or not np.isfinite(vectors).all():
+            raise ValueError("numbers that are not finite")
+    except _OTHER_SHAPE as error:
+        raise EndpointError(f"{endpoint.label} did not send a vector for each text") from error
     return vectors
-
-
-def _dict(value: object) -> dict[str, Any]:
-    """An object of JSON; empty for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def _count(value: object) -> int:
-    """A positive number from JSON; 0 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _is_named(entry: object) -> bool:
-    name = _dict(entry).get("id")
-    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
 
 
 # ---- requests
 
 _MAX_BYTES = 64 << 20  # 1,000 vectors of 4,096 numbers as JSON
-_LONGEST_EVENT = 1 << 20  # bytes
 _DONE = b"[DONE]"  # ends an event stream
 _EXCERPT = 160  # characters quoted from a server's message
 _EMBEDDING_BATCH = 64  # texts of one request for vectors
 _TOO_LONG = frozenset({"exceed_context_size_error", "context_length_exceeded"})
-# vLLM: "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens".
-_CONTEXT = re.compile(
-    r"(?:maximum|max(?:imum)? model) context length (?:is|of) (\d+)", re.IGNORECASE
-)
-_SENT = re.compile(r"(?:requested|resulted in) (\d+) tokens|(\d+) (?:in the )?input tokens")
 _ABOUT_CONTEXT = re.compile(
     r"exceeds? .{0,40}context|context (?:length|size|window)", re.IGNORECASE
 )
 
 
-def _request(
+@contextmanager
+def _chunks_from(
     endpoint: Endpoint,
     path: str,
-    body: Mapping[str, object] | None = None,
-    limits: RequestLimits = DEFAULT_LIMITS,
-) -> Iterator[Any]:
-    """The JSON that an endpoint answers with, or the objects of an event stream as they arrive.
-
-    A stream ends at `[DONE]` or with the connection; only the objects can tell whether the answer
-    is complete. Raises EndpointError, or ContextLengthError if a prompt is too long.
-    """
+    body: Mapping[str, object] | None,
+    silence_s: float | None = None,
+) -> Iterator[tuple["httpx.Response", Iterator[bytes]]]:
+    """A response and its bytes as they arrive; every failure is an EndpointError."""
     import httpx  # noqa: PLC0415 - most questions ask no server
 
     headers = {"User-Agent": f"ownwords/{__version__}"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
-    until = time.monotonic() + limits.total_s
+    silence_s = silence_s or _SILENCE_S
     has_started = False
     try:
         # No proxy for connections within this machine.
@@ -319,120 +261,118 @@ def _request(
                 trust_env=not endpoint.is_local,
                 # Loading certificates takes longer than a local answer.
                 verify=not endpoint.url.startswith("http://"),
-                timeout=httpx.Timeout(limits.silence_s, connect=limits.connect_s),
+                timeout=httpx.Timeout(silence_s, connect=min(silence_s, _CONNECT_S)),
                 headers=headers,
             ) as client,
             client.stream("POST" if body else "GET", endpoint.url + path, json=body) as response,
         ):
             has_started = True
-            is_refused = response.status_code != 200
-            kind = response.headers.get("content-type", "")
-            is_stream = bool(body and body.get("stream")) and "json" not in kind and not is_refused
-            received = b""
-            for chunk in response.iter_bytes():
-                *lines, received = (
-                    (received + chunk).split(b"\n") if is_stream else [received + chunk]
-                )
-                for line in lines:
-                    if _payload(line) == _DONE:
-                        return
-                    yield from _event_in(line, endpoint)
-                if len(received) > (_LONGEST_EVENT if is_stream else _MAX_BYTES):
-                    raise EndpointError(f"{endpoint.label} sent too much data")
-                if time.monotonic() > until:
-                    raise EndpointError(
-                        f"{endpoint.label} did not finish within {duration(limits.total_s)}",
-                        hint="use a smaller model",
-                    )
-            if is_refused:
-                raise _refusal(endpoint, response.status_code, received)
-            yield from _event_in(received, endpoint) if is_stream else [_parsed(received, endpoint)]
-    except httpx.ConnectError as error:
+            chunks = _bounded(endpoint, response)
+            if response.status_code != 200:
+                raise _refusal(endpoint, response.status_code, b"".join(chunks))
+            yield response, chunks
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise EndpointError(
             f"no server answers at {endpoint.origin}",
             hint="start it, or use --no-model to see the passages only",
         ) from error
     except httpx.TimeoutException as error:
-        waited = limits.connect_s if isinstance(error, httpx.ConnectTimeout) else limits.silence_s
         raise EndpointError(
-            f"{endpoint.label} did not respond within {duration(waited)}",
+            f"{endpoint.label} did not respond within {duration(silence_s)}",
             hint="it may still be loading its model: try again in a moment",
         ) from error
-    except httpx.InvalidURL as error:
-        raise EndpointError(f"{endpoint.url!r:.200} is not an address: {error}") from error
-    except (httpx.TransportError, httpx.DecodingError) as error:
+    except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
         what = "broke off in the middle of its answer" if has_started else "did not answer properly"
         raise EndpointError(
             f"{endpoint.label} {what}: {_one_line(str(error)) or type(error).__name__}"
         ) from error
 
 
-def _payload(line: bytes) -> bytes:
-    """What a line of an event stream carries; nothing if it is a comment or an event's name."""
-    return line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
-
-
-def _event_in(line: bytes, endpoint: Endpoint) -> Iterator[Any]:
-    """The object of a line of an event stream, if it carries one."""
-    payload = _payload(line)
-    if payload and payload != _DONE:
-        event = _parsed(payload, endpoint)
-        if _dict(event).get("error"):
-            raise _refusal(endpoint, 200, payload)
-        yield event
+def _bounded(endpoint: Endpoint, response: "httpx.Response") -> Iterator[bytes]:
+    until = time.monotonic() + _TOTAL_S
+    size = 0
+    for chunk in response.iter_bytes():
+        size += len(chunk)
+        if size > _MAX_BYTES:
+            raise EndpointError(f"{endpoint.label} sent too much data")
+        if time.monotonic() > until:
+            raise EndpointError(
+                f"{endpoint.label} did not finish within {duration(_TOTAL_S)}",
+                hint="use a smaller model",
+            )
+        yield chunk
 
 
 def _answer(
     endpoint: Endpoint,
     path: str,
     body: Mapping[str, object] | None = None,
-    limits: RequestLimits = DEFAULT_LIMITS,
-) -> dict[str, Any]:
-    """The JSON object that an endpoint answers with; empty if it is of another kind."""
-    return _dict(next(_request(endpoint, path, body, limits)))
+    silence_s: float | None = None,
+) -> Any:  # noqa: ANN401 - JSON
+    """The JSON that an endpoint answers with."""
+    with _chunks_from(endpoint, path, body, silence_s) as (_, chunks):
+        return _parsed(b"".join(chunks), endpoint)
+
+
+def _events(endpoint: Endpoint, path: str, body: Mapping[str, object]) -> Iterator[Any]:
+    """The objects of an event stream as they arrive, or the one of an answer that is not streamed.
+
+    A stream ends at `[DONE]` or with the connection; only the objects can tell whether the answer
+    is complete.
+    """
+    with _chunks_from(endpoint, path, body) as (response, chunks):
+        if "json" in response.headers.get("content-type", ""):
+            yield _parsed(b"".join(chunks), endpoint)
+            return
+        rest = b""
+        for chunk in chain(chunks, [b"\n"]):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                payload = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+                if payload == _DONE:
+                    return
+                if payload:
+                    yield _parsed(payload, endpoint)
 
 
 def _parsed(data: bytes, endpoint: Endpoint) -> Any:  # noqa: ANN401 - JSON
     try:
-        return json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError) as error:
         excerpt = _one_line(data[: 4 * _EXCERPT].decode("utf-8", "replace"))
         raise EndpointError(
             f"{endpoint.label} did not answer with JSON: {excerpt!r}", hint=_NOT_AN_ENDPOINT
         ) from error
+    if isinstance(value, dict) and value.get("error"):
+        raise _refusal(endpoint, 200, data)
+    return value
 
 
 def _refusal(
     endpoint: Endpoint, status: int, answer: bytes
 ) -> EndpointRefusedError | ContextLengthError:
     """The error for a refusal, with the server's reason."""
-    text = answer.decode("utf-8", "replace")
-    try:
-        body = json.loads(text)
-        reason: object = _dict(body).get("error", body)
-    except (ValueError, RecursionError):
-        reason = text
-    error = _dict(reason) or {"message": reason if isinstance(reason, str) else ""}
-    message = _one_line(str(error.get("message") or ""))
+    reason: Any = answer.decode("utf-8", "replace")
+    with suppress(*_OTHER_SHAPE, RecursionError):
+        reason = json.loads(reason)["error"]
+    error: dict[str, Any] = reason if isinstance(reason, dict) else {"message": reason}
+    message = _one_line(str(error.get("message") or "without a reason"))
     kinds = {str(error.get("type")), str(error.get("code"))}
     if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_CONTEXT.search(message)):
-        context, sent = _CONTEXT.search(message), _SENT.search(message)
         return ContextLengthError(
             f"{endpoint.label} cannot take a prompt this long: {message}",
-            context=_count(error.get("n_ctx")) or (int(context[1]) if context else 0),
-            sent=_count(error.get("n_prompt_tokens")) or (int(sent[1] or sent[2]) if sent else 0),
+            context=int(error.get("n_ctx") or 0),
             hint="give its model a longer context",
         )
     hint = ""
     if status in (401, 403):
-        message = message or "it requires a key"
         hint = "set OWNWORDS_API_KEY=... in the environment, and name the endpoint with --model"
     elif status == 404:
         hint = "name one of its models: --model URL#NAME"
     elif status == 429 or status >= 500:
         hint = "it is busy or broken: try again in a moment"
     return EndpointRefusedError(
-        f"{endpoint.label} refuses the request ({status}): {message or 'without a reason'}",
+        f"{endpoint.label} refuses the request ({status}): {message}",
         status=status,
         field=str(error.get("param") or ""),
         hint=hint,
@@ -454,7 +394,6 @@ _MIN_PARAMETERS = 400_000_000
 _MAX_TRIED = 3  # models of an endpoint to try until one can chat
 _NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
 _MAX_NAMED = 6  # models listed in an error
-_LONGEST_TEXT = 200_000  # characters of an answer
 # Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
 _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
     "max_tokens": "max_completion_tokens",
@@ -528,11 +467,9 @@ def open_backend(
     it is none of these.
     """
     if model.startswith(("http://", "https://")):
-        endpoint = endpoint_at(model)
         name = unquote(urlsplit(model).fragment)
-        return EndpointBackend(
-            replace(endpoint, models=(ServedModel(name),) if name else ()), named=True
-        )
+        models = (ServedModel(name),) if name else ()
+        return EndpointBackend(replace(endpoint_at(model), models=models), named=True)
     path = Path(model).expanduser()
     if path.exists():
         return LocalBackend(path, device=device)
@@ -545,14 +482,15 @@ def open_backend(
             if model in (served.name, served.name.removesuffix(":latest")):
                 return EndpointBackend(replace(endpoint, models=(served,)), named=True)
     known = [f"{served.name} ({each.name})" for each in running for served in each.models]
-    more = "" if len(known) <= _MAX_NAMED else f" and {len(known) - _MAX_NAMED} more"
+    more = " and more" if len(known) > _MAX_NAMED else ""
+    running_here = (
+        f"no such model is running here (there are {', '.join(known[:_MAX_NAMED])}{more})"
+        if known
+        else "no Ollama, llama.cpp, LM Studio or vLLM is running here"
+    )
     raise OwnwordsError(
         f"there is no model called {model!r:.200}: no such folder, no base of that name, and"
-        + (
-            f" no such model is running here (there are {', '.join(known[:_MAX_NAMED])}{more})"
-            if known
-            else " no Ollama, llama.cpp, LM Studio or vLLM is running here"
-        ),
+        f" {running_here}",
         hint="give a folder, a GGUF file, or an address: --model http://127.0.0.1:11434/v1#NAME",
     )
 
@@ -560,10 +498,8 @@ def open_backend(
 class EndpointBackend:
     """A model at an endpoint; unless the user named it, the next is tried if it cannot chat."""
 
-    def __init__(
-        self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = DEFAULT_LIMITS
-    ) -> None:
-        self._endpoint, self._limits = endpoint, limits
+    def __init__(self, endpoint: Endpoint, *, named: bool = False) -> None:
+        self._endpoint = endpoint
         self._models = list(endpoint.models[: 1 if named else _MAX_TRIED])
         self.context = self._models[0].context if self._models else 0
         self.prompt_tokens = 0
@@ -592,13 +528,26 @@ class EndpointBackend:
     def prepare(self) -> None:
         """Request the list of models if none is known yet; EndpointError if there are none."""
         if not self._models:
-            self._endpoint = with_models(self._endpoint, self._limits)
+            self._endpoint = with_models(self._endpoint)
             self._models = list(self._endpoint.models[:_MAX_TRIED])
             self.context = self._models[0].context
 
     def count(self, text: str) -> int:
-        """A conservative (high) estimate of the number of tokens."""
-        return estimate_tokens(text)
+        """A conservative (high) estimate of the number of tokens.
+
+        It counts one token for six letters, two digits, or two bytes of other scripts.
+        """
+        total = 0
+        for piece in _PIECE.findall(text):
+            if not piece.isascii():
+                total += -(-len(piece.encode()) // _BYTES_A_TOKEN)
+            elif piece[0].isalnum():
+                total += -(
+                    -len(piece) // (_DIGITS_A_TOKEN if piece.isdigit() else _LETTERS_A_TOKEN)
+                )
+            else:
+                total += 1
+        return total
 
     def write(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
@@ -614,44 +563,38 @@ class EndpointBackend:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        length = -1
-        while length < 0:
+        has_begun = False
+        while not has_begun:
             try:
-                for event in _request(self._endpoint, "/chat/completions", body, self._limits):
-                    text = self._text(event)
-                    length = max(length, 0) + len(text)
-                    if length > _LONGEST_TEXT:
-                        raise EndpointError(f"{self._endpoint.label} does not stop writing")
-                    yield text  # even if empty, to show that the model is working
+                for event in _events(self._endpoint, "/chat/completions", body):
+                    has_begun = True
+                    yield self._text(event)  # even if empty, to show that the model is working
                 break
             except EndpointRefusedError as error:
-                if length >= 0 or not self._adapt(body, error):
+                if has_begun or not self._adapt(body, error):
                     raise
         if self.ended is None:
             raise EndpointError(
                 f"{self._endpoint.label} broke off in the middle of its answer", hint="try again"
             )
 
-    def _text(self, event: object) -> str:
+    def _text(self, event: Any) -> str:  # noqa: ANN401 - JSON
         """The text of an event; notes the number of tokens and why the answer ended."""
-        data = _dict(event)
-        if usage := _dict(data.get("usage")):
-            self.prompt_tokens = _count(usage.get("prompt_tokens"))
-        choices = data.get("choices")
-        if not choices and "usage" in data:
-            return ""  # an event with only the token counts
-        choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
-        if not choice:
+        try:
+            if usage := event.get("usage"):
+                self.prompt_tokens = int(usage.get("prompt_tokens") or 0)
+            if usage and not event["choices"]:
+                return ""
+            choice = event["choices"][0]
+            if reason := choice.get("finish_reason"):
+                self.ended = "length" if reason == "length" else "stop"
+            delta = choice.get("delta") or choice.get("message") or {}
+            self.thought |= bool(delta.get("reasoning_content") or delta.get("reasoning"))
+            return "" + (delta.get("content") or "")
+        except _OTHER_SHAPE as error:
             raise EndpointError(
                 f"{self._endpoint.label} answered with unexpected JSON: {event!r:.80}"
-            )
-        if reason := choice.get("finish_reason"):
-            self.ended = "length" if reason == "length" else "stop"
-        delta = _dict(choice.get("delta", choice.get("message")))
-        if delta.get("reasoning_content") or delta.get("reasoning"):
-            self.thought = True
-        text = delta.get("content")
-        return text if isinstance(text, str) else ""
+            ) from error
 
     def _adapt(self, body: dict[str, object], error: EndpointRefusedError) -> bool:
         """Change a refused request: without a field, or to the next model; False if neither."""
@@ -691,7 +634,7 @@ class LocalBackend:
         self._path = resolve_model(path, path)
         self.prompt_tokens = 0
         self.ended: FinishReason | None = None
-        self._context = 0
+        self.context = 0
         self._loaded, self._generate, self._device = model, generate, device
 
     @property
@@ -699,25 +642,15 @@ class LocalBackend:
         own = self._path.name == "model"
         return source_name(self._path.parent if own else self._path).removesuffix(".ownwords")
 
-    @property
-    def context(self) -> int:
-        return self._context or self._model.engine.context
-
-    @context.setter
-    def context(self, tokens: int) -> None:
-        self._context = tokens
-
     def prepare(self) -> None:
         """Load the model."""
-        _ = self._model
+        self.context = self.context or self._model.engine.context
 
     @cached_property
     def _model(self) -> "Model":
-        if self._loaded is not None:
-            return self._loaded
         from ownwords.inference.model import Model  # noqa: PLC0415
 
-        return Model.load(self._path, device=self._device)
+        return self._loaded or Model.load(self._path, device=self._device)
 
     def count(self, text: str) -> int:
         return len(self._model.tokenizer.encode(text))
@@ -743,51 +676,22 @@ class LocalBackend:
     ) -> "GenerationRequest":
         """The generation request, without the copy guard, since the answer quotes the prompt."""
         from ownwords.inference.sampling import SamplingParams  # noqa: PLC0415
+        from ownwords.tokenizers import chat  # noqa: PLC0415 - Jinja
+        from ownwords.tokenizers.text import TokenizerError  # noqa: PLC0415
 
-        prompt: str | Sequence[int]
-        if self._model.tokenizer.template is None:
-            prompt = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:"
-        else:
-            prompt = _turns(self._model, messages)
+        tokenizer = self._model.tokenizer
+        text = "\n\n".join(message["content"] for message in messages)
+        prompt: str | Sequence[int] = f"{text}\n\nAnswer:"
+        if tokenizer.template is not None:
+            try:
+                prompt = chat.encode(tokenizer, messages, add_generation_prompt=True)
+            except TokenizerError:  # some templates have no system role
+                together = [{"role": "user", "content": text}]
+                prompt = chat.encode(tokenizer, together, add_generation_prompt=True)
         sampling = SamplingParams(temperature=temperature, min_p=0.05)
         return self._model.request(
             prompt, max_tokens=max_tokens, seed=seed, sampling=sampling, quote=True
         )
-
-
-def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:
-    """The token ids of the conversation in the model's chat template, with the answer's prompt."""
-    from ownwords.tokenizers import chat  # noqa: PLC0415 - Jinja
-    from ownwords.tokenizers.text import TokenizerError  # noqa: PLC0415
-
-    try:
-        return chat.encode(model.tokenizer, messages, add_generation_prompt=True)
-    except TokenizerError:
-        # Some templates have no system role: put the rules before the question.
-        text = "\n\n".join(message["content"] for message in messages)
-        return chat.encode(
-            model.tokenizer, [{"role": "user", "content": text}], add_generation_prompt=True
-        )
-
-
-def estimate_tokens(text: str) -> int:
-    """A conservative (high) estimate of the number of tokens for an unknown tokenizer.
-
-    It counts one token for six letters, two digits, or two bytes of other scripts.
-    """
-    total = 0
-    for piece in _PIECE.findall(text):
-        if piece.isascii():
-            each = _DIGITS_A_TOKEN if piece.isdigit() else _LETTERS_A_TOKEN
-            total += -(-len(piece) // each) if piece[0].isalnum() else 1
-        else:
-            total += -(-len(piece.encode()) // _BYTES_A_TOKEN)
-    return total
-
-
-def minimum_tokens(messages: Sequence[Message]) -> int:
-    """A lower bound of the number of tokens: one for each word."""
-    return sum(len(message["content"].split()) for message in messages)
 
 
 FILE = "ask.toml"

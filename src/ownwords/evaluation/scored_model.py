@@ -15,8 +15,7 @@ from ownwords.core.hardware import return_freed_memory
 from ownwords.evaluation.intervals import Score
 from ownwords.evaluation.verbatim import Extraction
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import COPY_GUARD, PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import COPY_GUARD, PROVENANCE, model_fingerprint
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import read_json
 

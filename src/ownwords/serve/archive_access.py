@@ -1,6 +1,5 @@
 """Access to the archive from many threads: its posts, its search, and its last report."""
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +12,11 @@ from ownwords.archive import store
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.ask import encoder
-from ownwords.ask.encoder import Embedder
+from ownwords.ask.encoder import BackgroundVectors, Embedder
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.search import ArchiveSearcher
-from ownwords.core.errors import OwnwordsError, WorkspaceError
+from ownwords.core.errors import WorkspaceError
 from ownwords.serve.errors import ApiError
-
-_log = logging.getLogger("ownwords.serve")
 
 _FileId = tuple[int, int]  # device and inode
 
@@ -43,8 +40,7 @@ class ArchivePool:
         self.has_embedder = self._embed != encoder.NONE
         self._embedder: Embedder | None = None
         self._has_embedder = False
-        self._vector_thread: threading.Thread | None = None
-        self._is_closed = False
+        self._vectors: BackgroundVectors | None = None
 
     def archive(self) -> Archive:
         """The archive on the calling thread's connection, which stays open."""
@@ -75,7 +71,9 @@ class ArchivePool:
             if self._indexed_state != self._file_state():
                 index.refresh()
                 self._indexed_state = self._file_state()
-                self._start_vectors(index)
+                embedder = self._searcher.embedder
+                if embedder and not (self._vectors and self._vectors.is_running):
+                    self._vectors = BackgroundVectors(index, embedder)
             return self._searcher
 
     def embedder(self) -> Embedder | None:
@@ -93,12 +91,13 @@ class ArchivePool:
             return None
         index, embedder = searcher.index, searcher.embedder
         passages = index.size()
-        return passages - len(index.without_vectors(embedder.name, embedder.dimensions)), passages
+        return passages - len(index.without_vectors(embedder.name)), passages
 
     def close(self) -> None:
         """Close the index; each thread's connection is closed when the thread ends."""
+        if self._vectors:
+            self._vectors.stop()
         with self._opening:
-            self._is_closed = True
             for index in [*self._stale, *([self._index] if self._index else [])]:
                 index.close()
             self._stale.clear()
@@ -124,24 +123,6 @@ class ArchivePool:
                 hint="read your posts again: ownwords look PATH",
             )
         return stat.st_dev, stat.st_ino
-
-    def _start_vectors(self, index: SearchIndex) -> None:
-        """Compute missing vectors in the background; until then, searches work without them."""
-        embedder = self.embedder()
-        if embedder is None or (self._vector_thread is not None and self._vector_thread.is_alive()):
-            return
-
-        def compute() -> None:
-            try:
-                encoder.embed_missing(index, embedder)
-            except OwnwordsError as error:
-                _log.warning("the search goes on without some vectors: %s", error)
-            except Exception:
-                if not self._is_closed:
-                    _log.exception("computing vectors failed")
-
-        self._vector_thread = threading.Thread(target=compute, name="vectors", daemon=True)
-        self._vector_thread.start()
 
     def _file_state(self) -> tuple[int, ...]:
         stat = self.path.stat()

@@ -13,13 +13,13 @@ Shapes: B rows, T tokens; T1 is T + 1; R rows of a stream, S pieces of an epoch.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import count, islice
-from typing import Any, Self
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,33 +74,12 @@ class TokenStream:
                 here = slice(filled, filled + end - at)
                 filled = here.stop
                 first, last = np.searchsorted(epoch.ends_S, (at, end - 1), side="right").tolist()
-                if first == last:
-                    shift = int(epoch.shifts_S[first])
-                    ids_T1[here] = self._dataset.ids[at + shift : end + shift]
-                    pieces_T1[here] = number
-                else:
-                    pieces = slice(first, last + 1)
-                    ends = np.minimum(epoch.ends_S[pieces], end)
-                    lengths = np.diff(ends, prepend=at)
-                    shifts = np.repeat(epoch.shifts_S[pieces], lengths)
-                    ids_T1[here] = self._dataset.ids[np.arange(at, end) + shifts]
-                    pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
-                number += last - first + 1
-
-    def targets(self, rows: range, row_start: int | None = None) -> int:
-        """The number of tokens in these rows whose next token is of the same document.
-
-        Where rows begin with a token of their own, their first counts only if it is this token.
-        """
-        counted = 0
-        for row in rows:
-            position = self.position(row)
-            skip = int(row_start is not None and self._token(position) != row_start)
-            counted += self._context - skip
-            for epoch, at, end in self._stretches(position + skip, self._context - skip):
-                first, last = np.searchsorted(epoch.ends_S, (at, end), side="right").tolist()
-                counted -= last - first
-        return counted
+                pieces = slice(first, last + 1)
+                lengths = np.diff(np.minimum(epoch.ends_S[pieces], end), prepend=at)
+                shifts = np.repeat(epoch.shifts_S[pieces], lengths)
+                ids_T1[here] = self._dataset.ids[np.arange(at, end) + shifts]
+                pieces_T1[here] = np.repeat(np.arange(len(lengths)) + number, lengths)
+                number += len(lengths)
 
     def position(self, row: int) -> int:
         """The position in the stream at which a row starts."""
@@ -110,12 +89,6 @@ class TokenStream:
             first = self._first(e)
             row = first + int(order[row - first])
         return row * self._context
-
-    def _token(self, position: int) -> int:
-        """The token at a position in the stream."""
-        ((epoch, at, _),) = self._stretches(position, 1)
-        piece = int(np.searchsorted(epoch.ends_S, at, side="right"))
-        return int(self._dataset.ids[at + epoch.shifts_S[piece]])
 
     def _first(self, e: int) -> int:
         """The first row that starts in an epoch."""
@@ -219,9 +192,6 @@ class Batches:
 
         The shares of all ranks together are the batch of a single process.
         """
-        for name, number in (("batch_size", rows), ("sequence_length", context)):
-            if number < 1:
-                raise ConfigError(f"train.{name} ({number}) must be at least 1")
         if rows < world:
             raise ConfigError(
                 f"a batch of {rows} rows cannot be shared among {world} processes",
@@ -236,7 +206,11 @@ class Batches:
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
         if config.replay:
-            replay = _checked_replay(replay, dataset)
+            if replay is None:
+                raise CorpusError(
+                    "data.replay needs text of the base model, and there is none",
+                    hint="set data.replay=0, or give text with --replay",
+                )
             self._base = TokenStream(
                 replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
             )
@@ -263,13 +237,6 @@ class Batches:
             ids_BT1[:, :-1] == self.dataset.start, self.config.opening_weight
         )
         return replace(batch, weights_BT=torch.from_numpy(weights_BT))
-
-    def total(self, step: int) -> int:
-        """The number of targets in the loss of a step, over all ranks."""
-        own, base = self._rows(step, 0, self.rows)
-        start = self.dataset.row_start
-        of_base = self._base.targets(base, start) if self._base else 0
-        return self._own.targets(own, start) + of_base
 
     def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
         """Rows `low` to `high` of a step, as row numbers in the own and in the base's stream."""
@@ -342,64 +309,25 @@ def _opening_weights(starts_BT: npt.NDArray[np.bool_], weight: float) -> npt.NDA
     return weights_BT
 
 
-def _checked_replay(replay: TokenDataset | None, dataset: TokenDataset) -> TokenDataset:
-    """The base's text; CorpusError if it is missing or was encoded by another tokenizer."""
-    if replay is None:
-        raise CorpusError(
-            "data.replay needs text of the base model, and there is none",
-            hint="set data.replay=0, or give text with --replay",
-        )
-    if replay.tokenizer != dataset.tokenizer:
-        raise CorpusError(
-            "the base's text was encoded with another tokenizer than the text to be learned",
-            hint="encode both with the tokenizer of the base model",
-        )
-    return replay
+def prefetched(
+    batches: Batches, start: int, stop: int, *, pinned: bool
+) -> Generator[tuple[int, Batch]]:
+    """Yield steps and their batches, which a thread prepares while the device computes.
 
-
-class Prefetcher:
-    """Iterates over steps and their batches, which a thread prepares while the device computes.
-
-    A few batches are ready or in preparation; for a CUDA device they are in pinned
-    memory. `__next__` raises an error of the thread in place of its batch. Close it after use.
+    Close the iterator after use. An error of the thread is raised at its step.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        start: int,
-        stop: int | None = None,
-        *,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._batches = batches
-        self._steps = iter(count(start) if stop is None else range(start, stop))
-        self._pinned = torch.device(device).type == "cuda"
-        self._executor = ThreadPoolExecutor(1, "batches")
-        self._ahead: deque[tuple[int, Future[Batch]]] = deque()
-        self._fill()
+    def prepare(step: int) -> Batch:
+        batch = batches.batch(step)
+        return batch.pinned() if pinned else batch
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> tuple[int, Batch]:
-        if not self._ahead:
-            raise StopIteration
-        step, future = self._ahead[0]
-        batch = future.result()
-        self._ahead.popleft()
-        self._fill()
-        return step, batch
-
-    def close(self) -> None:
-        """Stop the thread; may be called more than once."""
-        self._executor.shutdown(cancel_futures=True)
-        self._ahead.clear()
-
-    def _fill(self) -> None:
-        for step in islice(self._steps, _DEPTH - len(self._ahead)):
-            self._ahead.append((step, self._executor.submit(self._prepare, step)))
-
-    def _prepare(self, step: int) -> Batch:
-        batch = self._batches.batch(step)
-        return batch.pinned() if self._pinned else batch
+    steps = iter(range(start, stop))
+    executor = ThreadPoolExecutor(1, "batches")
+    try:
+        ahead = deque((step, executor.submit(prepare, step)) for step in islice(steps, _DEPTH))
+        while ahead:
+            step, future = ahead.popleft()
+            yield step, future.result()
+            ahead.extend((step, executor.submit(prepare, step)) for step in islice(steps, 1))
+    finally:
+        executor.shutdown(cancel_futures=True)

@@ -6,7 +6,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ownwords.core.workspace import (
 )
 from ownwords.models.decoder import CausalLM
 from ownwords.models.safetensors_header import read_metadata
-from ownwords.models.untrusted_files import ModelError, read_json
+from ownwords.models.untrusted_files import read_json
 from ownwords.models.weights import read_tensors, write_tensors
 from ownwords.training.distributed import World
 from ownwords.training.optim import Optimizer
@@ -47,11 +47,11 @@ class CheckpointError(OwnwordsError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors on the CPU by group and name, and the record of the run, as plain data."""
+    """Tensors on the CPU by group and name, and the record of the run."""
 
     step: int
     groups: Groups
-    record: Mapping[str, Any]
+    record: RunRecord
 
 
 class Checkpoints:
@@ -68,10 +68,10 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}.safetensors"
 
-    def save(self, step: int, groups: Groups, record: Mapping[str, Any]) -> None:
+    def save(self, step: int, groups: Groups, record: RunRecord) -> None:
         """Write a checkpoint whole or not at all, replacing one of the same step.
 
-        WorkspaceError if the disk is full or cannot be written; other checkpoints stay intact.
+        WorkspaceError if it cannot be written; other checkpoints stay intact.
         """
         named = {
             f"{group}/{name}": each
@@ -80,13 +80,18 @@ class Checkpoints:
         }
         path = self.path(step)
         draft = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
-        with translate_os_errors(path):
-            try:
-                write_tensors(draft, named, metadata={_RECORD: json.dumps(record)})
+        try:
+            with translate_os_errors(path):
+                write_tensors(draft, named, metadata={_RECORD: json.dumps(asdict(record))})
                 draft.replace(path)
-            except BaseException:
+        except OSError as error:  # such as a broken disk
+            raise WorkspaceError(
+                f"{path} cannot be written: {error.strerror}",
+                hint="check the disk, or give another --workspace",
+            ) from error
+        finally:
+            with suppress(OSError):
                 draft.unlink(missing_ok=True)
-                raise
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all checkpoints but the two newest and those of the steps in `best`."""
@@ -106,14 +111,13 @@ class Checkpoints:
         path = self.path(step)
         groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
         try:
-            record = json.loads(read_metadata(path)[_RECORD])
+            record = decode(RunRecord, json.loads(read_metadata(path)[_RECORD]))
             for name, tensor in read_tensors(path).items():
                 group, _, rest = name.partition("/")
                 groups[group][rest] = tensor
-        except ModelError as error:
-            raise CheckpointError(f"{path} is damaged ({error.message})") from error
-        except (OSError, LookupError, ValueError) as error:
-            raise CheckpointError(f"{path} is damaged ({error})") from error
+        except (OwnwordsError, OSError, LookupError, ValueError) as error:
+            reason = error.message if isinstance(error, OwnwordsError) else error
+            raise CheckpointError(f"{path} is damaged ({reason})") from error
         return Checkpoint(step, groups, record)
 
     def newest(self, note: Callable[[str], None], before: int | None = None) -> Checkpoint | None:
@@ -265,7 +269,7 @@ class TrainingState:
         if self._world.is_first:
             best = record.best(self._loop.memorised_limit)
             try:
-                self._checkpoints.save(record.step, groups, asdict(record))
+                self._checkpoints.save(record.step, groups, record)
             except WorkspaceError as error:
                 saved_step = max(0, self._saved_step)
                 if lost := record.step - saved_step:
@@ -288,7 +292,7 @@ class TrainingState:
         lr_factor *= self.record.lr_factor
         elapsed = self.record.elapsed
         checkpoint = self._newest()
-        if checkpoint is not None and checkpoint.step == self._rolled_back_to:
+        if lr_factor < 1 and checkpoint and checkpoint.step == self._rolled_back_to:
             checkpoint = self._newest(before=checkpoint.step) or checkpoint
         if checkpoint is None:
             return False
@@ -330,15 +334,16 @@ class TrainingState:
         if self._world.size == 1:
             return checkpoint
         head: Any = self._world.broadcast(
-            [checkpoint.step, list(checkpoint.groups), checkpoint.record] if checkpoint else None
+            [list(checkpoint.groups), asdict(checkpoint.record)] if checkpoint else None
         )
         if head is None or self._world.is_first:
             return checkpoint
-        step, groups, record = head
-        return Checkpoint(step, {group: {} for group in groups}, record)
+        groups, record = head
+        shared = decode(RunRecord, record)
+        return Checkpoint(shared.step, {group: {} for group in groups}, shared)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        self.record = decode(RunRecord, checkpoint.record)
+        self.record = checkpoint.record
         self._began = time.monotonic() - self.record.seconds
         self._load(checkpoint)
         optimizer = self._world.scatter(checkpoint.groups["optimizer"], self._model)

@@ -10,11 +10,11 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.training import metrics
-from ownwords.training.batches import Batch, Batches, Prefetcher
+from ownwords.training.batches import Batch, Batches, prefetched
 from ownwords.training.checkpoint import Run, TrainingState
 from ownwords.training.device import Device, try_compile
 from ownwords.training.distributed import SINGLE_PROCESS, World, full_tensor
@@ -40,15 +40,9 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGBREAK")
 # On a GPU the loss of a step is read LAG steps later, so that the host need not wait for it.
 LAG = 4
 
-T = TypeVar("T")
-
 
 class TrainingError(OwnwordsError):
     """Training cannot continue: a single row does not fit into memory, or the loss diverges."""
-
-
-class _OptimizerOutOfMemoryError(Exception):
-    """The optimizer ran out of memory, and may have updated a part of the weights."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -195,23 +189,25 @@ class _TrainingLoop:
                 with closing(self._batches()) as batches:
                     try:
                         problem = self._run_steps(batches)
-                    except _OptimizerOutOfMemoryError:
+                    except (RuntimeError, MemoryError) as error:
+                        if not self.device.is_out_of_memory(error):
+                            raise
                         is_full = True
+                # Outside the except block the error is freed, and the tensors in its frames.
                 if is_full:
                     self._halve_micro_batch()
-                    self._restore_checkpoint("the memory is full", lr_factor=1.0)
                 if problem:
                     self._roll_back(problem)
         if is_new:
             self.state.save(again=True)
         return self._outcome()
 
-    def _batches(self) -> Prefetcher:
+    def _batches(self) -> Generator[tuple[int, Batch]]:
         """The batches of the remaining steps."""
-        device = self.device.torch_device
-        return Prefetcher(self.job.batches, self.record.step, self.max_steps, device=device)
+        pinned = self.device.torch_device.type == "cuda"
+        return prefetched(self.job.batches, self.record.step, self.max_steps, pinned=pinned)
 
-    def _run_steps(self, batches: Prefetcher) -> str:
+    def _run_steps(self, batches: Iterator[tuple[int, Batch]]) -> str:
         """Run steps until the run ends, and return ""; or until a problem, and return its text."""
         self.meter.restart()
         while True:
@@ -241,16 +237,12 @@ class _TrainingLoop:
     # --- a step ----------------------------------------------------------------------------------
 
     def _step(self, batch: Batch) -> None:
-        step, total = self.record.step, max(1, self.job.batches.total(self.record.step))
-        on_device = batch.to(self.device.torch_device)
-        loss = self._until_it_fits(lambda: self._gradients(on_device, total))
+        step = self.record.step
+        # A tensor in the memory of the host: no device is waited for.
+        total = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
+        loss = self._gradients(batch.to(self.device.torch_device), total)
         scale = self._lr_scale()
-        try:
-            self.optimizer.step(scale, step)
-        except (RuntimeError, MemoryError) as error:
-            if not self.device.is_out_of_memory(error):
-                raise
-            raise _OptimizerOutOfMemoryError from None
+        self.optimizer.step(scale, step)
         if self.ema is not None:
             self.ema.update(self.optimizer.weights())
         norm = full_tensor(self.optimizer.gradient_norm).detach().to(loss)
@@ -260,17 +252,6 @@ class _TrainingLoop:
         self.record.tokens += total
         self.meter.learning_rate = scale * self.optimizer.lr_factor * self._peak_lr()
         self.stage.advance()
-
-    def _until_it_fits(self, work: Callable[[], T]) -> T:
-        """Do the work, again with smaller micro-batches after running out of memory."""
-        while True:
-            try:
-                return work()
-            except (RuntimeError, MemoryError) as error:
-                if not self.device.is_out_of_memory(error):
-                    raise
-            # Outside the except block the error is freed, and with it the tensors in its frames.
-            self._halve_micro_batch()
 
     def _gradients(self, batch: Batch, total: int) -> Tensor:
         """Compute the gradient of the batch's mean loss; returns the sum for these rows, []."""
@@ -288,7 +269,7 @@ class _TrainingLoop:
         return loss_sum
 
     def _halve_micro_batch(self) -> None:
-        """Halve the micro-batch size after running out of memory; TrainingError if it is 1."""
+        """Go back to the newest checkpoint with half the rows at once; TrainingError with one."""
         self.optimizer.zero_grad()
         self.device.release_memory()
         failed = self.micro_batch_size
@@ -305,6 +286,7 @@ class _TrainingLoop:
         if self.world.size > 1:  # the other processes are in the middle of the step
             raise TrainingError(note, hint="run the same command again: it resumes with fewer rows")
         self.stage.note(f"{note} are computed at once. The batch size stays the same.")
+        self._restore_checkpoint("the memory is full", lr_factor=1.0)
 
     # --- losses and evaluations ------------------------------------------------------------------
 
@@ -324,7 +306,7 @@ class _TrainingLoop:
         try:
             # The state has just been saved, so an interrupt need not wait for the evaluation.
             with self.signals.at_once() if self.world.size == 1 else nullcontext():
-                evaluation = self._until_it_fits(self._evaluation)
+                evaluation = self._evaluation()
         except KeyboardInterrupt:
             raise self._interrupted() from None
         values = {

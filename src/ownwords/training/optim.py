@@ -7,9 +7,8 @@ small model has many small matrices, and launching an operation on one costs mor
 So momenta and gradients are stacked by shape, and each operation processes all matrices of a shape
 in one batch; in bfloat16 on a CPU one call of the C++ library does, a thread a matrix.
 
-AdamW: Loshchilov & Hutter 2019, arXiv 1711.05101. A step, including clipping, is one pass over
-memory with PyTorch's fused kernel, or for bfloat16 gradients with our own kernel, which also writes
-the bfloat16 weights. Without either, it is a few operations on flat tensors.
+AdamW: Loshchilov & Hutter 2019, arXiv 1711.05101. A step is one pass over memory, with PyTorch's
+fused kernel, or for bfloat16 gradients with our own, which also writes the bfloat16 weights.
 
 Shapes: N matrices, R rows, C columns, S the smaller of the two.
 """
@@ -17,7 +16,6 @@ Shapes: N matrices, R rows, C columns, S the smaller of the two.
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,12 +42,8 @@ _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
-# Where PyTorch's fused kernel can clip and skip a step.
-FUSED = ("cpu", "cuda")
 # Elements of narrow gradients widened at a time for their norm: they fit into a core's cache.
 _BLOCK = 2**18
-# Each tensor starts on a cache line: 16 numbers are 64 bytes.
-ALIGNED = 16
 
 
 def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> float:
@@ -70,13 +64,6 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
         falling = 0.0
     final = config.final_lr_fraction
     return min(rising, final + (1 - final) * falling)
-
-
-class _Rows(NamedTuple):
-    """Rows of a parameter's local shard."""
-
-    name: str
-    rows: Tensor
 
 
 class Optimizer:
@@ -112,11 +99,13 @@ class Optimizer:
         if not self._parameters:
             raise OwnwordsError("the model has no trainable parameter")
         device = next(iter(self._parameters.values())).device
-        # Whether each step reads the norm from the device, which costs nothing on a CPU only.
-        self._waits = device.type == "cpu"
+        # Whether each step reads the norm from the device, which costs nothing on a CPU. Where it
+        # need not, PyTorch's fused kernel clips, or skips the step.
+        self._waits = device.type != "cuda"
         self._split = any(is_sharded(each) for each in self._parameters.values())
         self._master_weights = self._make_master_weights(master_weights, exact or {})
-        self._start: _Rows | None = None
+        # Name and rows of the start token's embedding, if it learns faster.
+        self._start: tuple[str, Tensor] | None = None
         if start_token is not None and config.start_lr_scale != 1:
             self._start = self._start_rows(model, start_token)
         self.skipped = torch.zeros((), dtype=torch.float32, device=device)
@@ -185,9 +174,8 @@ class Optimizer:
             )
             clip = GradClip(factor, ok)
         scale *= self.lr_factor
-        weights = self._weights()
+        config, weights = self.config, self._weights()
         if self._muon is not None:
-            config = self.config
             risen = (
                 min(1.0, step / config.momentum_warmup_steps)
                 if config.momentum_warmup_steps
@@ -201,19 +189,20 @@ class Optimizer:
                 clip=clip,
             )
         narrow = self._narrow(self._master_weights)
-        before = weights[self._start.name][self._start.rows] if self._start else None
+        before = weights[self._start[0]][self._start[1]] if self._start else None
+        lr = config.learning_rate * scale
+        rounded: set[str] = set()
         for group in self._adamw:
-            group.step(weights, lr=self.config.learning_rate * scale, clip=clip, narrow=narrow)
+            if group.step(weights, lr=lr, clip=clip, narrow=narrow):
+                rounded.update(group.names)
         if self._start and before is not None:
             name, rows = self._start
-            weights[name][rows] = torch.lerp(
-                before, weights[name][rows], self.config.start_lr_scale
-            )
-            if name in narrow:
-                narrow[name][rows] = weights[name][rows].to(narrow[name].dtype)
-        self._round_masters({name for group in self._adamw for name in group.written})
+            faster = torch.lerp(before, weights[name][rows], config.start_lr_scale)
+            weights[name][rows] = faster
+            rounded.discard(name)
+        self._round_masters(rounded)
 
-    def _start_rows(self, model: nn.Module, start_token: int) -> "_Rows | None":
+    def _start_rows(self, model: nn.Module, start_token: int) -> tuple[str, Tensor] | None:
         """Where the start token's embedding is; None if the embedding is frozen."""
         table = model.get_parameter("embedding.weight")
         name = next((name for name, each in self._parameters.items() if each is table), None)
@@ -223,7 +212,7 @@ class Optimizer:
         is_start_V1 = torch.zeros(len(embedding_VC), 1, device=embedding_VC.device)
         is_start_V1[start_token] = 1
         # A sharded embedding has that row in one process, and none in the others.
-        return _Rows(name, local_like(is_start_V1, embedding_VC.detach())[:, 0].nonzero()[:, 0])
+        return name, local_like(is_start_V1, embedding_VC.detach())[:, 0].nonzero()[:, 0]
 
     def _gather(self) -> Tensor:
         """Give Muon and AdamW their gradients; returns the norm of all gradients together."""
@@ -257,9 +246,9 @@ class Optimizer:
         """The narrow parameters of these master weights, as local shards."""
         return {name: local_shard(self._parameters[name].detach()) for name in names}
 
-    def _round_masters(self, written: Set[str] = frozenset()) -> None:
-        """Round the master weights into their parameters, except those already `written`."""
-        left = self._narrow(name for name in self._master_weights if name not in written)
+    def _round_masters(self, rounded: Set[str] = frozenset()) -> None:
+        """Round the master weights into their parameters, except those already `rounded`."""
+        left = self._narrow(self._master_weights.keys() - rounded)
         if left:
             torch._foreach_copy_(list(left.values()), [self._master_weights[name] for name in left])
 
@@ -571,34 +560,22 @@ class AdamW:
     ) -> None:
         self.names = tuple(weights)
         self.betas, self.eps, self.decay = betas, eps, decay
-        shapes = [weight.shape for weight in weights.values()]
-        device = next(iter(weights.values())).device
-        self.fused = device.type in FUSED
-        # Names of the parameters that the last step has also written in bfloat16.
-        self.written: frozenset[str] = frozenset()
-        self.mean, self.means = _flat(shapes, device)
-        self.square, self.squares = _flat(shapes, device)
+        self.means = [torch.zeros(each.shape, device=each.device) for each in weights.values()]
+        self.squares = [torch.zeros_like(mean) for mean in self.means]
         # One count for all parameters: they are always updated together.
-        self.count = torch.zeros((), dtype=torch.float32, device=device)
+        self.count = torch.zeros((), dtype=torch.float32, device=self.means[0].device)
         self.gradients: list[Tensor] = []
-        self._copy: tuple[Tensor, list[Tensor]] | None = None
-        self._shapes, self._device = shapes, device
 
     def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
         """Keep the gradients for the step; returns norms whose norm is that of all of them."""
-        ordered = [gradients[name] for name in self.names]
-        wide = all(gradient.dtype == torch.float32 for gradient in ordered)
-        if self.fused and wide:
-            self.gradients = ordered
-            return list(torch._foreach_norm(ordered))
-        if self.fused and fused.is_supported(*ordered):
-            self.gradients = [gradient.contiguous() for gradient in ordered]
+        self.gradients = [gradients[name] for name in self.names]
+        if all(gradient.dtype == torch.float32 for gradient in self.gradients):
+            return list(torch._foreach_norm(self.gradients))
+        if fused.is_supported(*self.gradients):
+            self.gradients = [gradient.contiguous() for gradient in self.gradients]
             return [_norm(self.gradients)]
-        if self._copy is None:
-            self._copy = _flat(self._shapes, self._device)
-        flat, self.gradients = self._copy
-        torch._foreach_copy_(self.gradients, ordered)
-        return [torch.linalg.vector_norm(flat)]
+        self.gradients = [gradient.float() for gradient in self.gradients]
+        return list(torch._foreach_norm(self.gradients))
 
     def release(self) -> None:
         """Free the gradients, because the next ones need the memory."""
@@ -610,32 +587,27 @@ class AdamW:
         *,
         lr: float,
         clip: GradClip,
-        narrow: Mapping[str, Tensor] | None = None,
-    ) -> None:
+        narrow: Mapping[str, Tensor],
+    ) -> bool:
         """Update the weights from the gathered gradients.
 
-        `narrow`: the bfloat16 parameters of some of the weights; `written` then names those that
-        this step has updated as well.
+        `narrow`: the bfloat16 parameters of some of the weights; returns whether the step has
+        updated these too.
         """
         here = [weights[name] for name in self.names]
-        self.written = frozenset()
-        if not self.fused:
-            self._step_plain(here, lr, clip)
-        elif any(gradient.dtype != torch.float32 for gradient in self.gradients):
-            self._step_native(here, lr, clip, narrow or {})
+        is_native = any(gradient.dtype != torch.float32 for gradient in self.gradients)
+        if is_native:
+            self._step_native(here, lr, float(clip.factor), narrow)
         else:
             self._step_fused(here, lr, clip)
         self.release()
+        return is_native
 
     def _step_native(
-        self, weights: Sequence[Tensor], lr: float, clip: GradClip, narrow: Mapping[str, Tensor]
+        self, weights: Sequence[Tensor], lr: float, scale: float, narrow: Mapping[str, Tensor]
     ) -> None:
-        if clip.ok is not None and not bool(clip.ok):
-            return
         self.count.add_(1)
-        step, scale = int(self.count), float(clip.factor)
-        written = [name for name, each in narrow.items() if _is_writable(each)]
-        self.written = frozenset(written).intersection(self.names)
+        step = int(self.count)
         every = zip(self.names, weights, self.gradients, self.means, self.squares, strict=True)
         for name, weight, gradient, mean, square in every:
             fused.adamw_(
@@ -649,16 +621,18 @@ class AdamW:
                 eps=self.eps,
                 weight_decay=self.decay,
                 scale=scale,
-                bf16_copy=narrow[name] if name in self.written else None,
+                bf16_copy=narrow.get(name),
             )
 
     def _step_fused(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
-        # The kernel divides the gradients by `scale`.
+        # The kernel divides the gradients by `scale`, on a CPU and with CUDA.
         scale: Tensor | None = None
         if isinstance(clip.factor, Tensor):
             scale = 1 / clip.factor
-        elif clip.factor != 1.0:
+        elif clip.factor != 1.0 and self.count.device.type == "cpu":
             scale = self.count.new_full((), 1 / clip.factor)
+        elif clip.factor != 1.0:
+            torch._foreach_mul_(self.gradients, clip.factor)
         bad = None if clip.ok is None else 1 - clip.ok
         self.count.add_(1)
         torch._fused_adamw_(
@@ -681,30 +655,11 @@ class AdamW:
         if bad is not None:
             self.count.sub_(bad)
 
-    def _step_plain(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
-        assert self._copy is not None
-        gradient, updates = self._copy
-        beta1, beta2 = self.betas
-        clip.apply(gradient, 0.0)
-        self.count.add_(clip.unless_skipped(1.0))
-        self.mean.lerp_(gradient, clip.unless_skipped(1 - beta1))
-        self.square.lerp_(gradient.square(), clip.unless_skipped(1 - beta2))
-        spread = (self.square / (1 - beta2**self.count)).sqrt_().add_(self.eps)
-        torch.div(self.mean / (1 - beta1**self.count), spread, out=gradient)
-        GradClip(1.0, clip.ok).apply(gradient, 0.0)  # 0 / 0 if every step so far was skipped
-        if self.decay:
-            torch._foreach_mul_(weights, 1 - clip.unless_skipped(lr * self.decay))
-        torch._foreach_add_(weights, updates, alpha=-lr)
-
     def moments(self) -> dict[str, Tensor]:
         """The two moments as views, by "mean/name" and "square/name"."""
         means = {f"mean/{n}": each for n, each in zip(self.names, self.means, strict=True)}
         squares = {f"square/{n}": each for n, each in zip(self.names, self.squares, strict=True)}
         return means | squares
-
-
-def _is_writable(narrow: Tensor) -> bool:
-    return narrow.dtype == torch.bfloat16 and narrow.is_contiguous()
 
 
 def _norm(gradients: Sequence[Tensor]) -> Tensor:
@@ -733,12 +688,3 @@ def _norm(gradients: Sequence[Tensor]) -> Tensor:
     take()
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
-
-
-def _flat(shapes: list[torch.Size], device: torch.device) -> tuple[Tensor, list[Tensor]]:
-    """A flat tensor of zeros, and aligned views of it with these shapes."""
-    sizes = [-(-shape.numel() // ALIGNED) * ALIGNED for shape in shapes]
-    flat = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
-    parts = torch.split(flat, sizes)
-    pairs = zip(parts, shapes, strict=True)
-    return flat, [part[: shape.numel()].view(shape) for part, shape in pairs]

@@ -19,7 +19,7 @@ from ownwords.inference.generation import BatchScheduler, GenerationState
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import build_request
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import model_fingerprint
 from ownwords.models.untrusted_files import ModelError, read_bytes
 
 # A model directory may contain its replay text, which saves the time to write it.

@@ -4,7 +4,8 @@ Trial 1 has the plan's own settings; Optuna's TPE sampler suggests the others (a
 Every trial has the full length, since the best settings depend on the length of a training. At the
 end the plan and the best one or two trials are repeated with new seeds, and those scores decide.
 
-A killed search resumes from its storage, which workers on several machines can share.
+A killed search resumes from its storage, which workers on several machines can share: each takes
+what no other has begun, and at the end judges the trials that are there.
 """
 
 import math
@@ -13,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import optuna
 from optuna.distributions import FloatDistribution
@@ -39,8 +40,6 @@ _RANDOM_TRIALS = 8  # before TPE has enough scores to learn from
 _REPETITIONS = ((2, 3, 14), (1, 3, 9), (1, 2, 7))
 _MAX_FAILURES = 8  # consecutive failures that end the search
 _MAX_ATTEMPTS = 3  # per trial, if its process is killed each time
-# A trial of another worker is lost after this many trial lengths plus this many seconds.
-_LOST_LENGTHS, _LOST_S = 3.0, 600.0
 _LOCK_S = 5  # after which the lock of the journal, held for a line, is that of a killed process
 # Of the search space:
 TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value
@@ -201,13 +200,9 @@ class TrialResult:
     figures: Mapping[str, object] = field(default_factory=dict)  # JSON values for the tables
 
 
-class TrialFunction(Protocol):
-    """Runs a trial within about `seconds`, resuming an interrupted one of the same arguments.
-
-    After TrialFailedError the search continues with the next trial; any other error ends it.
-    """
-
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult: ...
+# Runs a trial of some settings within about so many seconds, with a seed; resumes an interrupted
+# one of the same arguments. After TrialFailedError the search continues, any other error ends it.
+TrialFunction = Callable[[Mapping[str, float], float, int], TrialResult]
 
 
 # --- the storage --------------------------------------------------------------------------------
@@ -266,44 +261,31 @@ class Study:
 
     def add(
         self, worker: str, settings: Mapping[str, float], seed: int, repeats: int = 0
-    ) -> TrialRecord | None:
-        """Store a trial that the worker runs; None if another worker has just begun the same."""
-        about = {"worker": worker, "seed": seed, "repeats": repeats, "started_at": time.time()}
-        trial = create_trial(
-            state=TrialState.RUNNING,
-            params=dict(settings),
-            distributions=dict(self._ranges),
-            user_attrs=about,
+    ) -> TrialRecord:
+        """Store a trial that the worker runs."""
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=dict(settings),
+                distributions=dict(self._ranges),
+                user_attrs={"worker": worker, "seed": seed, "repeats": repeats},
+            )
         )
-        self._study.add_trial(trial)
-        trials = [trial for trial in self.trials() if trial.state in ("running", "done")]
-        same = [t for t in trials if (t.settings, t.seed) == (settings, seed)]
-        own = max((t for t in same if t.worker == worker), key=lambda trial: trial.number)
-        if own is same[0]:
-            return own
-        self.end(own.number, TrialState.FAIL, is_dropped=True)
-        return None
+        return [trial for trial in self.trials() if trial.worker == worker][-1]
 
-    def note(self, number: int, **values: object) -> bool:
-        """Store values of a running trial; False if another worker has given it up."""
+    def note(self, number: int, **values: object) -> None:
+        """Store values of a running trial."""
         study = self._storage.get_study_id_from_name(self._study.study_name)
-        id_ = self._storage.get_trial_id_from_study_id_trial_number(study, number - 1)
-        try:
-            for key, value in values.items():
-                self._storage.set_trial_user_attr(id_, key, value)
-        except RuntimeError:
-            return False
-        return True
+        trial = self._storage.get_trial_id_from_study_id_trial_number(study, number - 1)
+        for key, value in values.items():
+            self._storage.set_trial_user_attr(trial, key, value)
 
     def end(
         self, number: int, state: TrialState, score: float | None = None, **values: object
     ) -> None:
-        """End a trial, unless another worker has given it up.
-
-        TPE ranks pruned trials below all scored ones, and ignores failed ones.
-        """
-        if self.note(number, **values):
-            self._study.tell(number - 1, score, state=state, skip_if_finished=True)
+        """End a trial. TPE ranks pruned ones below all scored ones."""
+        self.note(number, **values)
+        self._study.tell(number - 1, score, state=state)
 
     def agree_on(self, name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
         """Store a value unless one is stored under this name; return the stored value."""
@@ -313,19 +295,17 @@ class Study:
 
 
 def _record(trial: FrozenTrial) -> TrialRecord:
-    values = dict(trial.user_attrs)
     states: Mapping[TrialState, TrialStatus] = {
         TrialState.RUNNING: "running",
         TrialState.COMPLETE: "done",
     }
-    is_dropped = values.pop("is_dropped", False)
     return TrialRecord(
         number=trial.number + 1,
-        state="dropped" if is_dropped else states.get(trial.state, "failed"),
-        kind="again" if values["repeats"] else "search" if trial.number else "plan",
+        state=states.get(trial.state, "failed"),
+        kind="again" if trial.user_attrs["repeats"] else "search" if trial.number else "plan",
         settings=trial.params,
         score=trial.value if trial.state == TrialState.COMPLETE else None,
-        **values,
+        **trial.user_attrs,
     )
 
 
@@ -345,7 +325,6 @@ class Search:
     on_trial_end: Callable[[Sequence[TrialRecord]], None] = lambda _: None  # with all trials
     clock: Callable[[], float] = time.monotonic
     began: float | None = None  # by `clock`; None: now
-    poll_s: float = 2.0  # interval between polls of the storage for other workers' trials
 
     def __post_init__(self) -> None:
         if self.budget_s < 2 * self.each_s:
@@ -372,45 +351,33 @@ class Search:
     def step(self) -> bool:
         """Run a trial or wait for another worker's; False when the search is over."""
         trials = self.study.trials()
-        self.give_up_lost(trials)
         for trial in trials:  # a killed process of this worker has left it
             if trial.state == "running" and trial.worker == self.worker:
                 return self.try_out(trial)
         chosen = self.study.agree_on("finalists", None)
-        if chosen is None:
-            if self.may_search(trials):
-                return self.begin(self.study.suggest(), FIRST_SEED)
-            if self.may_wait(trials, self.repetitions(trials) * self.longest_s(trials)):
-                return True
-            chosen = self.study.agree_on("finalists", self.choose_finalists(trials))
+        if chosen is None and self.may_search(trials):
+            return self.try_out(self.study.add(self.worker, self.study.suggest(), FIRST_SEED))
+        chosen = chosen or self.study.agree_on("finalists", self.choose_finalists(trials))
         if chosen is None:
             return False
-        known = {(trial.repeats, trial.seed) for trial in trials if trial.state != "dropped"}
+        known = {(trial.repeats, trial.seed) for trial in trials}
         # Seed by seed, so that the finished repetitions are comparable when time runs out.
         for seed in range(FIRST_SEED + 1, FIRST_SEED + 1 + chosen["seeds"]):
             for number in chosen["trials"]:
-                if (number, seed) not in known:
-                    is_time = self.left_s >= self.longest_s(trials)
-                    return is_time and self.begin(trials[number - 1].settings, seed, number)
-        return self.may_wait(trials, 0.0)
+                if (number, seed) not in known and self.left_s >= self.longest_s(trials):
+                    settings = trials[number - 1].settings
+                    return self.try_out(self.study.add(self.worker, settings, seed, number))
+        return False
 
     def may_search(self, trials: Sequence[TrialRecord]) -> bool:
         """Whether there is time for another new trial and then for the repetitions."""
-        begun = [trial for trial in trials if trial.state != "dropped"]
-        if self.max_trials is not None and len(begun) >= self.max_trials:
+        if self.max_trials is not None and len(trials) >= self.max_trials:
             return False
-        ended = [trial.state for trial in begun if trial.state != "running"]
+        ended = [trial.state for trial in trials if trial.state != "running"]
         if ended[-_MAX_FAILURES:] == ["failed"] * _MAX_FAILURES:
             return False
-        needed_s = (1 + self.repetitions(trials)) * self.longest_s(trials)
-        return self.left_s >= (needed_s if begun else 0)
-
-    def may_wait(self, trials: Sequence[TrialRecord], needed_s: float) -> bool:
-        """Wait for another worker's running trial; False if there is none, or no time."""
-        if self.left_s <= needed_s or not any(trial.state == "running" for trial in trials):
-            return False
-        time.sleep(min(self.poll_s, max(0.0, self.left_s)))
-        return True
+        repetitions = next(((1 + best) * seeds for best, seeds in self.affordable(trials)), 0)
+        return self.left_s >= ((1 + repetitions) * self.longest_s(trials) if trials else 0)
 
     def choose_finalists(self, trials: Sequence[TrialRecord]) -> dict[str, object] | None:
         """The numbers of the trials to repeat, as time allows, and the number of new seeds."""
@@ -427,18 +394,10 @@ class Search:
             count = float("inf")  # all time left after the requested trials goes to repetitions
         return [(best, seeds) for best, seeds, least in _REPETITIONS if count >= least]
 
-    def repetitions(self, trials: Sequence[TrialRecord]) -> int:
-        """The number of repetitions to reserve time for."""
-        return next(((1 + best) * seeds for best, seeds in self.affordable(trials)), 0)
-
     def longest_s(self, trials: Sequence[TrialRecord]) -> float:
         """The estimated seconds of a trial: the longest so far, or the maximum length."""
         seconds = (trial.seconds for trial in scored_trials(trials))
         return max(seconds, default=self.each_s)
-
-    def begin(self, settings: Mapping[str, float], seed: int, repeats: int = 0) -> bool:
-        trial = self.study.add(self.worker, settings, seed, repeats)
-        return trial is None or self.try_out(trial)
 
     def try_out(self, trial: TrialRecord) -> bool:
         """Run a trial and store its result."""
@@ -447,7 +406,7 @@ class Search:
             error = f"its process was killed {trial.attempts} times"
             self.study.end(number, TrialState.PRUNED, error=error)
             return True
-        self.study.note(number, attempts=trial.attempts + 1, started_at=time.time())
+        self.study.note(number, attempts=trial.attempts + 1)
         began = self.clock()
         try:
             result = self.run_trial(trial.settings, self.each_s, trial.seed)
@@ -466,11 +425,3 @@ class Search:
             figures=dict(result.figures),
         )
         return True
-
-    def give_up_lost(self, trials: Sequence[TrialRecord]) -> None:
-        """Fail running trials of other workers that started too long ago to be alive."""
-        oldest = time.time() - _LOST_LENGTHS * self.each_s - _LOST_S
-        for trial in trials:
-            is_elsewhere = trial.state == "running" and trial.worker != self.worker
-            if is_elsewhere and trial.started_at < oldest:
-                self.study.end(trial.number, TrialState.FAIL, error="its worker went silent")

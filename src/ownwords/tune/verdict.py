@@ -29,8 +29,7 @@ _AFTER = ("bits_per_byte", "seconds", "tokens", "steps", "set", "why")
 
 # plan: the plan's own settings; search: the sampler's; again: an earlier trial with another seed.
 TrialKind = Literal["plan", "search", "again"]
-# dropped: another worker began the same trial before.
-TrialStatus = Literal["running", "done", "failed", "dropped"]
+TrialStatus = Literal["running", "done", "failed"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ class TrialRecord:
     error: str = ""
     worker: str = ""
     attempts: int = 0
-    started_at: float = 0.0  # Unix time
     repeats: int = 0  # number of the trial that this one repeats; 0 if it is no repetition
 
 
@@ -114,13 +112,15 @@ def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
     scored, others = scored_trials(trials), best_trials(trials)
     counted = sum(trial.kind != "again" for trial in scored)
     failed = sum(trial.state == "failed" for trial in trials)
-    plan_scores = [_score(trial) for trial in scored if 1 in (trial.number, trial.repeats)]
-    fresh: dict[int, list[float]] = {}
+    # By seed: two machines may have begun the same repetition.
+    by_seed: dict[int, dict[int, float]] = {}
     for trial in scored:
-        if trial.repeats > 1:
-            fresh.setdefault(trial.repeats, []).append(_score(trial))
+        if trial.repeats or trial.number == 1:
+            by_seed.setdefault(trial.repeats or 1, {})[trial.seed] = trial.score or 0.0
+    plan_scores = list(by_seed.pop(1, {}).values())
+    fresh = {number: list(scores.values()) for number, scores in by_seed.items()}
     means = {number: statistics.fmean(scores) for number, scores in fresh.items()}
-    means = means or {trial.number: _score(trial) for trial in others[:1]}
+    means = means or {trial.number: trial.score or 0.0 for trial in others[:1]}
     best = min(means, key=lambda number: (means[number], number), default=0)
     if not plan_scores:
         if not best:
@@ -161,11 +161,6 @@ def winning_runs(trials: Sequence[TrialRecord], verdict: TuneVerdict) -> list[Tr
     return [
         trial for trial in scored_trials(trials) if verdict.winner in (trial.number, trial.repeats)
     ]
-
-
-def _score(trial: TrialRecord) -> float:
-    assert trial.score is not None
-    return trial.score
 
 
 def percent(share: float) -> str:

@@ -3,9 +3,8 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from lxml import etree
 
@@ -13,6 +12,7 @@ from ownwords.archive import safe_xml, untrusted_files
 from ownwords.archive.dates import parse_iso_date
 from ownwords.archive.document import (
     ExpectedCount,
+    Kind,
     RawDocument,
     SiteInfo,
     SkippedItem,
@@ -88,8 +88,7 @@ def _feed(
         if not begun:
             begun = True
             feed = element if element.tag == f"{_ATOM}feed" else element.getparent()
-            title = _text(feed, f"{_ATOM}title") if feed is not None else ""
-            yield SiteInfo(title, home, identity="blogger")
+            yield SiteInfo(_text(feed, f"{_ATOM}title"), home, identity="blogger")
             if not home:
                 yield SourceNote(
                     f"{name} does not say the blog's address, so links between its posts"
@@ -113,16 +112,11 @@ def _entry(
     what = _what(entry)
     if what == "comment":
         left_out["comment", "other people's words"] += 1
-    elif what not in ("post", "page"):
+    elif what in ("post", "page"):
+        yield _document(entry, "page" if what == "page" else "post", home)
+    else:
         reason = "part of the blog's settings, not a text"
         left_out["entry", reason if what else "of no type that is known"] += 1
-    else:
-        document = _document(entry, "page" if what == "page" else "post")
-        file = _text(entry, f"{_BLOGGER}filename")
-        document = replace(document, body=_at_home(document.body, home))
-        if home and file.startswith("/"):
-            document = replace(document, url=home + file, base=home + file)
-        yield document
 
 
 def _what(entry: etree._Element) -> str:
@@ -134,38 +128,35 @@ def _what(entry: etree._Element) -> str:
     return kind
 
 
-def _document(entry: etree._Element, kind: Literal["post", "page"]) -> RawDocument:
+def _document(entry: etree._Element, kind: Kind, home: str) -> RawDocument:
     identity = _text(entry, f"{_ATOM}id")
     number = re.search(r"(?:post|page)-(\d+)$", identity)
-    author = entry.find(f"{_ATOM}author")
     labels = (
-        category.get("term") or ""
+        category.get("term")
         for category in entry.iterfind(f"{_ATOM}category")
         if category.get("scheme") != _KIND_SCHEME
     )
-    url = next(
-        (
-            link.get("href") or ""
-            for link in entry.iterfind(f"{_ATOM}link")
-            if link.get("rel") == "alternate"
-        ),
-        "",
-    )
     file = _text(entry, f"{_BLOGGER}filename")
+    url = home + file if home and file.startswith("/") else _url(entry)
     return RawDocument(
         ref=f"{kind}/{number[1] if number else identity}",
         title=_text(entry, f"{_ATOM}title"),
-        body=_body(entry.find(f"{_ATOM}content")),
+        body=_at_home(_body(entry.find(f"{_ATOM}content")), home),
         markup="html",
         status=_status(entry),
         kind=kind,
         date=parse_iso_date(_text(entry, f"{_ATOM}published")),
         url=url,
-        author=_text(author, f"{_ATOM}name") if author is not None else "",
+        author=_text(entry.find(f"{_ATOM}author"), f"{_ATOM}name"),
         tags=tuple(dict.fromkeys(label for label in labels if label)),
         base=url or file,
         aliases=(file,) if file else (),
     )
+
+
+def _url(entry: etree._Element) -> str:
+    links = entry.iterfind(f"{_ATOM}link")
+    return next((link.get("href") or "" for link in links if link.get("rel") == "alternate"), "")
 
 
 def _status(entry: etree._Element) -> Status:
@@ -191,26 +182,25 @@ def _captioned(picture: re.Match[str]) -> str:
     return f"<figure><figcaption>{caption[1]}</figcaption></figure>" if caption else ""
 
 
-def _text(element: etree._Element, name: str) -> str:
-    child = element.find(name)
-    return safe_xml.element_text(child).strip() if child is not None else ""
+def _text(element: etree._Element | None, name: str) -> str:
+    child = element.find(name) if element is not None else None
+    return safe_xml.element_text(child).strip()
 
 
 def _home(path: Path, opened: IO[bytes]) -> str:
     """The blog's address, which Takeout omits: the host with the most links to the blog's posts."""
     files: set[str] = set()
     linked: defaultdict[str, set[str]] = defaultdict(set)
-    for entry in safe_xml.iter_elements(path, opened, (f"{_ATOM}entry",)):
+    for entry in safe_xml.iter_elements(path, opened, (f"{_ATOM}entry",), []):
         if _what(entry) in ("post", "page"):
+            url = _url(entry)
             files.add(_text(entry, f"{_BLOGGER}filename"))
-            document = _document(entry, "post")
-            files.update(file for _, file in _ADDRESS.findall(document.url))
-            for host, file in _ADDRESS.findall(f"{document.url} {document.body}"):
+            files.update(file for _, file in _ADDRESS.findall(url))
+            for host, file in _ADDRESS.findall(f"{url} {_body(entry.find(f'{_ATOM}content'))}"):
                 linked[f"https://{host}"].add(file)
     files.discard("")
-    return max(
-        (h for h in linked if linked[h] & files), key=lambda h: len(linked[h] & files), default=""
-    )
+    shared = {home: len(found & files) for home, found in linked.items() if found & files}
+    return max(shared, key=shared.__getitem__, default="")
 
 
 def _at_home(body: str, home: str) -> str:

@@ -42,7 +42,6 @@ _NOT_TEXTS = {
     "revision": "older versions of posts",
     "nav_menu_item": "entries of the site's menu",
 }
-_PINGS = {"pingback", "trackback"}
 # Embedded videos and posts, which the editors store as a bare address or a shortcode.
 _EMBEDDED = re.compile(
     r'(?<=<div class="wp-block-embed__wrapper">)\s*https?://[^\s<>"]+\s*(?=</div>)'
@@ -97,22 +96,17 @@ def read(path: Path) -> Iterator[SourceItem]:
 def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
     """The site and its authors' names by login, read from the channel's elements."""
     channel = first if first.tag == "channel" else first.getparent()
-    title = home = link = ""
-    authors: dict[str, str] = {}
-    for element in channel if channel is not None else ():
-        match _local(element):
-            case "title":
-                title = _text(element)
-            case "link":
-                link = _text(element)
-            case "base_blog_url":
-                home = _text(element)
-            case "author":
-                parts = _parts(element)
-                login = parts.get("author_login", "")
-                authors[login] = parts.get("author_display_name") or login
-    home = (home or link).rstrip("/")
-    return SiteInfo(title, home, identity=site_identity(home, title)), authors
+    children = [] if channel is None else [child for child in channel if child is not first]
+    authors = [_parts(child) for child in children if _local(child) == "author"]
+    parts = _texts(children)
+    title = parts.get("title", "")
+    home = (parts.get("base_blog_url") or parts.get("link", "")).rstrip("/")
+    names = {
+        login: parts.get("author_display_name") or login
+        for parts in authors
+        if (login := parts.get("author_login", ""))
+    }
+    return SiteInfo(title, home, identity=site_identity(home, title)), names
 
 
 def _entry(
@@ -127,8 +121,9 @@ def _entry(
         return
     known.add((number, guid))
     for comment in (child for child in item if _local(child) == "comment"):
-        pinged = _parts(comment).get("comment_type", "") in _PINGS
-        left_out["comment", "pingbacks from other sites" if pinged else "other people's words"] += 1
+        is_ping = _parts(comment).get("comment_type", "") in ("pingback", "trackback")
+        reason = "pingbacks from other sites" if is_ping else "other people's words"
+        left_out["comment", reason] += 1
     if kind in _NOT_TEXTS:
         left_out[kind.replace("_", " "), _NOT_TEXTS[kind]] += 1
     elif kind not in ("post", "page"):
@@ -154,7 +149,11 @@ def _entry(
             date=_date(parts),
             url=link,
             author=authors.get(parts.get("creator", ""), parts.get("creator", "")),
-            tags=tuple(dict.fromkeys(name for term in terms if (name := _plain(_text(term))))),
+            tags=tuple(
+                dict.fromkeys(
+                    name for term in terms if (name := _plain(safe_xml.element_text(term)))
+                )
+            ),
             base=link,
             aliases=tuple(name for name in (guid, f"/?p={number}" if number else "") if name),
         )
@@ -189,15 +188,19 @@ def _date(parts: dict[str, str]) -> datetime | None:
 
 
 def _parts(element: etree._Element) -> dict[str, str]:
+    return _texts(list(element))
+
+
+def _texts(children: list[etree._Element]) -> dict[str, str]:
     """The first child's text by local name; `encoded` becomes content: or excerpt:encoded."""
     parts: dict[str, str] = {}
-    for child in element:
-        name = _local(child)
+    for child in children:
+        name, text = _local(child), safe_xml.element_text(child)
         if name == "encoded":
             name = "excerpt:encoded" if "excerpt" in str(child.tag) else "content:encoded"
-            parts.setdefault(name, safe_xml.element_text(child))
+            parts.setdefault(name, text)
         elif name:
-            parts.setdefault(name, _text(child))
+            parts.setdefault(name, text.strip())
     return parts
 
 
@@ -205,7 +208,3 @@ def _local(element: etree._Element) -> str:
     """The tag without its namespace, which differs between versions of the format."""
     tag = element.tag
     return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
-
-
-def _text(element: etree._Element) -> str:
-    return safe_xml.element_text(element).strip()

@@ -51,7 +51,7 @@ function pageOf(element, offer, years, saved) {
     event.preventDefault();
     put(question.value);
   });
-  add(element, head, list, talk, form);
+  add(element, head, talk, form, list); // the list comes last, or what is read would move when it grows
   writers(offer);
   draw();
   list.mark(saved?.id ?? "");
