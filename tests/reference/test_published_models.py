@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 
 import torch
 
+import small_bases
 from llama import open_llama
 from ownwords.base import catalogue, trimming
 from ownwords.inference.export import export
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
-from ownwords.models import gguf
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.reading import convert
 from ownwords.models.gguf.tokenizer import files_of
@@ -125,7 +125,7 @@ def test_logits_of_both_engines_equal_transformers(file: Path, converted: Path) 
         str(file.parent), gguf_file=file.name, dtype=torch.float32
     ).eval()
     native = Model.load(converted, device="cpu")
-    network = gguf.load(file).model.eval()
+    network = small_bases.read_gguf(file).model.eval()
     for prompt in PROMPTS:
         ids = encode_prompt(native.tokenizer, prompt)
         with torch.no_grad():

@@ -107,7 +107,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"2 missing: .*intermediate\.dense\.bias"):
         load_weights(folder_in(tmp_path / "lacking", weights=lacking))
     with pytest.raises(
-        ModelError, match=r"has the shape \[12\], but config\.json requires \[12, 12\]"
+        ModelError, match=r"has the shape \[12\], and config\.json asks for \[12, 12\]"
     ):
         bad = {**weights, "blocks.0.attention.key.weight": np.ones(12, np.float32)}
         load_weights(folder_in(tmp_path / "bad", weights=bad))

@@ -33,12 +33,9 @@ def test_files_written_by_notepad_are_read(tmp_path: Path) -> None:
     ("text", "path", "problem"),
     [
         (MINE.replace("[[post]]", "[[posts]]"), "posts", "unknown"),
-        (MINE.replace("[[post]]", "[post]"), "post", "type"),
         (MINE.replace("decision", "decison"), "post[0].decison", "unknown"),
         (MINE.replace("leave out", "leaveout"), "post[0].decision", "type"),
-        ('[[post]]\nid = "blog:post/1"\n', "post[0].decision", "missing"),
         ('[[post]]\ndecision = "keep"\n', "post[0].id", "missing"),
-        (MINE + 'remark = "mine"\n', "post[0].remark", "unknown"),
     ],
 )
 def test_choices_that_would_be_lost_or_misread_are_reported(
@@ -63,12 +60,6 @@ def test_written_choices_are_read_back(tmp_path: Path) -> None:
     text = write_choices(report.posts, choices_made)
     assert read(tmp_path, text) == choices_made
     assert max(map(len, text.splitlines())) < 2_000
-
-
-def test_reasons_are_put_into_words(tmp_path: Path) -> None:
-    (post,) = sample_report.plain_report(["One"]).posts
-    post.flags = ["duplicate"]
-    assert 'why = "shares text with another post"' in write_choices([post], [])
 
 
 def test_a_folder_of_that_name_is_one_sentence(tmp_path: Path) -> None:

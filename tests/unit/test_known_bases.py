@@ -104,7 +104,7 @@ def test_a_base_from_a_package_is_a_model_directory_with_its_terms(
 def test_terms_that_were_not_accepted_stop_before_anything_is_written(
     accepted: str, home: Path, package: Path
 ) -> None:
-    with pytest.raises(install.TermsError, match="Gemma Terms of Use") as raised:
+    with pytest.raises(OwnwordsError, match="Gemma Terms of Use") as raised:
         install.add("tiny", accepted_terms=accepted)
     assert "--accept-terms tiny" in raised.value.hint
     assert not (home / "bases").exists()

@@ -18,7 +18,7 @@ from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import cut_at_paragraph, prompt_of, title_for
 from ownwords.make.pipeline import MakeRun
 from ownwords.make.result import FirstParagraph, StageCache, TrainingSummary
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import model_fingerprint
 
 TRAINED = TrainingSummary("", "run", 1, 1, 1.0, "done", None, None, (), 1)
 SENTENCE = "It rained on the hat, and nobody minded at all. "

@@ -66,23 +66,12 @@ def test_posts_that_cannot_be_held_out_are_named() -> None:
     assert "validation" in division.note
 
 
-def test_a_capped_post_is_for_training() -> None:
-    capped = [part(i, is_capped=i % 2 == 1) for i in range(40)]
-    held_out = split_posts(capped, [], CONFIG)
-    for post in capped:
-        assert post.decision == "keep" or held_out.sides[post.id] == "train"
-
-
 def test_copies_of_a_capped_post_are_for_training() -> None:
     inputs = [part(i, is_capped=i % 4 == 1) for i in range(40)]
     pairs = [frozenset({f"{i:03}", f"{i + 1:03}"}) for i in range(0, 40, 2)]
     sides = split_posts(inputs, pairs, CONFIG).sides
     assert all({sides[id_] for id_ in pair} == {"train"} for pair in pairs[::2])
     assert set(sides.values()) == {"train", "validation", "test"}
-
-
-def test_posts_without_training_words_are_on_no_side() -> None:
-    assert "000" not in split_posts([part(0, 0), *parts(9)[1:]], [], CONFIG).sides
 
 
 def test_new_posts_move_no_others() -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median
 
 from ownwords.archive.advice import advise
@@ -11,7 +11,7 @@ from ownwords.archive.features import SHARED_KINDS
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
-from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_posts
+from ownwords.archive.phrases import favourite_phrases, sample_posts
 from ownwords.archive.report import (
     DeadLink,
     LogBlock,
@@ -104,12 +104,17 @@ class ArchiveAnalysis:
                 lambda id_: archive.text(id_, SHARED_KINDS),
                 provenance.near_duplicate,
             )
+        for pair in self._pairs:
+            pair.title, pair.other_title = self._title(pair.id), self._title(pair.other_id)
         with progress.stage("Comparing styles"):
             self._style = find_style_outliers(self._features, provenance.unlike_distance)
+        for outlier in self._style.outliers:
+            outlier.title = self._title(outlier.id)
+            outlier.words = self._features[outlier.id].own_words
 
     def fill(self, report: Report, choices: list[AuthorChoice]) -> None:
         """Fill in the report, and store the selection of training posts."""
-        decided = select_posts(
+        posts = select_posts(
             map(self._summary, self._headers.values()),
             self._pairs,
             self._style.outliers,
@@ -120,35 +125,28 @@ class ArchiveAnalysis:
         for former, id_ in self._ingested.renamed.items():
             if former in kept:
                 kept.setdefault(id_, kept[former])
-        groups = duplicate_groups(self._pairs)
-        split = split_posts(decided.values(), groups, self._split, kept)
-        report.posts = sorted(
-            (replace(post, split=split.sides.get(id_, "")) for id_, post in decided.items()),
-            key=lambda post: (-post.own_words, -post.words, post.id),
-        )
+        split = split_posts(posts.values(), duplicate_groups(self._pairs), self._split, kept)
         self._archive.keep_sides(repr(self._split), split.kept)
+        for post in posts.values():
+            post.split = split.sides.get(post.id, "")
+        for outlier in self._style.outliers:
+            post = posts[outlier.id]
+            outlier.language = post.language if "language" in post.flags else ""
+        report.posts = sorted(
+            posts.values(), key=lambda post: (-post.own_words, -post.words, post.id)
+        )
         report.split = split.counts(report.posts)
-        report.duplicates = [
-            replace(pair, title=self._title(pair.id), other_title=self._title(pair.other_id))
-            for pair in self._pairs
-        ]
-        foreign = {id_ for id_, post in decided.items() if "language" in post.flags}
-        report.style_outliers = [
-            replace(
-                outlier,
-                title=self._title(outlier.id),
-                words=self._features[outlier.id].own_words,
-                language=self._features[outlier.id].language if outlier.id in foreign else "",
-            )
-            for outlier in self._style.outliers
-        ]
+        report.duplicates = self._pairs
+        report.style_outliers = list(self._style.outliers)
         notes = [self._missing_posts(choices), self._style.note, split.note]
         report.notes = [*self._ingested.notes, *filter(None, notes)]
         self._count(report)
         self._list_logs(report)
         self._follow_links(report)
         self._find_phrases(report)
-        self._list_exclusions(report)
+        dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
+        parts = [SkippedItem("part", reason, number) for reason, number in dropped]
+        report.excluded = [*self._ingested.skipped, *parts]
         self._list_personal_data(report)
         report.advice = advise(
             report.totals.own_words,
@@ -170,11 +168,8 @@ class ArchiveAnalysis:
         if not missing:
             return ""
         names = ", ".join(missing[:_NAMED_IDS]) + (", …" if len(missing) > _NAMED_IDS else "")
-        verb = "is" if len(missing) == 1 else "are"
-        texts = count(len(missing), "text")
-        return (
-            f"{CHOICES_FILE} has decisions about {texts} that {verb} not in the archive: {names}."
-        )
+        texts = f"{count(len(missing), 'text')} that {'is' if len(missing) == 1 else 'are'}"
+        return f"{CHOICES_FILE} has decisions about {texts} not in the archive: {names}."
 
     def _summary(self, header: Document) -> PostSummary:
         features, day = self._features[header.id], header.date
@@ -192,10 +187,9 @@ class ArchiveAnalysis:
 
     def _count(self, report: Report) -> None:
         """Fill in the totals and the years."""
-        features = self._features
         kinds: Counter[str] = Counter()
-        for document in features.values():
-            kinds.update(document.words)
+        for features in self._features.values():
+            kinds.update(features.words)
         posts = [post for post in report.posts if post.kind == "post"]
         days = sorted(post.day for post in posts if post.day)
         lengths = [post.own_words for post in posts]
@@ -204,11 +198,11 @@ class ArchiveAnalysis:
         report.totals = ReportTotals(
             posts=len(posts),
             pages=len(report.posts) - len(posts),
-            words=sum(kinds.values()),
+            words=kinds.total(),
             own_words=sum(post.own_words for post in report.posts),
             training_words=sum(post.training_words for post in report.posts),
             training_bytes=sum(
-                round(features[p.id].bytes * p.training_words / p.own_words)
+                round(self._features[p.id].bytes * p.training_words / p.own_words)
                 for p in report.posts
                 if p.training_words
             ),
@@ -220,7 +214,7 @@ class ArchiveAnalysis:
         )
         years: dict[int, YearCount] = {}
         for post in posts:
-            number = int(post.day[:4]) if post.day else 0
+            number = int(post.day[:4] or 0)
             year = years.setdefault(number, YearCount(number, 0, 0))
             year.posts += 1
             year.words += post.own_words
@@ -228,20 +222,14 @@ class ArchiveAnalysis:
 
     def _find_phrases(self, report: Report) -> None:
         """Find the phrases of the training posts; posts left out may be by another author."""
-        sources = sample_posts(
-            PhraseSource(post.id, int(post.day[:4] or 0), post.own_words)
-            for post in report.posts
-            if post.decision != "leave out"
-        )
-        title = "Finding favourite phrases"
-        with self._progress.stage(title, len(sources), "posts") as stage:
+        posts = sample_posts(post for post in report.posts if post.decision != "leave out")
+        with self._progress.stage("Finding favourite phrases", len(posts), "posts") as stage:
 
             def text_of(id_: str) -> str:
-                if stage.done < len(sources):  # some texts are read twice
-                    stage.advance()
+                stage.advance()
                 return self._archive.text(id_, OWN_KINDS)
 
-            report.phrases = favourite_phrases(sources, text_of)
+            report.phrases = favourite_phrases(posts, text_of)
 
     def _list_logs(self, report: Report) -> None:
         report.dumps = []
@@ -279,11 +267,6 @@ class ArchiveAnalysis:
                 report.dead_links.append(DeadLink(id_, self._title(id_), link.href, link.text))
         self._archive.set_links(states)
         report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
-
-    def _list_exclusions(self, report: Report) -> None:
-        dropped = sorted(self._archive.dropped().items(), key=lambda item: -item[1])
-        parts = [SkippedItem("part", reason, number) for reason, number in dropped]
-        report.excluded = [*self._ingested.skipped, *parts]
 
     def _list_personal_data(self, report: Report) -> None:
         matches = {id_: f.private for id_, f in self._features.items() if f.private.examples}

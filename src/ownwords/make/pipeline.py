@@ -26,7 +26,8 @@ from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.core.workspace import locked
 from ownwords.evaluation.scorecard import DATA, PAGE, Scorecard, read_scorecard
-from ownwords.evaluation.scoring import ComparisonModels, score_workspace
+from ownwords.evaluation.scorecard_view import write_scorecard
+from ownwords.evaluation.scoring import ComparisonModels, score_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make.make_request import MakeRequest, find_base
@@ -43,8 +44,7 @@ from ownwords.make.result import (
     write_learned,
 )
 from ownwords.models import atomic_dir, directory
-from ownwords.models.directory import PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.training.run import CHECKPOINTS
@@ -397,17 +397,18 @@ class MakeRun:
         )
         with self._model_is_finished():
             began = time.perf_counter()
-            card = score_workspace(
-                root,
+            card = score_model(
                 self.model,
-                rivals,
                 texts,
-                report,
+                rivals,
+                workspace=root,
+                report=report,
                 spent=self.seconds("train", "write", "compare"),
                 config=config,
                 progress=self.progress,
                 device=self.request.device,
             )
+            write_scorecard(card, root)
             seconds = time.perf_counter() - began
             self.cache.put("score", depends_on, self._scorecard_key(), seconds)
         self.is_new = True
