@@ -193,7 +193,7 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     for source, message in (
         (tmp_path / "empty", "has no config.json"),
-        (tmp_path / "m.gguf", "m.gguf is damaged"),
+        (tmp_path / "m.gguf", r"m\.gguf is damaged"),
         (tmp_path / "nowhere", "no folder, no GGUF file, no known base"),
     ):
         with pytest.raises(OwnwordsError, match=message):

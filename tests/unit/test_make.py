@@ -26,12 +26,11 @@ from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import resolve_model
 from ownwords.evaluation.scorecard import SCRATCH, Scorecard
-from ownwords.inference import engine_loader
+from ownwords.inference import model as inference_model
 from ownwords.make import pipeline
 from ownwords.make.make_request import MakeRequest, find_base
 from ownwords.make.result import MakeCallbacks, MakeResult, TrainingSummary
-from ownwords.models.directory import PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.training import recipes, replay_text
 from ownwords.training.plan import Plan
 
@@ -111,7 +110,7 @@ def first_make(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str
         tiny_make.write_blog(folder / "blog")
         tiny_make.train_base(folder / "base")
         # The device of the request is that of every stage.
-        patch.setattr(engine_loader, "has_driver", never_asked)
+        patch.setattr(inference_model, "has_driver", never_asked)
         patch.setattr(torch.cuda, "is_available", never_asked)
         listener = Listener()
         result = pipeline.make(tiny_make.make_request(folder), callbacks=listener)
@@ -276,7 +275,7 @@ def test_a_card_that_cannot_run_is_named_once_and_every_stage_uses_the_processor
         return ones(*size, **how)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(engine_loader, "has_driver", lambda: True)
+    monkeypatch.setattr(inference_model, "has_driver", lambda: True)
     monkeypatch.setattr(torch, "ones", ones_on)
     monkeypatch.setattr(hardware, "_noted", set())
     (made_folder / "base" / "model" / replay_text.SHIPPED).unlink()  # so the base writes it now

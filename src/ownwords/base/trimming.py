@@ -20,8 +20,15 @@ from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.evaluation.lexicon import REFERENCE, Lexicon, is_in_the_language
 from ownwords.models import atomic_dir, directory, registry, safetensors_header
-from ownwords.models.directory import CARD, CONFIG, FORMAT, GENERATION, PROVENANCE, TOKENIZER
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import (
+    CARD,
+    CONFIG,
+    FORMAT,
+    GENERATION,
+    PROVENANCE,
+    TOKENIZER,
+    model_fingerprint,
+)
 from ownwords.models.safetensors_header import write_file
 from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import (

@@ -44,8 +44,7 @@ from ownwords.make.result import (
     write_learned,
 )
 from ownwords.models import atomic_dir, directory
-from ownwords.models.directory import PROVENANCE
-from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.directory import PROVENANCE, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
 from ownwords.models.untrusted_files import read_json
 from ownwords.training.run import CHECKPOINTS
